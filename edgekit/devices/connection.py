@@ -27,6 +27,9 @@ STDERR_LIMIT_BYTES = 65_536
 PYTHONS = ("python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10")
 NO_PYTHON = 86
 """Exit code of the command where none of them is 3.10 or newer."""
+END_SECONDS = 10.0
+"""For the connection to end once the answer is there; then it is ended from here."""
+ERROR_LIMIT_CHARS = 4000
 WAITS_S = (1.0, 3.0, 9.0)
 """Before each further try, once a connection was lost."""
 
@@ -163,7 +166,7 @@ class Connection:
         assert process.stdout is not None
         assert process.stderr is not None
         said, errors = bytearray(), process.stderr
-        reader = threading.Thread(target=_keep_the_end, args=(errors, said), daemon=True)
+        reader = threading.Thread(target=keep_the_end, args=(errors, said), daemon=True)
         reader.start()
         try:
             script = resources.files("edgekit.devices").joinpath("device_script.py").read_bytes()
@@ -179,18 +182,20 @@ class Connection:
         hello, row = False, None
         while row is None and (line := process.stdout.readline(ANSWER_LIMIT_BYTES + 1)):
             found = self._row(line)
-            hello = self._reached = hello or "hello" in found
             row = found if "answer" in found or "error" in found else None
+            if row is None and (hello or "hello" not in found):
+                raise self._unexpected(f"{sorted(found)[:9]}")
+            hello = self._reached = True
         with contextlib.suppress(OSError):  # as above
             process.stdin.close()
-        code = process.wait()
+        code = end(process)
         reader.join(timeout=5)
         if row is None:
             if code == NO_PYTHON:
                 raise NoPython
             raise _Lost(hello, bytes(said).decode("utf-8", errors="replace"))
         if "error" in row:
-            error = DeviceError(f"{self.address.text}: {row['error']}")
+            error = DeviceError(f"{self.address.text}: {str(row['error'])[:ERROR_LIMIT_CHARS]}")
             if row.get("exit_code") in (1, 2, 3):
                 error.exit_code = row["exit_code"]
             raise error
@@ -200,13 +205,13 @@ class Connection:
         try:
             row = strict_json.decode(line, "its answer", ANSWER_LIMIT_BYTES)
         except JsonError as problem:
-            raise DeviceError(
-                f"{self.address.text} does not answer as it should: {problem}; "
-                "its shell must print nothing by itself"
-            ) from None
+            raise self._unexpected(f"{problem}; its shell must print nothing by itself") from None
         if not isinstance(row, dict):
-            raise DeviceError(f"{self.address.text} does not answer as it should: {row!r}")
+            raise self._unexpected(strict_json.brief(row))
         return row
+
+    def _unexpected(self, what: str) -> DeviceError:
+        return DeviceError(f"{self.address.text} does not answer as it should: {what}")
 
 
 def _pieces(content: bytes, offset: int) -> Iterator[bytes]:
@@ -214,7 +219,17 @@ def _pieces(content: bytes, offset: int) -> Iterator[bytes]:
         yield content[at : at + (1 << 16)]
 
 
-def _keep_the_end(stream: Any, said: bytearray) -> None:
+def end(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a connection whose answer is there, and end it where it stays open; its exit code."""
+    try:
+        return process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def keep_the_end(stream: Any, said: bytearray) -> None:
+    """Read a stream into a buffer that keeps its last bytes."""
     while piece := stream.read1(4096):
         said += piece
         del said[:-STDERR_LIMIT_BYTES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import DeviceError
+from edgekit.formats import strict_json
 from edgekit.formats.plain_text import size, table
 from edgekit.system import cache_folder, cpu, json_records
 from edgekit.tensors import Json
@@ -17,6 +19,11 @@ from edgekit.tensors import Json
 KNOWN_LIMIT = 200
 """Devices remembered."""
 RECORD_LIMIT_BYTES = 65_536
+WORDS_LIMIT_CHARS = 200
+"""Of a name that a device says."""
+DISTRIBUTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+VERSION = re.compile(r"[0-9][A-Za-z0-9.!+_-]{0,63}")
+"""Both stand in lines of a file that pip reads here, in which another line could name an index."""
 
 
 @dataclass(frozen=True)
@@ -78,21 +85,37 @@ def read_inventory(found: Mapping[str, Any], device: str) -> Inventory:
         texts: dict[str, str] = dict(found["texts"])
         facts = cpu.parse_cpuinfo(texts.get("/proc/cpuinfo", ""))
         memory = cpu.parse_cpuinfo(texts.get("/proc/meminfo", "")).get("memtotal", "").split()
-        libc_name, libc_version = map(str, found["libc"])
+        libc_name, libc_version = map(words, found["libc"])
+        major, minor, patch = found["python"]
         return Inventory(
-            machine=_of_python(str(found["machine"]), int(found["bits"])),
+            machine=_of_python(words(found["machine"]), int(found["bits"])),
             cpu=cpu.name_in(facts),
             isa=cpu.extensions_in(facts),
-            system=f"{found['system']} {found['release']}",
+            system=f"{words(found['system'])} {words(found['release'])}",
             libc=(libc_name, libc_version),
-            python=tuple(int(number) for number in found["python"]),
+            python=(int(major), int(minor), int(patch)),
             memory_mb=int(memory[0]) >> 10 if memory and memory[0].isdigit() else None,
             free_mb=int(found["free_bytes"]) >> 20,
-            packages={normalized(str(name)): str(version) for name, version in found["packages"].items()},
-            tools={str(name): str(path) for name, path in found["tools"].items()},
+            packages={
+                normalized(name): version
+                for name, version in found["packages"].items()
+                if DISTRIBUTION.fullmatch(name) and VERSION.fullmatch(version)
+            },
+            tools={words(name): words(path) for name, path in found["tools"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise DeviceError(f"{device} does not say what it is: {type(problem).__name__}: {problem}") from None
+
+
+def words(value: Any) -> str:
+    """A text on one line of a table, as a device says it.
+
+    Raises:
+        ValueError: it is none: too long, or with control characters or line ends.
+    """
+    if not isinstance(value, str) or len(value) > WORDS_LIMIT_CHARS or not value.isprintable():
+        raise ValueError(f"{strict_json.brief(value)} is no name")
+    return value
 
 
 def _of_python(machine: str, bits: int) -> str:

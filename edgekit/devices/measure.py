@@ -184,15 +184,16 @@ def _checked(
     try:
         facts, results = dict(answer["device"]), [dict(row) for row in answer["results"]]
         texts = [facts["cpu"], facts["machine"], facts["system"], facts["python"], *facts["isa"]]
-        names = [row["variant"] for row in results]
-        texts += names
+        known = {variant["name"] for variant in manifest["variants"]}
+        if not known.issuperset(row["variant"] for row in results):
+            raise ValueError("a variant is none of the bundle's")
         if verb == "bench":
             texts += [row["engine"] for row in results]
             numbers = [row[key] for row in results for key in ("p50_ms", "p95_ms", "p99_ms", "threads")]
         else:
             numbers = []
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError("a name is no text")
+        for text in texts:
+            inventories.words(text)
         if not all(isinstance(number, (int, float)) and number > 0 for number in numbers):
             raise ValueError("a time is no number above 0")
     except (KeyError, TypeError, ValueError) as problem:

@@ -112,7 +112,7 @@ def wanted(targets: Iterable[str], inventory: Inventory, extras: Sequence[str] =
             version = inventory.packages.get(name)
             if name in NOT_NEEDED:
                 continue
-            if version is not None and requirement.specifier.contains(version, prereleases=True):
+            if version is not None and _meets(requirement, version):
                 present[name] = version
             else:
                 missing[f"{requirement.name}{requirement.specifier}"] = None
@@ -129,6 +129,15 @@ def _requirements(target: str) -> list[Requirement]:
     if point is None or point.dist is None:
         raise ProfileError(f"unknown target {target!r}; available: {', '.join(sorted(points))}")
     return [Requirement(text) for text in point.dist.requires or ()]
+
+
+def _meets(requirement: Requirement, version: str) -> bool:
+    from packaging.version import InvalidVersion
+
+    try:
+        return requirement.specifier.contains(version, prereleases=True)
+    except InvalidVersion:  # of a build by hand, or of a device that says anything
+        return False
 
 
 def packages_archive(wanted: Wanted, inventory: Inventory, device: str) -> Archive | None:
@@ -233,7 +242,7 @@ def _platforms(inventory: Inventory) -> list[str]:
     machine = inventory.machine
     if inventory.system.startswith("Darwin"):
         raise DeviceError("wheels are brought to Linux alone; install the engines there with pip")
-    if name != "glibc" or not minor.isdigit():
+    if name != "glibc" or re.fullmatch(r"[0-9]{1,3}", minor, re.ASCII) is None:
         return [f"musllinux_1_{number}_{machine}" for number in range(2, 0, -1)]
     tags = [f"manylinux_{major}_{number}_{machine}" for number in range(int(minor), OLDEST_GLIBC - 1, -1)]
     return [*tags, f"manylinux2014_{machine}", f"linux_{machine}"]

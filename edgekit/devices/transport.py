@@ -15,7 +15,7 @@ import shutil
 import subprocess
 
 from edgekit.devices.address import Address
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import MissingDependency, UsageError, printable
 
 SSH_OPTIONS = (
     "-o", "BatchMode=yes",
@@ -82,7 +82,11 @@ def why_unreachable(address: Address, stderr: str) -> str:
         if said in stderr:
             return remedy.format(login=f"{port}{address.host}")
     lines = [line for line in stderr.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else f"{'adb' if address.kind == 'adb' else 'ssh'} gave no reason"
+    return (
+        printable(lines[-1].strip()[:300])
+        if lines
+        else f"{'adb' if address.kind == 'adb' else 'ssh'} gave no reason"
+    )
 
 
 def _program(name: str, package: str) -> str:

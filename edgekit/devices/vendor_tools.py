@@ -8,17 +8,20 @@ output is read, was checked against programs in their place: the tools, a phone 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import shlex
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from edgekit.devices import transport
 from edgekit.devices.address import Address
+from edgekit.devices.connection import end, keep_the_end
 from edgekit.devices.inventory import Inventory
-from edgekit.errors import DeviceError
+from edgekit.errors import DeviceError, printable
 from edgekit.formats.plain_text import milliseconds, table
 from edgekit.system import cpu
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 ROOTS = {"ssh": ".cache/edgekit-device/tools", "adb": "/data/local/tmp/edgekit-device"}
 """Where files are put: in the home folder, or where Android lets the shell's user write and run."""
-OUTPUT_LIMIT_CHARS = 1_000_000
+OUTPUT_LIMIT_BYTES = 16 << 20
 WARMUP_RUNS = 3
 
 
@@ -253,18 +256,40 @@ def _timed(
 def _shell(address: Address, command: str, content: bytes = b"") -> str:
     """Run a shell command there, every part of which that varies is quoted, and return what it printed."""
     process = transport.start(address, f"exec sh -c {shlex.quote(command)}")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    err = bytearray()
+    threads = [
+        threading.Thread(target=keep_the_end, args=(process.stderr, err), daemon=True),
+        threading.Thread(target=_give, args=(process.stdin, content), daemon=True),
+    ]
     with process:
         try:
-            out, err = process.communicate(content)
+            for thread in threads:
+                thread.start()
+            out = process.stdout.read(OUTPUT_LIMIT_BYTES + 1)
+            if len(out) > OUTPUT_LIMIT_BYTES:
+                raise DeviceError(
+                    f"{address.text}: a command there prints more than {OUTPUT_LIMIT_BYTES >> 20} MB"
+                )
+            end(process)
         except BaseException:
             process.kill()
             raise
-    text = out[:OUTPUT_LIMIT_CHARS].decode("utf-8", errors="replace")
+    for thread in threads:
+        thread.join(timeout=5)
+    text = printable(out.decode("utf-8", errors="replace"))
     if process.returncode == 0:
         return text
-    said = err.decode("utf-8", errors="replace")
+    said = printable(bytes(err).decode("utf-8", errors="replace"))
     lost = process.returncode == 255 if address.kind == "ssh" else said.startswith(("adb:", "error:"))
     if not lost:
         last = next((line for line in reversed((text + said).splitlines()) if line.strip()), "no reason")
         raise DeviceError(f"{address.text}: a command there ended with {process.returncode}: {last[:300]}")
     raise DeviceError(f"{address.text} can't be reached: {transport.why_unreachable(address, said)}")
+
+
+def _give(stdin: IO[bytes], content: bytes) -> None:
+    with contextlib.suppress(OSError):  # it ended; its exit code tells why
+        stdin.write(content)
+        stdin.close()
