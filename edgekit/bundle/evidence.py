@@ -328,6 +328,15 @@ class LengthFigures(TypedDict, total=False):
     min_ms: float
 
 
+class LargerThanSource(TypedDict):
+    """Why a variant is larger than its source."""
+
+    source_weight_bytes: int
+    """Size of the source's weights."""
+    because: list[str]
+    """The reasons, in words."""
+
+
 class FaultRecord(TypedDict):
     """An unexpected exception that a variant was lost to: a bug of EdgeKit or of an engine."""
 
@@ -345,6 +354,8 @@ class Evidence(TypedDict, total=False):
 
     size_bytes: int
     """Of its files."""
+    larger: LargerThanSource
+    """Absent where it is no larger than the source."""
     compile: dict[str, Json]
     """What the compiler tells, each target in its own words."""
     engine: str

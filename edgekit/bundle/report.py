@@ -297,6 +297,10 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
     if left:
         ops = ", ".join(f"{count} {op}" for op, count in left.items())
         yield f"not on the engine's fast path: {ops}"
+    if larger := variant.evidence.get("larger"):
+        yield f"larger than the source's {size(larger['source_weight_bytes'])} of weights: " + "; ".join(
+            larger["because"]
+        )
     yield from _less_text(variant, tokens)
     yield from cost_notes(variant)
     yield from memory_notes(variant)

@@ -17,7 +17,7 @@ from edgekit.model.rewriting import SHARED_FROM_ELEMENTS, array_of, fingerprint,
 def with_shared_transposes(model: ir.Model) -> ir.Model:
     """A copy in which a large matrix that is the transpose of an earlier one is computed from it; ``model``
     where none is."""
-    pairs = _transposed_pairs(model.graph)
+    pairs = transposed_pairs(model.graph)
     if not pairs:
         return model
     copy = model.clone()
@@ -33,7 +33,7 @@ def with_shared_transposes(model: ir.Model) -> ir.Model:
     return copy
 
 
-def _transposed_pairs(graph: ir.Graph) -> dict[str, str]:
+def transposed_pairs(graph: ir.Graph) -> dict[str, str]:
     """Name of a matrix -> name of the earlier one that it is the transpose of."""
     kept: dict[tuple[object, ...], list[ir.Value]] = {}
     found: dict[str, str] = {}

@@ -16,6 +16,7 @@ from edgekit.formats.strict_json import encode
 from edgekit.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.model.origins import source_names
 from edgekit.pipeline.import_check import ImportCheck
+from edgekit.pipeline.larger_variants import explain_sizes
 from edgekit.pipeline.stages import BuildJob
 from edgekit.pipeline.variant_build import Shrunk, VariantBuild
 from edgekit.target import registry
@@ -41,6 +42,7 @@ def make_bundle(
         variants: In the order in which a runtime prefers them, rejected ones included.
         import_check: How an imported model compares with its original.
     """
+    explain_sizes(job.source, job.canonical, variants)
     files = job.card.files if job.card else {}
     names = encode(source_names(job.source, job.canonical))
     entries: dict[str, bytes] = {source_names_entry.ENTRY: names}
