@@ -6,6 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from edgekit.cards.tokenizer_bounds import TokenizerBounds, checked_charsmaps
 from edgekit.errors import CardError, MissingDependency, UsageError
 
 TOKENIZER_LIMIT_BYTES = 64 << 20
@@ -46,7 +47,9 @@ def tokenize(
     _check(text)
     if second is not None:
         _check(second)
-    encoding = guarded(_open(content, length).encode, text, second, add_special_tokens=special_tokens)
+    tokenizer, bounds = _open(content, length)
+    bounds.check(text + (second or ""))
+    encoding = guarded(tokenizer.encode, text, second, add_special_tokens=special_tokens)
     return Tokens(encoding.ids, encoding.type_ids)
 
 
@@ -89,10 +92,11 @@ def vocabulary_size(content: bytes) -> int:
 
 
 @lru_cache(maxsize=8)
-def _open(content: bytes, length: int) -> Any:
+def _open(content: bytes, length: int) -> tuple[Any, TokenizerBounds]:
     tokenizer = open_whole(content)
+    bounds = guarded(TokenizerBounds, tokenizer)
     guarded(tokenizer.enable_truncation, max_length=length)
-    return tokenizer
+    return tokenizer, bounds
 
 
 def open_whole(content: bytes) -> Any:
@@ -106,7 +110,7 @@ def open_whole(content: bytes) -> Any:
         from tokenizers import Tokenizer
     except ModuleNotFoundError:
         raise MissingDependency("tokenizers", "a text", extra="text") from None
-    tokenizer = guarded(Tokenizer.from_buffer, content)
+    tokenizer = guarded(Tokenizer.from_buffer, checked_charsmaps(content))
     tokenizer.no_padding()
     tokenizer.no_truncation()
     resize = getattr(tokenizer.model, "_resize_cache", None)  # of BPE and Unigram; others have no cache
@@ -119,7 +123,7 @@ def guarded(call: Any, *values: Any, **options: Any) -> Any:
     """Call the package: its errors, and a panic of its Rust code, are the file's fault."""
     try:
         return call(*values, **options)
-    except (KeyboardInterrupt, SystemExit, MemoryError):
+    except (KeyboardInterrupt, SystemExit, MemoryError, CardError):
         raise
     except BaseException as problem:  # a PanicException is no Exception
         why = " ".join(str(problem).split())[:200] or type(problem).__name__

@@ -7,7 +7,8 @@ from threading import Lock
 from typing import Any
 
 from edgekit.cards.tokenizer import guarded, open_whole
-from edgekit.errors import UsageError
+from edgekit.cards.tokenizer_bounds import TOKEN_CHARS, TokenizerBounds
+from edgekit.errors import CardError, UsageError
 
 CHARS_A_TOKEN = 32
 """A text of more characters for each token of the context is refused before it is split."""
@@ -37,6 +38,7 @@ class TextTokenizer:
     def __init__(self, content: bytes) -> None:
         self.content = content
         self._tokenizer: Any = open_whole(content)
+        self._bounds: TokenizerBounds = guarded(TokenizerBounds, self._tokenizer)
         added = self._tokenizer.get_added_tokens_decoder()
         self.special: tuple[str, ...] = tuple(t.content for t in added.values() if t.special and t.content)
         self._lock = Lock()
@@ -62,13 +64,23 @@ class TextTokenizer:
             raise UsageError(
                 "the text holds half of a surrogate pair, which is no character; decode it again"
             )
+        self._bounds.check(text)
         with self._lock:
             self._tokenizer.encode_special_tokens = not reads_special
             encoding = guarded(self._tokenizer.encode, text, add_special_tokens=adds_special)
         return list(encoding.ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special ones."""
+        """The text of tokens, without special ones.
+
+        Raises:
+            CardError: the texts of these tokens are too long.
+        """
+        length = sum(len(self._tokenizer.id_to_token(token) or "") for token in tokens)
+        if length * self._bounds.decoded_growth > TOKEN_CHARS * max(1, len(tokens)):
+            raise CardError(
+                f"the card's tokenizer can't be used: {len(tokens)} tokens of it have {length} characters"
+            )
         return str(guarded(self._tokenizer.decode, list(tokens), skip_special_tokens=True))
 
     def text_of(self, token: int | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import zlib
 from pathlib import Path
@@ -49,6 +50,30 @@ def test_files_are_this_users_alone(root: Path) -> None:
     (path,) = files_in(root)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.name != "posix", reason="this system has no owners of files")
+def test_a_file_that_others_may_write_to_is_not_read(root: Path) -> None:
+    """They could put a conversation of their own into it."""
+
+    def foreign(path: Path) -> None:
+        if os.geteuid() == 0:
+            os.chown(path, 12345, -1)
+        else:
+            path.chmod(0o620)
+
+    for make in (lambda path: path.chmod(0o620), lambda path: path.chmod(0o602), foreign):
+        files = PrefixFiles("model")
+        files.keep(TOKENS, cache(40))
+        (path,) = files_in(root)
+        content = path.read_bytes()
+        make(path)
+        assert files.longest(TOKENS) is None  # changed since its tokens were read
+        assert files_in(root) == []
+        path.write_bytes(content)
+        make(path)
+        opened = PrefixFiles("model")  # there when the session opens
+        assert (len(opened), opened.common(TOKENS), files_in(root)) == (0, 0, [])
 
 
 def test_any_damage_is_found_and_the_file_removed(root: Path) -> None:
