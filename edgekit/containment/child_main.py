@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from edgekit.containment import messages
 from edgekit.errors import CrashError, EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
-from edgekit.system.confinement import STARVED_CODE
+from edgekit.system.confinement import STARVED_CODE, extend_data
 from edgekit.system.records_folder import records_in
 
 if TYPE_CHECKING:
     from edgekit.pipeline.progress import Stage
 
-BUNDLE, SMALLER, CRUMBS = "made.edgekit", "smaller.onnx", "crumbs"
+BUNDLE, SMALLER, CRUMBS, NEED = "made.edgekit", "smaller.onnx", "crumbs", "need"
 """Files of the private folder that both processes know."""
 
 STARVED_TEXTS = ("bad_alloc", "Arena alloc failed", "Failed to allocate memory")
@@ -132,7 +132,12 @@ def _done(request: Request, send: Send) -> list[bytes]:
         return [figures, messages.as_line({"done": "shrink"})]
     from edgekit.pipeline.build_bundle import build
 
-    bundle = build(**request.options, progress=tell)
+    def claim(extra_bytes: int) -> None:
+        need = Path(request.private_folder, NEED)
+        need.write_bytes(b"%d" % (request.memory_bytes + extra_bytes))  # before the parent sees it used
+        extend_data(extra_bytes)
+
+    bundle = build(**request.options, progress=tell, claim=claim)
     with open(Path(request.private_folder, BUNDLE), "xb") as file:
         file.writelines(bundle.pieces())
     return [messages.as_line({"done": "build"})]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from edgekit.containment import messages
-from edgekit.containment.child_main import BUNDLE, CRUMBS, SMALLER, Request
+from edgekit.containment.child_main import BUNDLE, CRUMBS, NEED, SMALLER, Request
 from edgekit.containment.limits import bounds_of, limits_of, model_files
 from edgekit.containment.messages import LINE_LIMIT_BYTES, Broken
 from edgekit.containment.watch import Watch, memory_advice, starved
@@ -55,6 +55,8 @@ PASSED_ON_BYTES = 1 << 20
 WAITING_LINES = 64
 SAID_BYTES = 256 << 20
 """How much a child may say."""
+NEED_LIMIT_BYTES = 20
+"""Of a file with one number."""
 CRASHED = "the model may be hostile or malformed, or an engine has a bug"
 DEATHS_LIMIT = 24
 """Maximum number of steps that one request leaves out."""
@@ -121,7 +123,9 @@ class _Child:
             self._process = _start(self.folder)
             started.callback(_end, self._process)
             end = partial(_kill, self._process)
-            self._watch = Watch(self._process.pid, self._limits, end, self._spent_s, self._last_crumb)
+            self._watch = Watch(
+                self._process.pid, self._limits, end, self._spent_s, self._last_crumb, self._needed_bytes
+            )
             started.callback(self._watch.close)
             self._printed = threading.Thread(target=self._pass_on, args=(self._process.stderr,), daemon=True)
             self._printed.start()
@@ -193,8 +197,10 @@ class _Child:
             reason, advice = _death(self._process), CRASHED
             self._printed.join(GRACE_S)
             if self._is_starved or self._process.returncode == STARVED_CODE:
-                limit = self._limits.memory_bytes
-                reason, advice = starved(limit, self._watch.peak_bytes), memory_advice(limit)
+                self._watch.raise_limit()
+                limit = self._watch.limit_bytes
+                reason = starved(limit, self._watch.peak_bytes)
+                advice = memory_advice(limit, self._needed_bytes())
         step = self._last_crumb()[2]
         if sum(each.startswith(_around(step) + WITHIN) for each in self._deaths) >= INNER_DEATHS_LIMIT:
             step = _around(step)
@@ -233,6 +239,13 @@ class _Child:
                 f"an option can't be handed to the process that {verb}s the model: {problem}; "
                 "give trusted=True to work in this process"
             ) from None
+
+    def _needed_bytes(self) -> int:
+        """The memory that the child said it needs; 0 if it has not."""
+        try:
+            return int(read_plain(self.folder / NEED, NEED_LIMIT_BYTES))
+        except (OSError, ValueError):
+            return 0
 
     def _listen(self, stream: IO[bytes]) -> None:
         with contextlib.suppress(ValueError, OSError):  # closed meanwhile

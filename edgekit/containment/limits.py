@@ -1,7 +1,7 @@
 """How much memory and time a model's process gets, and which files: by the model's size and the options.
 
-Honest builds stay far below. Measured (fp32, int8 and auto, four targets, 0.3 to 200 MB): 340 MB and 13 times
-the model's size.
+A build adds what its values need, once it knows their shapes (edgekit/pipeline/memory_need.py). The limit is
+at most ``MACHINE_SHARE`` of the machine's memory.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from edgekit.compress.training_length import training_length
 from edgekit.errors import UsageError
 from edgekit.system.confinement import DEVICES, Bounds
+from edgekit.system.memory import all_memory_bytes
 from edgekit.toolchains.environment import Environment, environments_of
 
 MEMORY_MB, SECONDS = "EDGEKIT_MEMORY_MB", "EDGEKIT_SECONDS"
@@ -34,6 +35,8 @@ TIMES_SHAPES = 100
 """And so many times the inputs whose shapes the caller gives: a detector's values at 960 x 960 take 65."""
 FRAMEWORK_BYTES = 4_000_000_000
 """More for a file that its framework loads: PyTorch alone takes half of it to be imported."""
+MACHINE_SHARE = 7 / 8
+"""Of the machine's memory, or its control group's: the most that a limit is without the variable."""
 RESERVED_BYTES = 512 << 20
 RESERVED_BYTES_A_CORE = 64 << 20
 """What engines reserve beyond what they touch: the stacks and heaps of their threads. Measured: 200 MB on two
@@ -66,10 +69,12 @@ class Limits(NamedTuple):
 
     Attributes:
         memory_bytes: That it and its own children have in memory at one time.
+        most_memory_bytes: What a build may raise that to by the shapes of its model.
         seconds: Until it has answered; time in which this process was stopped is not counted.
     """
 
     memory_bytes: int
+    most_memory_bytes: int
     seconds: float
 
 
@@ -100,7 +105,9 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
     if model.suffix.lower() not in _OWN_FORMATS:
         memory += FRAMEWORK_BYTES
         seconds += FRAMEWORK_SECONDS
-    return Limits(int(_given(MEMORY_MB, memory / 1e6) * 1e6), _given(SECONDS, float(math.ceil(seconds))))
+    most = max(int(MACHINE_SHARE * all_memory_bytes()), BYTES_BEYOND)
+    given = int(_given(MEMORY_MB, 0.0) * 1e6)
+    return Limits(given or min(memory, most), given or most, _given(SECONDS, float(math.ceil(seconds))))
 
 
 def bounds_of(
@@ -115,12 +122,13 @@ def bounds_of(
         folder: The child's own, which it may write to.
         records: Folder of what it measures of its model, which it may write to.
     """
-    cores = os.cpu_count() or 1
+    reserved = RESERVED_BYTES + (os.cpu_count() or 1) * RESERVED_BYTES_A_CORE
     return Bounds(
-        data_bytes=limits.memory_bytes + RESERVED_BYTES + cores * RESERVED_BYTES_A_CORE,
+        data_bytes=limits.memory_bytes + reserved,
         file_bytes=limits.memory_bytes,
         reads=[*_named_files(options), *_of_emulator(), *_of_toolchains(options)],
         writes=[str(folder), *([str(records)] if records else []), *_graphics()],
+        most_data_bytes=limits.most_memory_bytes + reserved,
     )
 
 

@@ -30,6 +30,7 @@ class Watch:
     Attributes:
         overrun: Which limit was hit; "" if none.
         advice: How to raise that limit.
+        limit_bytes: The limit of memory as it was last looked at.
         peak_bytes: Most memory that was seen; 0 where the system does not tell.
         spent_s: Time that the request has taken.
     """
@@ -41,10 +42,22 @@ class Watch:
         end: Callable[[], None],
         spent_s: float,
         last_crumb: Callable[[], tuple[int, str, str]],
+        needed_bytes: Callable[[], int],
     ) -> None:
-        """``end`` ends the child and all that it started; ``spent_s``: by earlier children of the request."""
+        """Begin to watch.
+
+        Args:
+            pid: Of the child.
+            limits: Of the child.
+            end: Ends the child and all that it started.
+            spent_s: Time that earlier children of the request took.
+            last_crumb: Reads what the child is at.
+            needed_bytes: Reads how much memory the child says that it needs; it is not trusted.
+        """
         self.overrun, self.advice, self.peak_bytes, self.spent_s = "", "", 0, spent_s
-        self._pid, self._limits, self._end, self._last_crumb = pid, limits, end, last_crumb
+        self.limit_bytes = limits.memory_bytes
+        self._pid, self._limits, self._end = pid, limits, end
+        self._last_crumb, self._needed_bytes = last_crumb, needed_bytes
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="edgekit-watch", daemon=True)
         self._thread.start()
@@ -53,6 +66,11 @@ class Watch:
         """Stop watching: after that ``end`` is not called any more."""
         self._closed.set()
         self._thread.join()
+
+    def raise_limit(self) -> None:
+        """Raise the limit of memory to what the child needs, if the machine has as much."""
+        needed = min(self._needed_bytes(), self._limits.most_memory_bytes)
+        self.limit_bytes = max(self.limit_bytes, needed)
 
     def _watch(self) -> None:
         last, searched = time.monotonic(), 0.0
@@ -66,11 +84,13 @@ class Watch:
                 if (found := self._last_crumb()) != crumb:
                     crumb, crumb_at_s = found, self.spent_s
             self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, family)))
-            limit = self._limits.memory_bytes
             step_seconds = STEP_SHARE * self._limits.seconds
+            if self.peak_bytes > self.limit_bytes:
+                self.raise_limit()
+            limit = self.limit_bytes
             if self.peak_bytes > limit:
                 self.overrun = f"its process took more than {_megabytes(limit)} of memory, its limit"
-                self.advice = memory_advice(limit)
+                self.advice = memory_advice(limit, self._needed_bytes())
             elif crumb[2] and self.spent_s - crumb_at_s > step_seconds:
                 self.overrun = f"its process took more than {step_seconds:g} s for this step, its limit"
                 self.advice = f"{SECONDS}={2 * self._limits.seconds:g} in the environment doubles it"
@@ -90,9 +110,15 @@ def starved(limit_bytes: int, peak_bytes: int) -> str:
     )
 
 
-def memory_advice(limit_bytes: int) -> str:
-    """How to raise the limit of memory, and whether this machine has as much."""
+def memory_advice(limit_bytes: int, needed_bytes: int = 0) -> str:
+    """How to raise the limit of memory, and whether this machine has as much.
+
+    Args:
+        limit_bytes: That was hit.
+        needed_bytes: What the build was estimated to need; more than the limit where the machine has less.
+    """
     doubled_mb = math.ceil(2 * limit_bytes / 1e6 - 0.5)
+    estimated = f"it may need {_megabytes(needed_bytes)}; " if needed_bytes > limit_bytes else ""
     free_bytes = free_memory_bytes()
     if free_bytes >= UNKNOWN_BYTES:
         free = ""
@@ -100,7 +126,7 @@ def memory_advice(limit_bytes: int) -> str:
         free = f"; {_megabytes(free_bytes)} are free here"
     else:
         free = f", but only {_megabytes(free_bytes)} are free here: fewer targets or samples take less"
-    return f"{MEMORY_MB}={doubled_mb} in the environment doubles it{free}"
+    return f"{estimated}{MEMORY_MB}={doubled_mb} in the environment doubles it{free}"
 
 
 def _megabytes(size: int) -> str:

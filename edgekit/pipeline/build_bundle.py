@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,11 @@ from edgekit.pipeline.build_options import build_options
 from edgekit.pipeline.bundle_contents import make_bundle
 from edgekit.pipeline.language.language_bundle import build_language_model, refuse_options
 from edgekit.pipeline.length_figures import evaluate_lengths
+from edgekit.pipeline.memory_need import memory_need, model_bytes
 from edgekit.pipeline.progress import Progress, Stage
+from edgekit.pipeline.quantization_data import CALIBRATION_SAMPLES
 from edgekit.pipeline.stages import (
+    VERIFIED_SAMPLES,
     add_quantized_variants,
     build_float_variants,
     check_targets,
@@ -57,8 +60,12 @@ def build(
     lengths: Sequence[int] | None = None,
     draft: str | Path | None = None,
     progress: Progress = lambda stage: None,
+    claim: Callable[[int], None] = lambda extra_bytes: None,
 ) -> Bundle:
-    """What ``edgekit.build`` does, in this process; arguments and errors are listed there."""
+    """What ``edgekit.build`` does, in this process; arguments and errors are listed there.
+
+    ``claim`` is called with the memory that the values of the model need, before they are computed.
+    """
     resolved = _targets(targets)
     if isinstance(path := as_source(model), Path) and is_language_model(path):
         given = {
@@ -79,6 +86,8 @@ def build(
     texts = None
     if options.lengths:
         job, texts = with_lengths(job, options.lengths, source, shapes or {}, importing, io, progress)
+    used = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
+    claim(memory_need(model_bytes(job.source), model_bytes(job.canonical), used, len(resolved)))
     check_targets(job, progress)
     data = prepare_samples(job, samples, progress)
     if texts is not None:

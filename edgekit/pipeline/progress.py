@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from edgekit.system.resident_memory import release_unused
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -22,7 +24,8 @@ Progress = Callable[[Stage], None]
 
 @contextmanager
 def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Callable[[str], None]]:
-    """Report that a stage begins and, with its last description, that it ended.
+    """Report that a stage begins and, with its last description, that it ended. The memory that it no longer
+    uses is returned to the system.
 
     Args:
         progress: Called with each report.
@@ -40,4 +43,5 @@ def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Call
 
     progress(Stage(name, ""))
     yield say
+    release_unused()
     progress(Stage(name, description, time.perf_counter() - started))

@@ -33,6 +33,7 @@ class Bounds(NamedTuple):
 
     Attributes:
         data_bytes: Private memory that it may write to, whether it has touched it or not.
+        most_data_bytes: What :func:`extend_data` may raise that to; None: not at all.
         file_bytes: Of one file that it writes.
         reads: Folders and files that it may read, beside those of the system and of Python.
         writes: Those that it may change.
@@ -42,6 +43,7 @@ class Bounds(NamedTuple):
     file_bytes: int | None
     reads: Sequence[str] = ()
     writes: Sequence[str] = ()
+    most_data_bytes: int | None = None
 
 
 def confine(bounds: Bounds) -> dict[str, str]:
@@ -82,24 +84,35 @@ def _limit_resources(bounds: Bounds) -> str:
     except ImportError:
         return f"{sys.platform} has no resource limits"
     # No RLIMIT_CPU: with it Linux counts the process's CPU time in ticks of 4 ms, by which engines are timed.
-    wanted: Mapping[str, float | None] = {
-        "RLIMIT_DATA": bounds.data_bytes,
-        "RLIMIT_FSIZE": bounds.file_bytes,
-        "RLIMIT_CORE": 0,
-        "RLIMIT_NOFILE": OPEN_FILES,
+    most_data = bounds.data_bytes if bounds.most_data_bytes is None else bounds.most_data_bytes
+    wanted: Mapping[str, tuple[int | None, int | None]] = {  # name -> the soft and the hard limit
+        "RLIMIT_DATA": (bounds.data_bytes, most_data),
+        "RLIMIT_FSIZE": (bounds.file_bytes, bounds.file_bytes),
+        "RLIMIT_CORE": (0, 0),
+        "RLIMIT_NOFILE": (OPEN_FILES, OPEN_FILES),
     }
     failed = []
-    for name, value in wanted.items():
-        if value is None:
+    for name, (value, most) in wanted.items():
+        if value is None or most is None:
             continue
         try:
             kind = getattr(resource, name)
             _, hard = resource.getrlimit(kind)
-            least = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
-            resource.setrlimit(kind, (least, least))
+            highest = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(kind, (min(value, highest), highest))
         except (AttributeError, OSError, ValueError) as problem:
             failed.append(f"{name}: {problem}")
     return "; ".join(failed)
+
+
+def extend_data(extra_bytes: int) -> None:
+    """Raise this process's limit of private memory by so much, up to ``Bounds.most_data_bytes``."""
+    with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
+        import resource
+
+        limit, most = resource.getrlimit(resource.RLIMIT_DATA)
+        if limit != resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_DATA, (min(limit + extra_bytes, most), most))
 
 
 def die_with_parent() -> str:

@@ -1,4 +1,4 @@
-"""Memory that this process can still have, on Linux."""
+"""Memory of this machine, and what of it this process can still have, on Linux."""
 
 from __future__ import annotations
 
@@ -15,13 +15,21 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
     MemAvailable of /proc/meminfo, and version 2's memory.max less memory.current of the group that a
     container sees as its own. The group's page cache, which the kernel frees, counts as free.
     """
-    return min(_of_machine(root), _of_group(root))
+    return min(_of_machine(root, "MemAvailable:"), _of_group(root))
 
 
-def _of_machine(root: Path) -> int:
+def all_memory_bytes(root: Path = Path("/")) -> int:
+    """The least of what the machine has and what the control group may have; a large number if unknown."""
+    limit = UNKNOWN_BYTES
+    with contextlib.suppress(OSError, ValueError):  # ``max``: no limit
+        limit = int((root / "sys/fs/cgroup/memory.max").read_text("ascii"))
+    return min(_of_machine(root, "MemTotal:"), limit)
+
+
+def _of_machine(root: Path, fact: str) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in (root / "proc/meminfo").read_text("ascii").splitlines():
-            if line.startswith("MemAvailable:"):
+            if line.startswith(fact):
                 return int(line.split()[1]) << 10
     return UNKNOWN_BYTES
 

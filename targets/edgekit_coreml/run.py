@@ -132,6 +132,10 @@ class CoreMlRunner:
 
     def close(self) -> None:
         del self._predict
+        if self.stands_in_for:
+            from edgekit_coreml.interpreter.one_node import release_sessions
+
+            release_sessions()
 
 
 def value_bindings(

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given as given_by_hypothesis
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.containment import limits
@@ -21,6 +23,7 @@ from edgekit.system.cache_folder import cache_folder
 from edgekit.system.records_folder import model_folder
 
 SMALL = 1000
+SIZES = st.integers(0, 1 << 36)
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +53,38 @@ def test_memory_grows_with_the_model(model: Path) -> None:
     assert limits_of("build", given(model, samples=samples)).memory_bytes == (
         BYTES_BEYOND + TIMES_MODEL * SMALL + 2 * 12_000
     )
+
+
+def test_the_machine_bounds_memory(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 8 GB a limit is at most 7 GB, also one that a build claims; the variable may say more."""
+    monkeypatch.setattr(limits, "all_memory_bytes", lambda: 8_000_000_000)
+    most = 7_000_000_000
+    ours = limits_of("build", given(model, distil="20min", shrink="auto"))
+    assert (ours.memory_bytes, ours.most_memory_bytes) == (most, most)
+    small = limits_of("build", given(model))
+    assert (small.memory_bytes, small.most_memory_bytes) == (BYTES_BEYOND + TIMES_MODEL * SMALL, most)
+    bounds = bounds_of(small, given(model), model.parent)
+    assert bounds.most_data_bytes is not None
+    assert bounds.data_bytes is not None
+    assert bounds.most_data_bytes - bounds.data_bytes == most - small.memory_bytes
+    monkeypatch.setenv(limits.MEMORY_MB, "9000")
+    given_by_user = limits_of("build", given(model))
+    assert (given_by_user.memory_bytes, given_by_user.most_memory_bytes) == (9_000_000_000, 9_000_000_000)
+
+
+def test_a_board_has_the_least(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "all_memory_bytes", lambda: 500_000_000)
+    assert limits_of("build", given(model)).memory_bytes == BYTES_BEYOND
+
+
+@given_by_hypothesis(SIZES, SIZES, st.integers(1, 1 << 44))
+def test_a_larger_model_never_has_less(size: int, more: int, machine: int) -> None:
+    """And never more than the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "all_memory_bytes", lambda: machine)
+        patch.setattr(limits, "_size_bytes", lambda path: size if path.name == "a.onnx" else size + more)
+        one, other = (limits_of("build", given(Path(name))) for name in ("a.onnx", "b.onnx"))
+    assert one.memory_bytes <= other.memory_bytes <= max(machine, BYTES_BEYOND)
 
 
 def test_external_data_is_of_the_model(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import edgekit
 from edgekit.containment import watch
 from edgekit.containment.contained import build_contained
-from edgekit.containment.limits import MEMORY_MB
+from edgekit.containment.limits import BYTES_BEYOND, MEMORY_MB, TIMES_MODEL
 from edgekit.errors import CrashError
 from edgekit.system.memory import UNKNOWN_BYTES
 from tests.containment.starving import STARVATIONS, Starving
@@ -21,6 +22,18 @@ from tests.fixtures import child_processes, models
 
 pytestmark = pytest.mark.needs_ort
 
+LARGE_VALUES = """
+<ir_version: 10, opset_import: ["": 17]>
+g (float[1,1,10000,1] x) => (float[1,1,10000,1] y)
+<float[1,1,1,10000] row = {ROW}>
+{
+    [a] a = Mul(x, row)
+    [b] b = Sigmoid(a)
+    [c] c = Tanh(a)
+    [d] d = Add(b, c)
+    [y] y = ReduceMax <axes = [3]> (d)
+}
+""".replace("{ROW}", "{" + ", ".join(["0.5"] * 10_000) + "}")
 EARLIER: set[int] = set()
 """Children of this process from before a test: those that other tests left."""
 
@@ -61,6 +74,32 @@ def test_too_much_memory_is_one_error(
         "this process is unharmed"
     )
     assert (list(temporary.iterdir()), children()) == ([], [])
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell of memory")
+def test_a_small_file_of_large_values_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit follows the values: four that live together, of 400 MB each, in a file of 200 bytes."""
+    monkeypatch.delenv(MEMORY_MB, raising=False)
+    peaks: list[int] = []
+    close = watch.Watch.close
+
+    def noted(own: watch.Watch) -> None:
+        close(own)
+        peaks.append(own.peak_bytes)
+
+    monkeypatch.setattr(watch.Watch, "close", noted)
+    model = models.write(tmp_path, LARGE_VALUES)
+    samples = [{"x": np.full((1, 1, 10_000, 1), 0.5, np.float32)}]
+    bundle = edgekit.build(model, targets=["ort"], samples=samples)
+    assert bundle.variants[0].status.startswith("verified")
+    assert max(peaks) > BYTES_BEYOND + TIMES_MODEL * model.stat().st_size
+
+
+def test_the_estimate_is_told_where_the_machine_has_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "free_memory_bytes", lambda: UNKNOWN_BYTES)
+    assert watch.memory_advice(7_000_000_000, 9_100_000_000) == (
+        "it may need 9,100 MB; EDGEKIT_MEMORY_MB=14000 in the environment doubles it"
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from edgekit.quantize.observe.observers import Observation, Observer, channel_ax
 from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.tensors import Array
 
-PASS_BYTES = 512 * 2**20
-"""Bytes of values observed in one pass over the samples; a larger model takes several passes."""
+PASS_BYTES = 288 * 2**20
+"""Bytes of values observed in one pass over the samples; a larger model takes several passes. The engine's
+heap grows to nearly three times as much."""
 
 _FLOATS = {ir.DataType.FLOAT: 4, ir.DataType.FLOAT16: 2, ir.DataType.DOUBLE: 8}
 

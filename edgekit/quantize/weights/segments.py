@@ -115,22 +115,19 @@ def run_segment(
         options = session_options(threads, optimize=True)
         session = ort.InferenceSession(segment.model(fetched), options, providers=["CPUExecutionProvider"])
         fed = [one.name for one in session.get_inputs()]
-        runs = [
-            session.run(fetched, {name: segment.feed(name, sample) for name in fed})
-            for sample in range(count)
-        ]
+        arrays: list[list[Array]] = [[] for _ in wanted]
+        for sample in range(count):
+            run = session.run(fetched, {name: segment.feed(name, sample) for name in fed})
+            for index, integers in enumerate(wanted.values()):
+                arrays[index].append(run[index] if integers else _small(run[index]))
+            del run  # before the next one is made
     except Exception as problem:  # ONNX Runtime's exceptions share no root
         where = ", ".join(node_name(node) for node in nodes[:3])
         raise EngineError(f"ONNX Runtime failed to run {where}: {problem}") from problem
-    result: dict[str, SampleValues] = {}
-    for index, (name, integers) in enumerate(wanted.items()):
-        arrays = [run[index] for run in runs]
-        result[name] = (
-            SampleValues(arrays, plan.activations[name]) if integers else SampleValues([*map(_small, arrays)])
-        )
-        for run in runs:
-            run[index] = None
-    return result
+    return {
+        name: SampleValues(made, plan.activations[name] if integers else None)
+        for (name, integers), made in zip(wanted.items(), arrays, strict=True)
+    }
 
 
 def _small(array: Array) -> Array:

@@ -73,6 +73,11 @@ def _session(op: str, types: Types, attributes: Attributes, result: str, threads
     return ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
 
 
+def release_sessions() -> None:
+    """Free the sessions: each holds the memory of its largest output."""
+    _session.cache_clear()
+
+
 def onnxruntime() -> Any:
     """The package.
 
