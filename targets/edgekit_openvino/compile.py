@@ -17,6 +17,7 @@ from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensors import Json
 from edgekit_openvino.byte_pairs import with_fake_quantize
+from edgekit_openvino.concat_pairs import with_fake_quantized_concats
 from edgekit_openvino.quant_rules import rules
 from edgekit_openvino.reader_workarounds import computed_wrongly, shapes_lost, with_reader_workarounds
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
@@ -81,7 +82,8 @@ def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, An
     """
 
     def attempt(model: ir.Model) -> tuple[tuple[ir.Model, Any], list[Finding]]:
-        written = with_shared_transposes(with_fake_quantize(with_reader_workarounds(model)))
+        written = with_fake_quantize(with_reader_workarounds(model))
+        written = with_shared_transposes(with_fake_quantized_concats(written))
         wrong = computed_wrongly(model, profile.name)
         if wrong:
             return (written, None), wrong

@@ -1,0 +1,118 @@
+"""Pairs after a Concat, in a form that OpenVINO's CPU plugin does not crash on.
+
+    Concat -> [Relu ...] -> Q -> DQ -> [Relu ...] -> Q -> DQ
+        =>   Concat -> [Relu ...] -> FakeQuantize -> [Relu ...] -> Q -> DQ
+
+where the first zero point is not 0. compile_model of 2026.4.1 ends the process by SIGSEGV on such a pair (its
+low precision transformations do: with them off it does not). The FakeQuantize computes the same values.
+CenterNet's int8 has the pair: its Concat of two branches is quantized, and once more after the Relu.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.model.rewriting import (
+    add_constant,
+    array_of,
+    dims_of,
+    input_of,
+    int_of,
+    nodes_of,
+    producer_of,
+    replace_node,
+)
+from edgekit.tensors import Array
+from edgekit_openvino.byte_pairs import DOMAIN
+
+BETWEEN = ("Add", "Div", "Mul", "Relu", "Sub")
+"""Operators, with constants, that may stand between the pairs. With LeakyRelu, Sigmoid, Elu, HardSwish, Clip,
+Max, MaxPool, Transpose, Reshape and Split 2026.4.1 does not crash."""
+BEFORE = ("Clip", *BETWEEN)
+"""The same between Concat and pair; not with LeakyRelu, Sigmoid, Neg, MaxPool, Transpose, Reshape, Slice."""
+LEVELS = 256
+
+
+def with_fake_quantized_concats(model: ir.Model) -> ir.Model:
+    """``model`` itself, or a copy in which such pairs are FakeQuantize operators."""
+    if not any(_is_fatal(node) for _, node in nodes_of(model, "QuantizeLinear")):
+        return model
+    copy = model.clone()
+    copy.opset_imports[DOMAIN] = 1
+    for _, node in nodes_of(copy, "QuantizeLinear"):
+        if not _is_fatal(node):
+            continue
+        for pair in _pairs(node):
+            ends = [*_ends(node, node.inputs[0]), *_ends(pair, node.inputs[0])]
+            names = ("least", "greatest", "least_read", "greatest_read")
+            constants = [
+                add_constant(copy, end, f"{pair.name}/{name}") for name, end in zip(names, ends, strict=True)
+            ]
+            inputs = [node.inputs[0], *constants]
+            replace_node(
+                pair, ir.node("FakeQuantize", inputs, {"levels": LEVELS}, domain=DOMAIN, name=pair.name)
+            )
+    return copy
+
+
+def _is_fatal(node: ir.Node) -> bool:
+    """Whether a QuantizeLinear of 8 bits is the first of such a chain."""
+    zero_point, pairs = array_of(input_of(node, 2)), _pairs(node)
+    if zero_point is None or zero_point.dtype not in (np.uint8, np.int8) or not zero_point.any() or not pairs:
+        return False
+    if not all(_ends(each, node.inputs[0]) for each in (node, *pairs)):
+        return False
+    value = node.inputs[0]
+    while (before := producer_of(value, *BEFORE)) is not None:
+        value = _only_varying(before)
+    return producer_of(value, "Concat") is not None and any(_is_quantized(pair.outputs[0]) for pair in pairs)
+
+
+def _pairs(node: ir.Node) -> list[ir.Node]:
+    """The DequantizeLinear nodes that read a QuantizeLinear; none where something else does."""
+    value = node.outputs[0]
+    readers = [use.node for use in value.uses()]
+    others = value.is_graph_output() or any(reader.op_type != "DequantizeLinear" for reader in readers)
+    return [] if others else readers
+
+
+def _is_quantized(value: ir.Value) -> bool:
+    """Whether a value is quantized, at once or after such operators."""
+    for use in value.uses():
+        if use.node.op_type == "QuantizeLinear" and use.idx == 0:
+            return True
+        is_passed_on = use.node.op_type in BETWEEN and _only_varying(use.node) is value
+        if is_passed_on and _is_quantized(use.node.outputs[0]):
+            return True
+    return False
+
+
+def _only_varying(node: ir.Node) -> ir.Value | None:
+    """The only input of a node that is not a constant, else None."""
+    varying = [value for value in node.inputs if value is not None and array_of(value) is None]
+    return varying[0] if len(varying) == 1 else None
+
+
+def _ends(node: ir.Node, real: ir.Value | None) -> list[Array]:
+    """The least and the greatest number that a QuantizeLinear or DequantizeLinear has a code for, in the
+    shape that a FakeQuantize takes; none where they are not known.
+
+    Args:
+        node: It.
+        real: The floats that are quantized.
+    """
+    scale, zero_point, dims = array_of(input_of(node, 1)), array_of(input_of(node, 2)), dims_of(real)
+    if scale is None or zero_point is None or zero_point.dtype not in (np.uint8, np.int8):
+        return []
+    shape = [1] * scale.ndim
+    if scale.size > 1:
+        if scale.ndim != 1 or dims is None:
+            return []
+        shape = [1] * len(dims)
+        shape[int_of(node, "axis", 1)] = scale.size
+    codes = np.iinfo(zero_point.dtype)
+    return [
+        ((np.float32(code) - zero_point.astype(np.float32)) * scale).astype(np.float32).reshape(shape)
+        for code in (codes.min, codes.max)
+    ]
