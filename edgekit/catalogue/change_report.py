@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgekit.errors import printable
 from edgekit.formats.plain_text import size, table
 
 if TYPE_CHECKING:
@@ -33,12 +35,13 @@ def change_text(found: Rebuild) -> str:
 
 def change_markdown(found: Rebuild, name: str) -> str:
     """The report's file."""
-    rows = [_row(COLUMNS), _row(["---"] * len(COLUMNS)), *(_row(cells(change)) for change in found.changes)]
-    parts = [f"# {name} built again", verdict(found), "\n".join(rows)]
+    rows = [_row(COLUMNS), _row(["---"] * len(COLUMNS))]
+    rows += [_row([_escaped(cell) for cell in cells(change)]) for change in found.changes]
+    parts = [f"# {_escaped(name)} built again", _escaped(verdict(found)), "\n".join(rows)]
     if found.tools:
-        parts.append("\n".join(["Tools:", "", *(f"- {line}" for line in tool_lines(found))]))
+        parts.append("\n".join(["Tools:", "", *(f"- {_escaped(line)}" for line in tool_lines(found))]))
     if found.notes:
-        parts.append("\n".join(f"- {note}" for note in found.notes))
+        parts.append("\n".join(f"- {_escaped(note)}" for note in found.notes))
     before, after = found.size_bytes
     parts.append(f"The file has {size(after)}, and had {size(before)}.")
     return "\n\n".join(parts) + "\n"
@@ -65,5 +68,10 @@ def _score(change: Change) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
-    return f"| {' | '.join(escaped)} |"
+    return f"| {' | '.join(cells)} |"
+
+
+def _escaped(text: str) -> str:
+    """One line of plain text: names and reasons of a bundle make no HTML, links, pictures or rows."""
+    line = printable(" ".join(text.split()))
+    return re.sub(r"[\\`*\[\]<&|]", lambda found: f"\\{found[0]}", line)

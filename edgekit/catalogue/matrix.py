@@ -15,12 +15,15 @@ from typing import Any
 
 from edgekit.catalogue.stored_files import is_url
 from edgekit.errors import CardError, UsageError
+from edgekit.formats.plain_text import shortened
 from edgekit.formats.strict_tables import get, kind_of, only, text_list, whole_numbers
 from edgekit.formats.toml_files import load_toml
 from edgekit.tensors import Json
 
 BUILDS_LIMIT = 10_000
 """Most builds of one matrix: more are a slip."""
+NAME_LIMIT = 200
+"""Most characters in the name of a build: file systems take 255, with ".edgekit" and what a draft adds."""
 AXES = ("model", "target", "precision", "samples")
 OPTIONS: Mapping[str, type] = {
     "max_drop": str, "time_budget": float, "force": bool, "fallback": bool, "io": str, "shrink": str,
@@ -111,20 +114,42 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
     options = _options(table, where)
     left_out = [_rule(rule, where) for rule in table.get("leave_out", [])]
     builds: dict[str, Build] = {}
+    files: dict[str, str] = {}
     for model, target, precision, name in itertools.product(models, targets, precisions, samples):
         axes = (model.name, "+".join(target), precision, name)
         if any(all(rule.get(axis, value) == value for axis, value in zip(AXES, axes, strict=True))
                for rule in left_out):  # fmt: skip
             continue
-        title = "-".join(filter(None, axes))
+        title = _title(axes, target, where)
         if title in builds:
             raise UsageError(f"{where} has two builds called {title}; give models of one name a name each")
+        if (other := files.setdefault(title.lower(), title)) != title:
+            raise UsageError(
+                f"{where} has the builds {other} and {title}, which are one file where upper and lower case"
+                " are the same; give their models or samples other names"
+            )
         builds[title] = Build(title, model, target, precision, name, samples[name], options)
         if len(builds) > BUILDS_LIMIT:
             raise UsageError(f"{where} has more than {BUILDS_LIMIT} builds; make several matrices of it")
     if not builds:
         raise UsageError(f"{where} leaves out every build; check leave_out")
     return Matrix(_located(output, folder), tuple(builds.values()))
+
+
+def _title(axes: Sequence[str], target: Sequence[str], where: str) -> str:
+    """The name of a build and of its file, in the characters of file names; of many targets the first one and
+    how many more."""
+    model, targets, precision, samples = axes
+    parts = [model, targets, _plain(precision), samples and _plain(samples)]
+    if len("-".join(parts)) > NAME_LIMIT and target[1:]:
+        parts[1] = f"{target[0]}+{len(target) - 1}"
+    title = "-".join(filter(None, parts))
+    if len(title) > NAME_LIMIT:
+        raise UsageError(
+            f"{where}: {shortened(title)} is a name of {len(title)} characters; {NAME_LIMIT} fit into a"
+            " file's name: give its model or its samples a shorter one"
+        )
+    return title
 
 
 def _models(entries: Sequence[Any], where: str, folder: Path) -> list[Model]:
@@ -139,8 +164,9 @@ def _models(entries: Sequence[Any], where: str, folder: Path) -> list[Model]:
         if "name" in entry and len(sources) > 1:
             raise UsageError(f"{at}: one name for {len(sources)} models; leave name out")
         name = get(entry, "name", str, at) if "name" in entry else ""
-        if name and _plain(name) != name:
-            raise UsageError(f"{at}.name is {name!r}; it may have letters, digits, '.', '_' and '-'")
+        if "name" in entry and _plain(name) != name:
+            wrong = f"{at}.name is {shortened(name)!r}"
+            raise UsageError(f"{wrong}; it may have letters, digits, '.', '_' and '-' between them")
         card = _located(get(entry, "card", str, at), folder) if "card" in entry else None
         given = get(entry, "shapes", dict, at) if "shapes" in entry else {}
         shapes = {each: whole_numbers(given, each, f"{at}: shapes", least=1) for each in given}

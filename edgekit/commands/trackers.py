@@ -8,11 +8,12 @@ has set it.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from edgekit.bundle.advice import p50_ms
 from edgekit.bundle.report import checked_evidence
@@ -22,10 +23,16 @@ if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
 
+T = TypeVar("T")
+
 EXPERIMENT = "edgekit"
 """MLflow's experiment where MLFLOW_EXPERIMENT_NAME is not set."""
 MLFLOW_VALUE_CHARS = 6000
 """Of a parameter; longer ones are cut. ``mlflow.utils.validation`` of MLflow 3.17 has the limits."""
+MLFLOW_KEY_CHARS = 250
+"""Of a parameter's or metric's name."""
+WANDB_NAME_CHARS = 128
+"""Of an artifact's name."""
 MLFLOW_BATCH = 100
 """Parameters of one request; of metrics 1000 are allowed."""
 _OWN_SETTINGS = {
@@ -121,7 +128,11 @@ def _figures(variant: Variant, score: Mapping[str, Any] | None) -> dict[str, flo
         "p50_ms": p50_ms(variant),
         "size_mb": None if size_bytes is None else size_bytes / 1e6,
     }
-    return {key: float(value) for key, value in found.items() if value is not None}
+    figures = {key: value for key, value in found.items() if value is not None}
+    for key, value in figures.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{key} is not a number")
+    return {key: float(value) for key, value in figures.items()}
 
 
 def need_client(tracker: str) -> None:
@@ -161,7 +172,7 @@ def log_to_mlflow(record: Record, files: Sequence[Path], uri: str) -> Logged:
     from mlflow.utils.time import get_current_time_millis
 
     experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
-    with _refusals("MLflow", _without_password(uri)):
+    with _refusals("MLflow", uri):
         client = MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(experiment)
         number = client.create_experiment(experiment) if known is None else known.experiment_id
@@ -170,9 +181,9 @@ def log_to_mlflow(record: Record, files: Sequence[Path], uri: str) -> Logged:
         try:
             now = get_current_time_millis()
             params = [
-                Param(_plain(key), value[:MLFLOW_VALUE_CHARS]) for key, value in record.parameters.items()
+                Param(key, value[:MLFLOW_VALUE_CHARS]) for key, value in _mlflow_keys(record.parameters)
             ]
-            metrics = [Metric(_plain(key), value, now, 0) for key, value in record.metrics.items()]
+            metrics = [Metric(key, value, now, 0) for key, value in _mlflow_keys(record.metrics)]
             for start in range(0, max(len(params), len(metrics)), MLFLOW_BATCH):
                 part = slice(start, start + MLFLOW_BATCH)
                 client.log_batch(run, metrics[part], params[part])
@@ -215,9 +226,8 @@ def log_to_wandb(record: Record, files: Sequence[Path], project: str) -> Logged:
         failed = 1
         try:
             run.summary.update(record.metrics)
-            artifact = wandb.Artifact(
-                _plain(record.name).replace("/", "_").replace(" ", "_"), "edgekit-bundle"
-            )
+            title = _plain(record.name).replace("/", "_").replace(" ", "_")
+            artifact = wandb.Artifact(title[:WANDB_NAME_CHARS], "edgekit-bundle")
             for file in files:
                 artifact.add_file(str(file))
             run.log_artifact(artifact)
@@ -237,10 +247,22 @@ def _refusals(tracker: str, place: str) -> Iterator[None]:
     except EdgeKitError:
         raise
     except Exception as problem:
-        raise UsageError(
-            f"{tracker} did not take the bundle at {place}: {_without_password(reason_of(problem))}\n"
-            "  check the address, and what the client needs to sign in"
-        ) from problem
+        said = _without_password(f"{tracker} did not take the bundle at {place}: {reason_of(problem)}")
+        raise UsageError(f"{said}\n  check the address, and what the client needs to sign in") from problem
+
+
+def _mlflow_keys(values: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    """The values by names that MLflow takes. It refuses all if two are the same: later ones are numbered."""
+    taken: set[str] = set()
+    for name, value in values.items():
+        # MLflow takes a name for a path and wants it in its shortest form.
+        parts = [part for part in _plain(name).split("/") if part.strip(".")]
+        key = free = "/".join(parts)[: MLFLOW_KEY_CHARS - 8] or "_"
+        number = 2
+        while free in taken:
+            free, number = f"{key}_{number}", number + 1
+        taken.add(free)
+        yield free, value
 
 
 def _plain(key: str) -> str:
@@ -249,9 +271,10 @@ def _plain(key: str) -> str:
 
 
 def _without_password(text: str) -> str:
-    """An address, or a text with some, for a message: without user and password.
+    """An address, or a text with some, for a message: without user, password and tokens.
 
     >>> _without_password("no answer of https://kim:a@b@host:5000/a"), _without_password("sqlite:///m.db")
     ('no answer of https://host:5000/a', 'sqlite:///m.db')
     """
-    return re.sub(r"://[^/\s]*@", "://", text)
+    text = re.sub(r"://[^\s'\"]*@", "://", text)
+    return re.sub(r"(?i)([?&;][^=&;\s]*(?:password|token|secret|key)[^=&;\s]*=)[^&;\s'\"]*", r"\1...", text)

@@ -84,7 +84,7 @@ def test_without_more_it_is_fp32_with_random_samples_beside_the_matrix(folder: P
         ),
         (
             'models = [{file = "net0.onnx", name = "../a"}]\ntargets = ["ort"]',
-            "{}: models[0].name is '../a'; it may have letters, digits, '.', '_' and '-'",
+            "{}: models[0].name is '../a'; it may have letters, digits, '.', '_' and '-' between them",
         ),
         (
             'models = ["net0.onnx", "net0.onnx"]\ntargets = ["ort"]',
@@ -109,3 +109,50 @@ def test_what_is_wrong_is_said(folder: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         read_matrix(path)
     assert str(error.value).startswith(message.format(path, folder=folder))
+
+
+HOSTILE = {
+    "../../../out": "out",
+    "/etc/passwd": "etc_passwd",
+    "a\\nb\\u001b[2J\\u202e": "a_b_2J",
+    "-rf": "rf",
+    "<script>": "script",
+    "Nacht und Tag": "Nacht_und_Tag",
+}
+
+
+@pytest.mark.parametrize(("name", "plain"), HOSTILE.items())
+def test_a_set_of_samples_does_not_choose_the_folder(folder: Path, name: str, plain: str) -> None:
+    text = (
+        f'models = ["net0.onnx"]\ntargets = ["ort"]\nprecisions = ["{name}"]\nsamples = {{"{name}" = "day"}}'
+    )
+    (build,) = read_matrix(written(folder, text)).builds
+    assert build.name == f"net0-ort-{plain}-{plain}"
+
+
+def test_names_that_are_one_file_on_some_systems_are_refused(folder: Path) -> None:
+    path = written(folder, 'models = ["net0.onnx", {file = "net1.onnx", name = "Net0"}]\ntargets = ["ort"]')
+    with pytest.raises(UsageError) as error:
+        read_matrix(path)
+    assert str(error.value) == (
+        f"{path} has the builds net0-ort-fp32 and Net0-ort-fp32, which are one file where upper and lower"
+        " case are the same; give their models or samples other names"
+    )
+
+
+def test_a_name_that_no_file_can_have_is_refused_before_anything_is_built(folder: Path) -> None:
+    name = "n" * 10_000
+    path = written(folder, f'models = [{{file = "net0.onnx", name = "{name}"}}]\ntargets = ["ort"]')
+    with pytest.raises(UsageError) as error:
+        read_matrix(path)
+    assert str(error.value) == (
+        f"{path}: {'n' * 29}...{'n' * 19}-ort-fp32 is a name of 10009 characters; 200 fit into a file's name:"
+        " give its model or its samples a shorter one"
+    )
+
+
+def test_many_targets_in_one_bundle_have_a_short_name(folder: Path) -> None:
+    targets = ", ".join(f'"a-device-of-ours-{number}"' for number in range(40))
+    (build,) = read_matrix(written(folder, f'models = ["net0.onnx"]\ntargets = [[{targets}]]')).builds
+    assert build.name == "net0-a-device-of-ours-0+39-fp32"
+    assert len(build.targets) == 40

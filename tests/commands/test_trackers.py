@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from edgekit.bundle import Bundle, Variant
-from edgekit.commands.trackers import Record, log_to_mlflow, log_to_wandb, need_client, record_of
+from edgekit.commands.trackers import (
+    Record,
+    _refusals,
+    log_to_mlflow,
+    log_to_wandb,
+    need_client,
+    record_of,
+)
 from edgekit.errors import BundleError, MissingDependency, UsageError
 from tests.fixtures.bundles import small_bundle
 
@@ -138,3 +145,74 @@ def test_wandb_offline_keeps_the_run_with_its_files(
     content = kept.read_bytes()
     for text in (*record.metrics, *record.parameters, "edgekit-bundle", "report.html", "m.edgekit"):
         assert text.encode() in content, text
+
+
+@pytest.mark.parametrize("ratio", ["nan", "0.5", True, [1.0]])
+def test_a_figure_that_is_no_number_is_refused(ratio: Any) -> None:
+    with pytest.raises(BundleError, match="invalid evidence"):
+        record_of(small_bundle([variant("v", timing={"p50_ms": 1.0, "ratio": ratio})]), Path("m.edgekit"))
+
+
+def test_names_that_mlflow_refuses_are_written_otherwise(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("mlflow", "sqlalchemy", "alembic"):
+        pytest.importorskip(module)
+    from mlflow import MlflowClient
+
+    monkeypatch.chdir(tmp_path)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    names = [
+        "a:b",
+        "a_b",
+        "../../x",
+        "//",
+        "n" * 300,
+        "n" * 301,
+        "<script>",
+        "line\nline",
+        "\u202ex",
+        "..",
+        "",
+    ]
+    record = Record("m.edgekit", dict.fromkeys(names, "text"), dict.fromkeys(names, 1.0))
+    logged = log_to_mlflow(record, files, uri)
+    run = MlflowClient(tracking_uri=uri).get_run(logged.run)
+    assert run.info.status == "FINISHED"
+    keys = {
+        "a_b",
+        "a_b_2",
+        "x",
+        "_",
+        "n" * 242,
+        "n" * 242 + "_2",
+        "_script_",
+        "line_line",
+        "_x",
+        "__2",
+        "__3",
+    }
+    assert set(run.data.params) == set(run.data.metrics) == keys
+
+
+def test_a_long_name_is_cut_for_wandb(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    for name in ("WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "own"))
+    assert log_to_wandb(Record("n" * 200, {}, {}), files, "p").folder
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://kim:secret@host/a", "https://kim:se/secret@host", "https://kim:a@secret@host",
+     "https://host/?token=secret", "postgresql://host/db?sslpassword=secret&x=1"],
+)  # fmt: skip
+def test_no_message_holds_a_password(address: str) -> None:
+    with pytest.raises(UsageError) as error, _refusals("MLflow", address):
+        raise OSError(f"no answer of '{address}': closed")
+    assert "secret" not in str(error.value)
+    assert "closed" in str(error.value)
