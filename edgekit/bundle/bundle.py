@@ -29,6 +29,7 @@ from edgekit.formats.json_schema import ManifestError
 from edgekit.formats.npy import NpyError, parse_npy
 from edgekit.formats.npy import npy_bytes as npy_bytes
 from edgekit.system.atomic_files import write_atomically
+from edgekit.system.interrupts import pass_on
 from edgekit.system.regular_file import PlainFile, Readable, Section
 from edgekit.tensors import Array, Json, TensorSpec
 
@@ -143,6 +144,7 @@ class Bundle:
         except FileNotFoundError:
             raise BundleError(f"{name}: there is no such file") from None
         except (OSError, ValueError, OverflowError) as problem:
+            pass_on(problem)
             why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
             error = _not_a_bundle(name, f"it cannot be read: {why}", "give the path of a readable file")
             error.blame = "machine" if isinstance(problem, OSError) else error.blame
@@ -151,6 +153,7 @@ class Bundle:
             return cls._parse(name, file)
         except OSError as problem:
             file.close()
+            pass_on(problem)
             error = _not_a_bundle(name, f"it cannot be read: {problem.strerror or problem}", _AGAIN)
             error.blame = "machine"
             raise error from None
@@ -302,6 +305,7 @@ class Bundle:
             try:
                 piece = part[at:][:wanted] if isinstance(part, memoryview) else part.read(start + at, wanted)
             except OSError as problem:
+                pass_on(problem)
                 raise self._damaged(entry, f"it cannot be read: {problem.strerror or problem}") from None
             if not piece:
                 why = f"the file ends {size - at} bytes too early; it was changed since it was opened"
@@ -323,9 +327,7 @@ class Bundle:
     def stage(self, name: str) -> Bundle:
         """The bundle of a cascade's later stage; it reads this bundle's file.
 
-        Raises:
-            BundleError: there is no such stage, or it is damaged, or the bundle is closed.
-        """
+        Raises BundleError: there is no such stage, or it is damaged, or the bundle is closed."""
         if name not in self.stages:
             raise BundleError(f"{self.name} has no stage {name!r}; it has {', '.join(self.stages) or 'none'}")
         declared = self.manifest["cascade"]["bundles"][name]
@@ -349,9 +351,7 @@ class Bundle:
     def verify_entries(self) -> None:
         """Check the sha256 of every entry and that the space between entries is zero.
 
-        Raises:
-            BundleError: one is wrong; the text names it.
-        """
+        Raises BundleError: one is wrong; the text names it."""
         for entry in self._entries:
             for _ in self._content(entry):
                 pass

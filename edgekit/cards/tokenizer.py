@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from edgekit.cards.tokenizer_bounds import TokenizerBounds, checked_charsmaps
 from edgekit.errors import CardError, MissingDependency, UsageError
+from edgekit.system.interrupts import pass_on
 
 TOKENIZER_LIMIT_BYTES = 64 << 20
 """Largest file: XLM-RoBERTa's, with 250,000 pieces, has 17 MB."""
@@ -126,6 +127,7 @@ def guarded(call: Any, *values: Any, **options: Any) -> Any:
     except (KeyboardInterrupt, SystemExit, MemoryError, CardError):
         raise
     except BaseException as problem:  # a PanicException is no Exception
+        pass_on(problem)
         why = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise CardError(f"the card's tokenizer can't be used: {why}; save it anew with tokenizers") from None
 

@@ -19,6 +19,7 @@ from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.loading import local_timings
 from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
+from edgekit.system.interrupts import pass_on
 from edgekit.target.tensor_checks import misfit
 from edgekit.tensors import Array, TensorSpec
 
@@ -44,10 +45,8 @@ class Session:
     outputs are finite, the session falls back to the next one and records it in ``fallbacks``. A variant
     that failed while running is retried in the background after a cooldown. If every variant fails on one
     input, the input is at fault: ``run`` raises, and the next call starts from the state before. An interrupt
-    (Ctrl-C) at any moment leaves the session usable.
-
-    A forked process can use a session with one thread and no deadline. Any other raises there: open it after
-    the fork, which copies no threads.
+    (Ctrl-C, a signal handler that raises) at any moment leaves the session usable. A forked process can use a
+    session with one thread and no deadline; open any other after the fork.
 
     Args:
         bundle: A path, or an open bundle, which is not closed.
@@ -56,12 +55,10 @@ class Session:
             rejected is a fallback to the next, or an error if ``strict``.
         strict: Raise instead of falling back.
         threads: Threads of one run. None: the cores that this process may use, at most 4. Small batches scale
-            little beyond four cores, and the app needs some too; the engines' own defaults differ (ONNX
-            Runtime: every core, XNNPACK: one).
-        deadline_ms: Timeout of a run. After it the standby variant runs, within the same deadline. It costs a
-            thread and the memory of a second variant.
-        probe: Load each variant once in a child process first, so that an engine crash costs a fallback, not
-            the app. It costs the start of an interpreter, once per variant and engine version.
+            little beyond four cores, and the app needs some too.
+        deadline_ms: Time of a request. Shortly before its end the standby variant runs too; the first answer
+            is taken, late if need be. It costs a thread and the memory of a second variant.
+        probe: Load each variant first in a child process, once: a crash then costs a fallback, not the app.
         warm: Run once before the first request, which is then as fast as later ones.
         on_state: Called with each new state and the variant it is about; see ``state``.
 
@@ -146,7 +143,7 @@ class Session:
             NoVariantError: every variant failed on this input.
             EngineError: ``strict``, and the variant failed.
         """
-        # The hot path: none of our functions is called on it, and errors are built elsewhere.
+        # The hot path calls none of our functions.
         if (type(feeds) is not dict and not isinstance(feeds, Mapping)) or len(feeds) != len(self._takes):
             raise misfit(feeds, self.inputs)
         checked = {}
@@ -168,6 +165,7 @@ class Session:
                 outputs = chain.runner.run(checked)
                 self._check(outputs)
             except Exception as problem:  # an engine may throw anything
+                pass_on(problem)
                 return chain.run_on_next(checked, problem)
             return outputs
 
@@ -179,7 +177,7 @@ class Session:
         Args:
             frame: An image: uint8 [rows, columns, 3]. A sound of at most one window (else see ``listen``):
                 floats (-1 to 1) or int16, [n] or [n, channels]. A text: a str.
-            order: An image's colour order, ``rgb`` or ``bgr``; OpenCV's cameras give BGR.
+            order: An image's colour order, ``rgb`` or ``bgr`` (OpenCV's).
             rate: A sound's samples a second, in Hz; None: the card's.
             options: Decoding options that override the card's, e.g. ``score=0.6``.
 
@@ -250,7 +248,6 @@ class Session:
 
     @property
     def active(self) -> Active:
-        """The active variant."""
         return self._chain.active
 
     @property
@@ -271,11 +268,16 @@ class Session:
     @property
     def hanging(self) -> int:
         """Runs that timed out and have not returned; each holds a thread and a loaded model."""
-        return self._chain.hanging
+        return 0 if self._chain.deadline is None else self._chain.deadline.hanging
+
+    @property
+    def late(self) -> int:
+        """Answers after the deadline; ``notes`` has the longest time of one."""
+        return 0 if self._chain.deadline is None else self._chain.deadline.late
 
     @property
     def runner(self) -> Runner:
-        """The loaded variant itself, for comparison with the bare engine. It bypasses the session's lock."""
+        """The loaded variant itself, to compare it with the bare engine. It bypasses the session's lock."""
         if self._chain.runner is None:
             raise self._not_loaded()
         return self._chain.runner
@@ -299,10 +301,9 @@ class Session:
         self, feeds: Mapping[str, Array], deadline_ms: float | None = None
     ) -> Future[dict[str, Array]]:
         """As ``run``, in a thread; returns a future at once. Up to 64 requests are queued, the earliest
-        deadline first. For batching see ``edgekit.runtime.scheduling.request_queue.Requests``.
+        deadline first. For batching see ``scheduling.request_queue.Requests``.
 
-            future = session.run_async(feeds, deadline_ms=100)
-            outputs = future.result()               # or: await asyncio.wrap_future(future)
+            outputs = session.run_async(feeds, deadline_ms=100).result()  # or: await asyncio.wrap_future(...)
 
         Raises:
             UsageError: ``feeds`` does not fit, or the session is closed.
@@ -324,9 +325,7 @@ class Session:
             for result in session.stream(frames, order="bgr"):
                 show(result.frame, result.answer)
 
-        Raises:
-            UsageError: an option is invalid.
-        """
+        Raises UsageError: an option is invalid."""
         from edgekit.runtime.streaming.stream import Stream
 
         if self._lost_in_fork:
@@ -370,7 +369,7 @@ class Session:
         self._lock, self._queue_lock, self._queue, self._carried = Lock(), Lock(), None, None
         if self._closed:
             return
-        self._lost_in_fork = mid_run or self.threads > 1 or self._chain.watches
+        self._lost_in_fork = mid_run or self.threads > 1 or self._chain.deadline is not None
         _inherited.append(self._chain.forked())
         if self._lost_in_fork:
             _inherited.append(self._chain)

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from edgekit.system.interrupts import pass_on
+
 if TYPE_CHECKING:
     from logging import Logger
 
@@ -36,7 +38,8 @@ class States:
         if self._on_state is not None:
             try:
                 self._on_state(state, variant)
-            except Exception as problem:  # the app's own; the request must not fail for it
+            except Exception as problem:  # the callback's; the request must not fail for it
+                pass_on(problem)
                 log().warning("on_state raised %s: %s", type(problem).__name__, problem)
 
 

@@ -1,4 +1,7 @@
-"""Threads and waiting that an interrupt cannot break.
+"""Interrupts: what the app's signal handlers raise, and threads and waiting that they cannot break.
+
+A signal handler of the app may raise any exception, as a timeout, at any moment in the main thread, also
+while an engine runs. Where an engine's errors are caught, ``pass_on`` lets the app's through.
 
 Ctrl-C raises KeyboardInterrupt in the main thread between any two bytecode instructions, also in this
 library. ``with lock`` on a plain lock is safe: it is acquired and released in C, and signals are handled only
@@ -12,9 +15,66 @@ import _thread
 import os
 import threading
 from collections.abc import Callable
+from itertools import pairwise
+from types import FrameType
 
+_VARARGS = 0x04
+"""``inspect.CO_VARARGS``; the module costs 10 ms to import."""
 END_S = 1.0
 """Timeout of Thread.join for a thread whose work is done: interrupted twice, join may block forever."""
+
+
+def pass_on(problem: BaseException) -> None:
+    """Raise what a signal handler or a trace function of the app raised: ``problem``, or what it was made of.
+
+    It is called where ``problem`` is caught, and returns if an engine is at fault.
+    """
+    raised = _of_the_app(problem)
+    try:
+        if raised is not None:
+            raise raised
+    finally:
+        del (
+            raised,
+            problem,
+        )  # else the traceback's frames, and the files they hold open, live until a collection
+
+
+def _of_the_app(problem: BaseException) -> BaseException | None:
+    looked_at: list[BaseException] = [problem]
+    for each in looked_at:
+        frames = _frames(each)
+        if any(_is_handler(frame, caller) for caller, frame in pairwise(frames)):
+            return each
+        for cause in (each.__cause__, each.__context__):
+            # A function on the way caught the cause. Not so the context of an app that calls from where it
+            # handles an exception: its own function caught that.
+            if cause is not None and cause not in looked_at and _frames(cause)[0] in frames:
+                looked_at.append(cause)
+    return None
+
+
+def _frames(problem: BaseException) -> list[FrameType | None]:
+    """The frames that an exception went through, the one that caught it first; [None]: it was not raised."""
+    frames: list[FrameType | None] = []
+    trace = problem.__traceback__
+    while trace is not None:
+        frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    return frames or [None]
+
+
+def _is_handler(frame: FrameType | None, interrupted: FrameType | None) -> bool:
+    """Whether Python itself called a function. Signal handlers and trace functions are given the frame that
+    they interrupt, which no function passes that calls another."""
+    assert frame is not None
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _VARARGS)
+    for name in code.co_varnames[:count]:
+        given = frame.f_locals.get(name)
+        if given is interrupted or (type(given) is tuple and any(each is interrupted for each in given)):
+            return True
+    return False
 
 
 class Background:

@@ -14,6 +14,7 @@ from edgekit.formats import strict_json
 from edgekit.formats.strict_json import JsonError
 from edgekit.system import ownership
 from edgekit.system.atomic_files import private_folder, write_atomically
+from edgekit.system.interrupts import pass_on
 from edgekit.tensors import Json
 
 
@@ -23,7 +24,8 @@ def recall(folder: Path, name: str, limit_bytes: int) -> Json:
         ownership.refuse_foreign(folder)
         content = ownership.read_own(folder / f"{name}.json", limit_bytes + 1)
         return strict_json.decode(content, "record", limit_bytes)
-    except (OSError, JsonError):
+    except (OSError, JsonError) as problem:
+        pass_on(problem)
         return None
 
 
@@ -48,7 +50,8 @@ def record(folder: Path, name: str, value: Json, limit: int) -> bool:
         private_folder(folder)
         write_atomically(folder / f"{name}.json", [strict_json.encode(value)], 0o600)
         _remove_oldest(folder, limit)
-    except (OSError, JsonError):
+    except (OSError, JsonError) as problem:
+        pass_on(problem)
         return False
     return True
 

@@ -193,6 +193,10 @@ class EngineInfo(NamedTuple):
             ``files`` has the exported name of each file. "": its defaults do.
         export_files: Name of a module with ``export_files(files, options, evidence, title) -> files``: what
             ``edgekit export`` writes beside the artifact's own files, e.g. C that an app compiles. "": none.
+        stands_in_for: ``() -> str``: the device that its runners emulate on this machine, as
+            :func:`stands_in_for` names it, or "". A session runs such an engine only where it is named: an
+            emulation is no fallback. It is called before anything is loaded, so it must be cheap. None: the
+            engine always is the device's own.
         decoder: Name of a module with ``open_decoder(files, options, threads, capacity) -> DecoderRunner``
             (target/decoder.py): it loads language models. "": none.
         triton: How Triton runs the artifacts; None: it does not.
@@ -204,6 +208,7 @@ class EngineInfo(NamedTuple):
     node_reports: str = ""
     plain_use: str = ""
     export_files: str = ""
+    stands_in_for: Callable[[], str] | None = None
     decoder: str = ""
     triton: TritonForm | None = None
 

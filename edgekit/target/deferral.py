@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency, reason_of
+from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
@@ -151,6 +152,7 @@ class DeferralRunner:
         try:
             return runner.run(feeds)
         except Exception as problem:  # an engine may throw anything
+            pass_on(problem)
             raise EngineError(f"{name}: {reason_of(problem)}") from problem
 
     def facts(self) -> dict[str, Json]:

@@ -16,7 +16,11 @@ from edgekit.errors import EngineError, MissingDependency
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
-ENGINE = EngineInfo(packages=("coremltools",), node_reports="edgekit_coreml.node_reports")
+ENGINE = EngineInfo(
+    packages=("coremltools",),
+    node_reports="edgekit_coreml.node_reports",
+    stands_in_for=lambda: "" if _on_a_mac() else "Apple hardware",
+)
 PACKAGE = "model.mlpackage"
 MANIFEST = f"{PACKAGE}/Manifest.json"
 OVERFLOWS_NAMED = 8

@@ -21,7 +21,10 @@ from edgekit.system.redirection import redirected
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
-ENGINE = EngineInfo(packages=("onnxruntime", "onnxruntime-qnn"))
+ENGINE = EngineInfo(
+    packages=("onnxruntime", "onnxruntime-qnn"),
+    stands_in_for=lambda: "a Hexagon NPU" if emulated() else "",
+)
 MODEL_FILE = "model.onnx"
 CONTEXT_FILE = "context.onnx"
 """Names the context binary, which lies beside it."""

@@ -20,7 +20,11 @@ from edgekit.system.redirection import redirected
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
-ENGINE = EngineInfo(packages=("tflite-micro", "ethos-u-vela"), export_files="edgekit_tflm.c_files")
+ENGINE = EngineInfo(
+    packages=("tflite-micro", "ethos-u-vela"),
+    export_files="edgekit_tflm.c_files",
+    stands_in_for=lambda: "a microcontroller",
+)
 FILE = "model.tflite"
 
 FIRST_ARENA_BYTES = 1 << 18

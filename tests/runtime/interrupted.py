@@ -1,9 +1,10 @@
 """Requests under random interrupts, in a process of its own: each must be answered right, or interrupted.
 
-    python -m tests.runtime.interrupted MODE COUNT SEED
+    python -m tests.runtime.interrupted MODE COUNT SEED RAISED
 
-A timer raises KeyboardInterrupt in the main thread, as Ctrl-C does, at a random moment of each request, and
-often again while the first one is handled. Where nothing goes on for a while every thread's stack is printed
+A timer raises KeyboardInterrupt in the main thread, as Ctrl-C does, or another exception, as an app's timeout
+does, at a random moment of each request, and often again while the first one is handled. RAISED is its name.
+Where nothing goes on for a while every thread's stack is printed
 and the process ends with code 1. Else it prints one object: how the requests ended. For other calls than
 these: give ``soak`` what asks.
 """
@@ -33,42 +34,72 @@ from edgekit.bundle import Bundle
 from edgekit.errors import BusyError, NoVariantError
 from edgekit.runtime import Session
 from edgekit.runtime.fallback import chain
+from edgekit.runtime.generate import TextParts, TextSession
+from edgekit.runtime.loading import unpacked_files
 from edgekit.target import registry
 from edgekit.tensors import Array
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import Engines, doubled
+from tests.fixtures.numpy_decoder import STOP_ID, NumpyDecoder, byte_tokenizer
 from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle
 
 STUCK_S = 60.0
 """Nothing goes on for so long: a deadlock."""
-LONGEST_US = {"falling": 10_000.0, "falling_deadline": 10_000.0, "stream": 5000.0}
+LONGEST_US = {
+    "load": 10_000.0,
+    "generate": 5000.0,
+    "falling": 10_000.0,
+    "falling_deadline": 10_000.0,
+    "stream": 5000.0,
+}
 """From a request's beginning until it is interrupted; else 600."""
 
 Ask = Callable[[int], bool]
 """One request by its number: whether the answer was that request's."""
 
 
-class Timer:
-    """Raises KeyboardInterrupt while it is armed."""
+class Alarm(Exception):  # noqa: N818
+    """As an app's own."""
 
-    def __init__(self) -> None:
+
+RAISED: dict[str, type[BaseException]] = {
+    each.__name__: each for each in (KeyboardInterrupt, Alarm, TimeoutError, RuntimeError, ValueError)
+}
+
+
+IGNORED: list[object] = []
+"""What was raised in a ``__del__`` method or a weak reference's callback: Python itself passes that over."""
+
+
+class Timer:
+    """Raises an exception while it is armed."""
+
+    def __init__(self, raised: type[BaseException]) -> None:
         self.armed = False
         self.interrupts = 0
+        self._raised = raised
         signal.signal(signal.SIGALRM, self._fire)
 
     def _fire(self, number: int, frame: FrameType | None) -> None:
         if self.armed:
             self.interrupts += 1
-            raise KeyboardInterrupt
+            raise self._raised("the app's own")
 
 
-def soak(ask: Ask, count: int, seed: int, longest_us: float = 600.0) -> Counter[str]:
+def soak(
+    ask: Ask,
+    count: int,
+    seed: int,
+    longest_us: float = 600.0,
+    raised: type[BaseException] = KeyboardInterrupt,
+) -> Counter[str]:
     """Requests until ``count`` of interrupts were raised.
 
     Returns:
-        ``right``, ``wrong``, ``interrupted`` requests and ``interrupts``; and by name each EdgeKitError.
+        ``right``, ``wrong``, ``interrupted`` requests and ``interrupts``; ``swallowed`` ones, which were
+        interrupted and answered; and by name each EdgeKitError.
     """
-    draw, timer, outcomes = random.Random(seed), Timer(), Counter[str]()
+    draw, timer, outcomes = random.Random(seed), Timer(raised), Counter[str]()
     number = 0
     assert ask(0)  # imports what it needs; in the time of a request that would never come to its end
     while timer.interrupts < count:
@@ -77,22 +108,23 @@ def soak(ask: Ask, count: int, seed: int, longest_us: float = 600.0) -> Counter[
         number += 1
         first_s = 1e-6 * longest_us ** draw.random()
         again_s = draw.choice((0.0, 0.0, 2e-5, 1e-4))
-        outcome = "interrupted"
+        outcome, before, ignored = "interrupted", timer.interrupts, len(IGNORED)
         try:
             timer.armed = True
             signal.setitimer(signal.ITIMER_REAL, first_s, again_s)
             outcome = "right" if ask(number) else "wrong"
             timer.armed = False
-        except KeyboardInterrupt:
-            timer.armed = False
         except (BusyError, NoVariantError) as problem:
             timer.armed = False
             outcome = type(problem).__name__
-        except BaseException:
-            timer.armed = False
-            raise
+        except BaseException as problem:
+            timer.armed, outcome = False, "interrupted"
+            if type(problem) is not raised or str(problem) != "the app's own":
+                raise
         signal.setitimer(signal.ITIMER_REAL, 0)
         outcomes[outcome] += 1
+        if outcome != "interrupted" and len(IGNORED) == ignored:
+            outcomes["swallowed"] += timer.interrupts > before
     faulthandler.dump_traceback_later(STUCK_S, exit=True)
     for number in range(10**6, 10**6 + 100):  # and in peace
         outcomes["right in peace" if ask(number) else "wrong in peace"] += 1
@@ -104,7 +136,7 @@ def soak(ask: Ask, count: int, seed: int, longest_us: float = 600.0) -> Counter[
 
 
 def doubling() -> Bundle:
-    return ort_bundle(good=onnx_bytes(DOUBLES))
+    return ort_bundle(good=onnx_bytes(DOUBLES), other=onnx_bytes(DOUBLES))
 
 
 def feeds(number: int) -> dict[str, Array]:
@@ -119,18 +151,43 @@ def is_right(number: int, outputs: Mapping[str, Array]) -> bool:
 def of_run() -> Iterator[Ask]:
     with Session(doubling(), threads=1) as session:
         yield lambda number: is_right(number, session.run(feeds(number)))
+        assert session.history == ()
 
 
 @contextmanager
 def of_deadline() -> Iterator[Ask]:
-    with Session(doubling(), threads=1, deadline_ms=10_000) as session:
+    with Session(doubling(), threads=1, deadline_ms=60_000) as session:
         yield lambda number: is_right(number, session.run(feeds(number)))
+        assert session.history == ()
+
+
+@contextmanager
+def of_load() -> Iterator[Ask]:
+    """A session a request. The second variant is there to be fallen back to, wrongly."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        path = doubling().save(Path(folder, "model.edgekit"))
+
+        def ask(number: int) -> bool:
+            with Session(path, threads=1) as session:
+                assert session.history == ()
+                return is_right(number, session.run(feeds(number)))
+
+        yield ask
+
+
+@contextmanager
+def of_generate() -> Iterator[Ask]:
+    """A text a request, of eight tokens."""
+    with TextSession.of_parts(NumpyDecoder(), TextParts(byte_tokenizer(), (STOP_ID,))) as session:
+        expected = session.generate("once", max_tokens=8).text()
+        yield lambda number: session.generate("once", max_tokens=8).text() == expected
 
 
 @contextmanager
 def of_async() -> Iterator[Ask]:
     with Session(doubling(), threads=1) as session:
         yield lambda number: is_right(number, session.run_async(feeds(number)).result())
+        assert session.history == ()
 
 
 @contextmanager
@@ -165,7 +222,10 @@ def of_falling(deadline_ms: float | None = None) -> Iterator[Ask]:
     registry.engine = engines
     patched: Any = chain
     patched.monotonic = lambda: 40_000 * time.monotonic()
-    with Session(small_bundle(variants), threads=1, deadline_ms=deadline_ms) as session:
+    bundle = small_bundle(variants)
+    for each in bundle.variants:  # Python's rmtree passes over every OSError, a TimeoutError too
+        unpacked_files.unpack(bundle, each)
+    with Session(bundle, threads=1, deadline_ms=deadline_ms) as session:
 
         def ask(number: int) -> bool:
             outputs = session.run(feeds(number))
@@ -192,6 +252,7 @@ def of_falling_deadline() -> Iterator[Ask]:
 MODES: dict[str, Any] = {
     "run": of_run,
     "deadline": of_deadline,
+    "load": of_load,
     "async": of_async,
     "stream": of_stream,
     "falling": of_falling,
@@ -199,28 +260,28 @@ MODES: dict[str, Any] = {
 }
 
 
-def in_child(mode: str, count: int, seed: int) -> Counter[str]:
+def in_child(mode: str, count: int, seed: int, raised: str = "KeyboardInterrupt") -> Counter[str]:
     """The same in a process of its own.
 
     Raises:
         AssertionError: it did not come to its end; what it printed.
     """
     root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-m", "tests.runtime.interrupted", mode, str(count), str(seed)]
+    command = [sys.executable, "-m", "tests.runtime.interrupted", mode, str(count), str(seed), raised]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{mode} {seed} ended with {done.returncode}:\n{done.stderr[-20_000:]}"
     return Counter(json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
-    mode, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    mode, count, seed, raised = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), RAISED[sys.argv[4]]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["EDGEKIT_CACHE"] = folder
         faulthandler.dump_traceback_later(STUCK_S, exit=True)
         logging.disable()
-        sys.unraisablehook = lambda _: None  # interrupts in __del__ methods
+        sys.unraisablehook = IGNORED.append
         with MODES[mode]() as ask:
-            outcomes = soak(ask, count, seed, LONGEST_US.get(mode, 600.0))
+            outcomes = soak(ask, count, seed, LONGEST_US.get(mode, 600.0), raised)
         faulthandler.dump_traceback_later(STUCK_S, exit=True)
     print(json.dumps(outcomes))
 

@@ -2,31 +2,54 @@
 
 Only a loaded variant can run within milliseconds, so a deadline costs the memory of a second variant. Its
 first load happens before the session is ready, later ones in the background.
+
+A missed deadline is no fault: the variant and its standby both go on, and the first good answer is taken,
+however late. Only what hangs for HANG_S or longer has failed.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit.errors import UsageError
-from edgekit.runtime.deadline.watchdog import Watched, cutoff_s
+from edgekit.errors import UsageError, reason_of
+from edgekit.runtime.deadline.watchdog import DeadlineExceededError, Watched, cutoff_s, first_answer
 from edgekit.runtime.device_builds.memory import resident_mb
+from edgekit.runtime.fallback.policy import Failure, blame_of
 from edgekit.runtime.loading.background import Preparation
 from edgekit.runtime.session_state import StateCallback
-from edgekit.tensors import TensorSpec
+from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Runner
 
 LOAD_S = 60.0
 """Minimum timeout for loading a variant, as in a probe; the request's deadline does not apply."""
-FIRST_RUN_S = 10.0
+FIRST_RUN_S = 60.0
 """Minimum timeout for a variant's first run; the request's deadline does not apply."""
+HANG_S, HANG_RATIO = 10.0, 10.0
+"""A run that has not returned after so long hangs: in seconds, or in deadlines or first runs of that variant
+if these are longer. A machine that is busy, or swaps, takes several times as long as usual."""
 ABANDONED_LIMIT = 3
 """Hung runs from which on no hung variant is retried: each holds a thread and a model."""
+
+
+class LateAnswer(NamedTuple):
+    """What came after a missed deadline.
+
+    Attributes:
+        outputs: The first good answer; None: there was none.
+        problem: What the active variant raised, or that it timed out.
+        standby: The standby's variant if the outputs are its; "" if they are not.
+        failed: The standby's variant and its failure, if it failed.
+    """
+
+    outputs: dict[str, Array] | None
+    problem: Exception
+    standby: str = ""
+    failed: tuple[str, Failure] | None = None
 
 
 class Deadline:
@@ -34,14 +57,16 @@ class Deadline:
 
     Attributes:
         deadline_s: Of a whole request.
-        notes: A message for each variant that hung.
+        late: Number of answers after their deadline.
+        latest_s: Longest time of an answer after its deadline, from the beginning of the request.
     """
 
     def __init__(self, deadline_ms: float, inputs: Sequence[TensorSpec]) -> None:
         if isinstance(deadline_ms, bool) or not isinstance(deadline_ms, (int, float)) or not deadline_ms > 0:
             raise UsageError(f"deadline_ms must be a number above 0, not {deadline_ms!r}")
         self.deadline_s = deadline_ms / 1000
-        self.notes: tuple[str, ...] = ()
+        self.late, self.latest_s = 0, 0.0
+        self._notes: tuple[str, ...] = ()
         self._zeros = {spec.name: spec.zeros() for spec in inputs}
         self._active: Watched | None = None
         self._standby_name = ""
@@ -49,7 +74,17 @@ class Deadline:
         self._standby_load: Preparation | None = None
         self._took_s: dict[str, float] = {}
         self._memory_mb: dict[int, int] = {}
-        self._abandoned: list[Watched] = []
+        self._abandoned: list[tuple[str, Watched]] = []
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A message for each variant that hung, and one for late answers."""
+        if not self.late:
+            return self._notes
+        answers = f"{self.late} answers were" if self.late > 1 else "1 answer was"
+        limit_ms, latest_ms = 1000 * self.deadline_s, 1000 * self.latest_s
+        late = f"{answers} later than the deadline of {limit_ms:g} ms; the latest took {latest_ms:.0f} ms"
+        return (*self._notes, late)
 
     def watch(self, variant: str, open_runner: Callable[[], Runner], on_state: StateCallback) -> Watched:
         """Load a variant under the watchdog, and run it once, because the first run is slower than later
@@ -65,7 +100,9 @@ class Deadline:
             watched.load(max(LOAD_S, self.deadline_s))
             on_state("warming", variant)
             watched.limit_s = max(FIRST_RUN_S, self.deadline_s)
+            began_s = time.monotonic()
             watched.run(self._zeros)
+            watched.first_run_s = time.monotonic() - began_s
         except BaseException:
             self.note_if_hung(variant, watched)
             watched.close()
@@ -102,8 +139,9 @@ class Deadline:
         return self.poll_standby()
 
     @property
-    def loading_standby(self) -> bool:
-        return self._standby_load is not None
+    def standby_pending(self) -> bool:
+        """Whether a standby is loading, or may be loaded once a late run returns."""
+        return self._standby_load is not None or (not self._standby_name and self.hanging > 0)
 
     def poll_standby(self) -> tuple[str, str] | None:
         """Adopt a finished load. Returns the variant that failed to load and why; None if there is none."""
@@ -119,29 +157,77 @@ class Deadline:
         return name, load.why
 
     def take_standby(self, name: str) -> Watched | None:
-        """The standby, if it is this variant; the caller then owns it."""
+        """The standby, if it is this variant, once it is loaded; the caller then owns it."""
+        if name == self._standby_name and self._standby_load is not None:
+            self._standby_load.wait()  # sooner than another load
         self.poll_standby()
         if name != self._standby_name or self._standby is None:
             return None
         standby, self._standby, self._standby_name = self._standby, None, ""
         return standby
 
+    def late_answer(
+        self,
+        active: Runner | None,
+        problem: Exception,
+        feeds: Mapping[str, Array],
+        check: Callable[[Mapping[str, Array]], None],
+    ) -> LateAnswer:
+        """The first good answer of the active runner, if ``problem`` is that it timed out, and of an idle
+        standby, which it starts."""
+        if not isinstance(active, Watched) or not isinstance(problem, DeadlineExceededError):
+            return LateAnswer(None, problem)
+        self.poll_standby()
+        name, standby = self._standby_name, self._standby
+        if standby is not None and standby.busy:  # with a request that the active one answered first
+            standby = None
+        usual_s = max(each.first_run_s for each in (active, standby) if each is not None)
+        limit_s = max(HANG_S, HANG_RATIO * max(self.deadline_s, usual_s))
+        first = first_answer(active, standby, feeds, check, limit_s)
+        failed = None
+        if standby is not None and (wrong := first.problems.get(id(standby))) is not None:
+            stuck = self.note_if_hung(name, standby)
+            self.drop_standby()
+            failed = name, Failure(reason_of(wrong), stuck=stuck, blame=blame_of(wrong))
+        return LateAnswer(
+            None if first.runner is None else first.outputs,
+            first.problems.get(id(active), problem),
+            name if first.runner is not None and first.runner is standby else "",
+            failed,
+        )
+
+    @staticmethod
+    def began_s(runner: Runner | None) -> float:
+        """When a request began, on ``time.monotonic()``: with the last run of this runner, or now."""
+        return runner.began_s if isinstance(runner, Watched) else time.monotonic()
+
+    def note_if_late(self, began_s: float) -> None:
+        """Count the answer of a request that began then, if it is late now."""
+        took_s = time.monotonic() - began_s
+        if took_s > self.deadline_s:
+            self.late, self.latest_s = self.late + 1, max(self.latest_s, took_s)
+
     def note_if_hung(self, variant: str, runner: Runner | None) -> bool:
-        """Whether a failed runner hangs; if so, it is counted and noted."""
+        """Whether a failed runner has not returned; if so, it is counted and noted."""
         if not isinstance(runner, Watched) or not runner.stuck:
             return False
-        self._abandoned.append(runner)
+        self._abandoned.append((variant, runner))
         size = f"its {mb} MB" if (mb := self._memory_mb.pop(id(runner), 0)) else "its memory"
-        note = f"{variant} hangs and was abandoned; {size} and its thread are freed if it returns"
-        if note not in self.notes:
-            self.notes += (note,)
+        note = f"{variant} timed out and was abandoned; {size} and its thread are freed when it returns"
+        if note not in self._notes:
+            self._notes += (note,)
         return True
 
     @property
     def hanging(self) -> int:
         """Runs that timed out and have not returned."""
-        self._abandoned = [runner for runner in self._abandoned if runner.stuck]
-        return len(self._abandoned)
+        return len(self.hanging_variants)
+
+    @property
+    def hanging_variants(self) -> list[str]:
+        """The variant of each such run."""
+        self._abandoned = [(name, runner) for name, runner in self._abandoned if runner.stuck]
+        return [name for name, _ in self._abandoned]
 
     @property
     def may_retry_hung(self) -> bool:

@@ -4,20 +4,21 @@
     watched.load(limit_s=60)    # DeadlineExceededError after a minute
     watched.run(feeds)          # DeadlineExceededError after 50 ms
 
-No engine can be interrupted. So it loads and runs in a thread of its own. After a timeout that thread is
-abandoned: nobody waits for it, and if it ever returns it closes its runner and ends. An engine that hangs
-while holding the GIL stops every thread, the waiting one too; only a probe in a child process helps against
-that. LiteRT holds the GIL while loading, ONNX Runtime and OpenVINO do not. The hand-over to the thread and
-back costs about 20 us; a session without a deadline has no thread.
+No engine can be interrupted. So it loads and runs in a thread of its own. A run that timed out goes on in
+that thread: its answer may come late, and can be waited for (:func:`first_answer`). A runner that is closed
+meanwhile closes itself once the run returns; nobody waits for it. An engine that hangs while holding the GIL
+stops every thread, the waiting one too; only a probe in a child process helps against that. LiteRT holds the
+GIL while loading, ONNX Runtime and OpenVINO do not. The hand-over to the thread and back costs about 20 us; a
+session without a deadline has no thread.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import EngineError
 from edgekit.system.interrupts import Background
@@ -34,12 +35,13 @@ LEAST_SHARE = 0.5
 CLOSE_S = 5.0
 """Timeout for closing an idle runner."""
 
-Replies = SimpleQueue[tuple["dict[str, Array] | None", "BaseException | None"]]
+Reply = tuple["_WorkerState", "dict[str, Array] | None", "BaseException | None"]
+Replies = SimpleQueue[Reply]
 """A queue for each request: after an interrupt, the next request does not see a stale result."""
 
 
 class DeadlineExceededError(EngineError):
-    """A load or a run timed out, and its thread was abandoned."""
+    """A load or a run timed out; its thread still has it."""
 
 
 def cutoff_s(deadline_s: float, fallback_s: float | None) -> float:
@@ -58,6 +60,69 @@ def cutoff_s(deadline_s: float, fallback_s: float | None) -> float:
     return max(deadline_s - reserve_s, LEAST_SHARE * deadline_s)
 
 
+class FirstAnswer(NamedTuple):
+    """The end of :func:`first_answer`.
+
+    Attributes:
+        runner: The runner whose outputs these are; None: none gave any.
+        outputs: Its outputs.
+        problems: What the others raised, or the timeout, by ``id`` of the runner.
+    """
+
+    runner: Watched | None
+    outputs: dict[str, Array]
+    problems: Mapping[int, Exception]
+
+
+def first_answer(
+    late: Watched,
+    standby: Watched | None,
+    feeds: Mapping[str, Array],
+    check: Callable[[Mapping[str, Array]], None],
+    limit_s: float,
+) -> FirstAnswer:
+    """The first good answer of a runner whose run timed out and of a standby, which is run now.
+
+    Args:
+        late: Its last run timed out.
+        standby: An idle runner, or None.
+        feeds: Those of the run.
+        check: Raises what is wrong with outputs.
+        limit_s: How long to wait.
+    """
+    replies = late.replies
+    running = {id(late.state): late}
+    if standby is not None:
+        standby.begin(feeds, replies)
+        running[id(standby.state)] = standby
+    problems: dict[int, Exception] = {}
+    end_s = time.monotonic() + limit_s
+    while running:
+        try:
+            state, outputs, problem = _next_reply(replies, end_s - time.monotonic(), running.values())
+        except Empty:
+            for runner in running.values():
+                runner.timed_out = True
+                problems[id(runner)] = DeadlineExceededError(f"it hangs: no result after {limit_s:.3g} s")
+            break
+        runner = running.pop(id(state))
+        try:
+            if problem is not None:
+                raise problem
+            assert outputs is not None
+            check(outputs)
+        except Exception as wrong:  # an engine may throw anything
+            problems[id(runner)] = wrong
+        else:
+            return FirstAnswer(runner, outputs, problems)
+    return FirstAnswer(None, {}, problems)
+
+
+def _next_reply(replies: Replies, limit_s: float, running: Collection[Watched]) -> Reply:
+    """The next reply of ``running``. Raises queue.Empty after ``limit_s``."""
+    return replies.get(timeout=max(0.0, limit_s))
+
+
 class Watched:
     """A runner in a thread of its own. One call at a time, as with any runner; the first is ``load``.
 
@@ -68,24 +133,38 @@ class Watched:
     Attributes:
         limit_s: The same; may be changed.
         began_s: When the last run began, on ``time.monotonic()``.
-        stuck: It timed out and has not returned.
+        first_run_s: Time of the first run; 0 before it.
+        timed_out: The last call timed out.
+        replies: Where the answer of the last run arrives.
+        state: The thread's.
     """
 
     device = precision = ""
 
     def __init__(self, open_runner: Callable[[], Runner], limit_s: float = 1.0) -> None:
         self.limit_s = limit_s
-        self.began_s = 0.0
-        self._state = state = _WorkerState()
+        self.began_s = self.first_run_s = 0.0
+        self.timed_out = False
+        self.state = state = _WorkerState()
         self._thread = Background(partial(state.serve, open_runner), "edgekit-watched")
 
     @property
+    def busy(self) -> bool:
+        """Its thread has not returned from the last call, or has not closed it yet."""
+        return self.state.answered < self.state.asked
+
+    @property
     def stuck(self) -> bool:
-        return self._state.stuck
+        """It timed out and has not returned."""
+        return self.timed_out and self.busy
+
+    @property
+    def replies(self) -> Replies:
+        return self.state.replies
 
     @property
     def _runner(self) -> Runner:
-        return self._state.runner
+        return self.state.runner
 
     def load(self, limit_s: float) -> None:
         """Wait until it is loaded.
@@ -94,43 +173,51 @@ class Watched:
             DeadlineExceededError: it took longer than ``limit_s``. It is unusable; close it.
             Exception: what opening it raised.
         """
-        self._wait_for(self._state.loaded, limit_s, f"it did not load within {limit_s:g} s")
+        self._wait_for(self.state.loaded, limit_s, f"it did not load within {limit_s:g} s")
         self.device, self.precision = self._runner.device, self._runner.precision
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once.
 
         Raises:
-            DeadlineExceededError: it took longer than ``limit_s``. It is unusable; close it.
+            DeadlineExceededError: it took longer than ``limit_s``, or an earlier run has not returned yet.
             Exception: what the runner raised.
         """
-        state = self._state
-        if state.stuck:
+        if self.stuck:
             raise DeadlineExceededError("it timed out in an earlier run")
-        self.began_s = time.monotonic()
         replies: Replies = SimpleQueue()
-        state.replies = replies
-        state.requests.put((feeds, replies))
+        self.begin(feeds, replies)
         return self._wait_for(replies, self.limit_s, f"no result after {1000 * self.limit_s:.0f} ms")
+
+    def begin(self, feeds: Mapping[str, Array], replies: Replies) -> None:
+        """Begin a run, whose answer arrives in ``replies``."""
+        state = self.state
+        self.timed_out = False
+        self.began_s = time.monotonic()
+        state.replies = replies
+        state.asked += 1
+        state.requests.put((feeds, replies, state.asked))
 
     def facts(self) -> dict[str, Json]:
         return self._runner.facts()
 
     def close(self) -> None:
         """Close the runner. A stuck one closes itself when it returns; this does not wait for it."""
-        self._state.requests.put(None)
-        if not self.stuck:
+        stuck = self.stuck
+        self.state.asked += 1
+        self.state.requests.put(None)
+        if not stuck:
             self._thread.join(CLOSE_S)
 
     def __del__(self) -> None:
-        if hasattr(self, "_state"):  # an interrupt may lose the object before anyone can close it
-            self._state.requests.put(None)
+        if hasattr(self, "state"):  # an interrupt may lose the object before anyone can close it
+            self.state.requests.put(None)
 
     def _wait_for(self, replies: Replies, limit_s: float, overdue: str) -> dict[str, Array]:
         try:
-            outputs, problem = replies.get(timeout=limit_s)
+            _, outputs, problem = replies.get(timeout=limit_s)
         except Empty:
-            self._state.stuck = True
+            self.timed_out = True
             raise DeadlineExceededError(overdue) from None
         if problem is not None:
             raise problem
@@ -139,12 +226,15 @@ class Watched:
 
 
 class _WorkerState:
-    """The thread's state. It does not reference the Watched: an unreferenced one is collected and closed."""
+    """The thread's state. It does not reference the Watched: an unreferenced one is collected and closed.
+
+    ``asked`` is the number of the last call and is written by the caller, ``answered`` by the thread.
+    """
 
     def __init__(self) -> None:
         self.runner: Runner
-        self.stuck = False
-        self.requests: SimpleQueue[tuple[Mapping[str, Array], Replies] | None] = SimpleQueue()
+        self.asked, self.answered = 1, 0  # the first is loading
+        self.requests: SimpleQueue[tuple[Mapping[str, Array], Replies, int] | None] = SimpleQueue()
         self.loaded: Replies = SimpleQueue()
         self.replies = self.loaded
 
@@ -152,21 +242,27 @@ class _WorkerState:
         try:
             self.runner = open_runner()
         except BaseException as problem:  # an engine may throw anything
-            self.loaded.put((None, problem))
+            self.loaded.put((self, None, problem))
             del problem
             self.requests.get()  # until it is closed
-            self.stuck = False
+            self.answered = self.asked
             return
-        self.loaded.put(({}, None))
+        self.answered = 1
+        self.loaded.put((self, {}, None))
         while (request := self.requests.get()) is not None:
-            feeds, replies = request
-            if replies is self.replies:  # else the caller was interrupted, and a later request is queued
-                try:
-                    replies.put((self.runner.run(feeds), None))
-                except Exception as problem:  # an engine may throw anything
-                    replies.put((None, problem))
+            feeds, replies, number = request
+            try:
+                # Else the caller was interrupted, and a later request is queued.
+                outputs = self.runner.run(feeds) if replies is self.replies else {}
+            except Exception as problem:  # an engine may throw anything
+                self.answered = number
+                replies.put((self, None, problem))
+            else:
+                self.answered = number
+                replies.put((self, outputs, None))
+                del outputs
             del request, feeds, replies  # do not keep the caller's arrays until the next run
         try:
             self.runner.close()
         finally:
-            self.stuck = False
+            self.answered = self.asked

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
+
+from edgekit.system.interrupts import pass_on
 
 
 def resident_mb(pid: int) -> int:
     """Resident memory of a process in MB; 0 if unknown."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    try:
         pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") >> 20
-    return 0
+    except (OSError, ValueError, IndexError) as problem:
+        pass_on(problem)
+        return 0

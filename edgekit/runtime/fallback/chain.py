@@ -11,28 +11,15 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, reason_of
-from edgekit.runtime.fallback import strict_errors
-from edgekit.runtime.fallback.load_order import rank_variants
-from edgekit.runtime.fallback.policy import (
-    Candidate,
-    Cooldown,
-    Failure,
-    Fallback,
-    best_candidate,
-    blame_of,
-    due_for_retry,
-    explain_fallbacks,
-    is_cooling,
-    move_to_front,
-    no_variant_error,
-    promotion,
-    retry_candidates,
-)
+from edgekit.runtime.fallback import policy, strict_errors
+from edgekit.runtime.fallback.load_order import rank_variants, why_emulated
+from edgekit.runtime.fallback.policy import Candidate, Cooldown, Failure, Fallback, best_candidate, blame_of
 from edgekit.runtime.fallback.variant_health import VariantHealth
 from edgekit.runtime.loading import background, local_timings
 from edgekit.runtime.loading.load_variant import VariantLoader
 from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
+from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 from edgekit.tensors import Array
 
@@ -52,10 +39,11 @@ class Chain:
     Attributes:
         runner: The loaded variant; None if none is loaded.
         active: Describes ``runner``, or the last one.
+        deadline: The session's, or None.
         changes_pending: Whether anything may change before the next request; if so, ``between_requests`` is
             called.
-        fallbacks: How the active variant was reached, one entry a fallback.
-        history: Every change of the active variant, the newest last.
+        fallbacks: How the active variant was reached.
+        history: Changes of the active variant, the newest last.
     """
 
     def __init__(
@@ -70,7 +58,8 @@ class Chain:
         self.local_times = local_timings.recalled(bundle, options.threads)
         self.preparations = background.Preparations()
         self._retries = background.Preparations()
-        self._bundle, self._options, self._states, self._deadline = bundle, options, states, deadline
+        self.deadline = deadline
+        self._bundle, self._options, self._states = bundle, options, states
         self._loader = VariantLoader(bundle, options, self.output_checks, deadline)
         self.load_order = rank_variants(self._bundle, self._options, self.local_times)
         self._health = VariantHealth()
@@ -87,34 +76,39 @@ class Chain:
     # --- running -----------------------------------------------------------------------------------------
 
     def run_on_next(self, feeds: Mapping[str, Array], problem: Exception | None) -> dict[str, Array]:
-        """Run on the next variant that works, after ``problem`` of the active one.
-
-        Raises:
-            NoVariantError: every variant failed on this input; the next request starts where this one did.
-            EngineError: strict, and the variant failed.
-        """
+        """Run on the next variant that works, after ``problem`` of the active one. Raises NoVariantError if
+        all failed, and the next request starts where this one did; EngineError if strict."""
         self._begin_change()
         failures, cooldowns = dict(self._health.failures), dict(self._health.cooldowns)
         history = self.history
         tried: set[str] = set()
+        deadline, outputs = self.deadline, None
+        began_s = 0.0 if deadline is None else deadline.began_s(self.runner)
         try:
-            while True:
+            while outputs is None:
                 if problem is not None:
                     tried.add(self.candidate.variant.name)
+                    outputs, problem = self._late_answer(feeds, problem, tried)
+                    if outputs is not None:
+                        break
                     self._fail_running(problem)
                 if self.runner is None:
                     self._load_next_or_retry(failures, cooldowns, tried)
                 assert self.runner is not None
                 try:
-                    outputs = self.runner.run(feeds)
-                    self.output_checks.check(outputs)
+                    answered = self.runner.run(feeds)
+                    self.output_checks.check(answered)
                 except Exception as again:  # an engine may throw anything
+                    pass_on(again)
                     problem = again
-                    continue
-                self._end_change()
-                if self.history != history:
-                    log().warning("fell back: %s", self.history[-1])
-                return outputs
+                else:
+                    outputs = answered
+            if deadline is not None:
+                deadline.note_if_late(began_s)
+            self._end_change()
+            if self.history != history:
+                log().warning("fell back: %s", self.history[-1])
+            return outputs
         except NoVariantError as error:
             causes = [f"{line}, which may be the cause" for line in non_finite_inputs(feeds)]
             error.args = ("\n  ".join([str(error), *causes]),)
@@ -128,6 +122,29 @@ class Chain:
             self._end_change()
             raise
 
+    def _late_answer(
+        self, feeds: Mapping[str, Array], problem: Exception, tried: set[str]
+    ) -> tuple[dict[str, Array] | None, Exception]:
+        """After a missed deadline, the first answer of the active variant and its standby; None, and what the
+        active variant raised, if there is none."""
+        if self.deadline is None or self._options.strict:
+            return None, problem
+        late = self.deadline.late_answer(self.runner, problem, feeds, self.output_checks.check)
+        if late.failed is not None:
+            name, failure = late.failed
+            tried.add(name)
+            self._health.failed_running(name, failure, monotonic())
+        if late.standby:
+            last, history = self.candidate.variant.name, self.history
+            self._fail_running(late.problem)
+            self._health.recovered(late.standby, monotonic())
+            candidate = next(c for c in self.load_order.candidates if c.variant.name == late.standby)
+            self._load(candidate)
+            self._activate(candidate)
+            if self.history == history:  # the standby is the better variant
+                self._record(policy.promotion(self.load_order, last, candidate, reason_of(late.problem)))
+        return late.outputs, late.problem
+
     def between_requests(self) -> None:
         """Between two requests: activate what is ready, retry what has cooled down."""
         if self._changing:
@@ -135,20 +152,19 @@ class Chain:
         self._begin_change()
         self._switch_to_prepared()
         self._retry_cooled_down()
-        if self._deadline is not None and (failed := self._deadline.poll_standby()) is not None:
+        if self.deadline is not None and (failed := self.deadline.poll_standby()) is not None:
             self._standby_failed(*failed)
         self._end_change()
 
     def _begin_change(self) -> None:
-        """The active variant is about to change; ``_end_change`` ends it. If an interrupt (Ctrl-C) prevents
-        that, the next request sees ``_changing`` and recovers."""
+        """Until ``_end_change``. If an interrupt prevents that, the next request sees it and recovers."""
         self._changing = self.changes_pending = True
 
     def _recover_from_interrupt(self) -> None:
         """After an interrupt: unload everything and make the health records consistent again."""
         self._retries.cancel()
-        if self._deadline is not None:
-            self._deadline.drop_standby()
+        if self.deadline is not None:
+            self.deadline.drop_standby()
         self.drop_runner()
         self._health.repair(monotonic())
         self._prepare()
@@ -156,32 +172,21 @@ class Chain:
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings, e.g. an unusable cache or a hung variant."""
-        return self._loader.notes + (() if self._deadline is None else self._deadline.notes)
-
-    @property
-    def hanging(self) -> int:
-        """Runs that timed out and have not returned."""
-        return 0 if self._deadline is None else self._deadline.hanging
-
-    @property
-    def watches(self) -> bool:
-        """Whether runs have a deadline, and with it a watchdog thread."""
-        return self._deadline is not None
+        return self._loader.notes + (() if self.deadline is None else self.deadline.notes)
 
     def forked(self) -> Runner | None:
-        """In a forked process: drop background work, whose threads do not exist here. The loaded runner is
-        never closed, because its engine may wait for threads of the parent. Returns it."""
+        """In a forked process: drop background work. The loaded runner, which is returned, is never closed:
+        its engine may wait for threads of the parent."""
         self.preparations, self._retries = background.Preparations(), background.Preparations()
         self._inherited = self.runner
         self.changes_pending = True
         return self.runner
 
     def close(self) -> None:
-        """Close everything that is loaded or loading."""
         self.preparations.cancel()
         self._retries.cancel()
-        if self._deadline is not None:
-            self._deadline.drop_standby()
+        if self.deadline is not None:
+            self.deadline.drop_standby()
         self.drop_runner()
         self.changes_pending = False
 
@@ -194,13 +199,12 @@ class Chain:
         while True:
             candidate = best_candidate(self.load_order, self._health.failures)
             if candidate is None:
-                raise no_variant_error(self._bundle.name, self.load_order, self._health.failures)
+                raise policy.no_variant_error(self._bundle.name, self.load_order, self._health.failures)
             try:
                 if not self._load(candidate):
                     continue
-            except (MissingDependency, ProfileError) as problem:
-                self._fail_missing(candidate, problem)
             except Exception as problem:  # an engine may throw anything
+                pass_on(problem)
                 self._fail(candidate, problem)
             else:
                 self._activate(candidate)
@@ -209,11 +213,12 @@ class Chain:
     def _load_next_or_retry(
         self, failures: Mapping[str, Failure], cooldowns: Mapping[str, Cooldown], tried: set[str]
     ) -> None:
-        """``_load_next``; if nothing is left, retry what failed at earlier requests, each once a request."""
+        """``_load_next``; if nothing is left, retry what failed at earlier requests, once a request."""
         try:
             self._load_next()
         except NoVariantError:
-            again = retry_candidates(failures, cooldowns, tried)
+            hanging = [] if self.deadline is None else self.deadline.hanging_variants
+            again = policy.retry_candidates(failures, cooldowns, tried, hanging)
             if not again:
                 raise
             tried.update(again)
@@ -222,16 +227,19 @@ class Chain:
             last = self.candidate.variant.name
             self._load_next()
             if (failure := self._health.failures.get(last)) is not None:
-                self._record(promotion(self.load_order, last, self.candidate, failure.reason))
+                self._record(policy.promotion(self.load_order, last, self.candidate, failure.reason))
 
     def _load(self, candidate: Candidate) -> bool:
-        """Load a candidate. False: its recorded time is of another engine version, and the order was
-        redone."""
+        """Load a candidate. False: the order was changed, because its engine only emulates the device, or its
+        recorded time is of another engine version."""
         variant = candidate.variant
-        self.runner = self._deadline.take_standby(variant.name) if self._deadline is not None else None
+        self.runner = self.deadline.take_standby(variant.name) if self.deadline is not None else None
         if self.runner is not None:
             self.active = self._describe(variant, self.runner)
             return True
+        if why := why_emulated(variant, self._options):
+            self.load_order = policy.without(self.load_order, variant.name, why)
+            return False
         engine = registry.engine(variant.target)
         if self._options.probe:
             self._loader.probe(variant, self._states.enter)  # before its engine is imported
@@ -271,7 +279,7 @@ class Chain:
                 self._health.failed_loading(name, Failure(why), monotonic())
                 self._update_fallbacks()
                 continue
-            candidate, self.load_order = move_to_front(self.load_order, name)
+            candidate, self.load_order = policy.move_to_front(self.load_order, name)
             self._replace(candidate, runner, "its preparation finished")
 
     def _retry_cooled_down(self) -> None:
@@ -291,7 +299,7 @@ class Chain:
             else:
                 background.close_quietly(runner)  # it is active already, or a better one is
         if not self._retries.waiting:
-            candidate = due_for_retry(self.load_order, health.cooldowns, self._active_name(), now_s)
+            candidate = policy.due_for_retry(self.load_order, health.cooldowns, self._active_name(), now_s)
             if candidate is not None and self._may_retry(candidate.variant.name):
                 self._retries.begin(
                     candidate.variant.name, partial(self._loader.open_checked, candidate.variant)
@@ -299,15 +307,15 @@ class Chain:
 
     def _may_retry(self, name: str) -> bool:
         hung = self._health.failures[name].stuck
-        return not hung or self._deadline is None or self._deadline.may_retry_hung
+        return not hung or self.deadline is None or self.deadline.may_retry_hung
 
     def _update_fallbacks(self) -> None:
         if self.runner is not None:
-            self.fallbacks = explain_fallbacks(self.load_order, self._health.failures, self.candidate)
+            self.fallbacks = policy.explain_fallbacks(self.load_order, self._health.failures, self.candidate)
 
     def _replace(self, candidate: Candidate, runner: Runner, reason: str) -> None:
         """A better variant replaces the active one."""
-        self._record(promotion(self.load_order, self.active.variant, candidate, reason))
+        self._record(policy.promotion(self.load_order, self.active.variant, candidate, reason))
         self.drop_runner()
         self._health.recovered(candidate.variant.name, monotonic())
         self.runner, self.active = runner, self._describe(candidate.variant, runner)
@@ -316,26 +324,24 @@ class Chain:
     def _activate(self, candidate: Candidate) -> None:
         known = self.fallbacks
         self.candidate = candidate
-        self.fallbacks = explain_fallbacks(self.load_order, self._health.failures, candidate)
+        self.fallbacks = policy.explain_fallbacks(self.load_order, self._health.failures, candidate)
         self._record(*(fallback for fallback in self.fallbacks if fallback not in known))
-        if self._deadline is not None:
-            self._deadline.set_active(self.runner)
+        if self.deadline is not None:
+            self.deadline.set_active(self.runner)
         self._states.enter("ready", candidate.variant.name)
 
     def _end_change(self) -> None:
-        """After a request: load the standby variant, and note whether anything may change before the next
-        one."""
-        if self._deadline is not None and not self._options.strict:
-            serving = {self.candidate.variant.name: Failure("active")} if self.runner is not None else {}
-            following = best_candidate(self.load_order, {**self._health.failures, **serving})
-            if following is not None:
-                self._deadline.load_standby(
-                    following.variant.name, partial(self._loader.open, following.variant)
-                )
+        """After a request: load the standby, and note whether anything may change before the next one."""
+        if self.deadline is not None and not self._options.strict:
+            failures, active = self._health.failures, self._active_name()
+            following = policy.next_standby(self.load_order, failures, active, self.deadline.hanging_variants)
+            if following is None:
+                self.deadline.drop_standby()
             else:
-                self._deadline.drop_standby()
-        cooling = is_cooling(self.load_order, self._health.cooldowns, self._active_name())
-        standby = self._deadline is not None and self._deadline.loading_standby
+                variant = following.variant
+                self.deadline.load_standby(variant.name, partial(self._loader.open, variant))
+        cooling = policy.is_cooling(self.load_order, self._health.cooldowns, self._active_name())
+        standby = self.deadline is not None and self.deadline.standby_pending
         self._changing = False
         self.changes_pending = bool(cooling or standby or self.preparations.waiting or self._retries.waiting)
 
@@ -358,7 +364,7 @@ class Chain:
 
     def _fail_running(self, problem: Exception) -> None:
         """The active variant failed at a request."""
-        stuck = self._deadline is not None and self._deadline.note_if_hung(
+        stuck = self.deadline is not None and self.deadline.note_if_hung(
             self.candidate.variant.name, self.runner
         )
         if stuck or not self._options.strict:
@@ -368,7 +374,13 @@ class Chain:
         self._health.failed_running(self.candidate.variant.name, failure, monotonic())
 
     def _fail(self, candidate: Candidate, problem: Exception) -> None:
-        """A variant did not load."""
+        """A variant did not load. Without its engine, no variant of its target can."""
+        if isinstance(problem, (MissingDependency, ProfileError)):
+            if self._options.strict:
+                order, options = self.load_order, self._options
+                raise strict_errors.engine_missing(order, candidate, options, problem) from None
+            self._health.engine_missing(self.load_order, candidate.variant.target, problem, monotonic())
+            return
         self._refuse_fallback(candidate, problem)
         failure = Failure(reason_of(problem), blame=blame_of(problem))
         self._health.failed_loading(candidate.variant.name, failure, monotonic())
@@ -377,12 +389,6 @@ class Chain:
         if self._options.strict:
             raise strict_errors.variant_failed(candidate, problem) from problem
 
-    def _fail_missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
-        """No variant of a missing engine can be loaded."""
-        if self._options.strict:
-            raise strict_errors.engine_missing(self.load_order, candidate, self._options, problem) from None
-        self._health.engine_missing(self.load_order, candidate.variant.target, problem, monotonic())
-
     def drop_runner(self) -> None:
         """Close the active variant, if there is one."""
         runner, self.runner = self.runner, None
@@ -390,4 +396,5 @@ class Chain:
             try:
                 runner.close()
             except Exception as problem:  # it is no longer needed
+                pass_on(problem)
                 log().warning("%s did not close: %s", self.active.engine, problem)

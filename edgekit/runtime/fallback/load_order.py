@@ -15,9 +15,11 @@ from edgekit.runtime.fallback.policy import (
     rank,
 )
 from edgekit.system import cpu, timings
+from edgekit.target import registry
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
     from edgekit.runtime.session_state import SessionOptions
 
 
@@ -60,3 +62,17 @@ def rank_variants(
         suited = [v for v in variants if v.name not in unsuited]
         preferred = built_for_processor(variants, profiles, kind) or built_for_instructions(suited, profiles)
     return rank(variants, estimates(known, here), requested, preferred, name, unsuited)
+
+
+def why_emulated(variant: Variant, options: SessionOptions) -> str:
+    """Why a session must not run a variant: its engine only emulates the device here, and neither of them was
+    named. "" if it may. It imports the target's module ``run``.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    stands_in_for = registry.engine(variant.target).ENGINE.stands_in_for
+    if stands_in_for is None or variant.target == options.engine or variant.name == options.variant:
+        return ""
+    device = stands_in_for()
+    return f"needs {device}; engine={variant.target!r} runs an emulation of it here" if device else ""

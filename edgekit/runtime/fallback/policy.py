@@ -257,17 +257,37 @@ def _cooling(
 
 
 def retry_candidates(
-    failures: Mapping[str, Failure], cooldowns: Mapping[str, Cooldown], tried: set[str]
+    failures: Mapping[str, Failure],
+    cooldowns: Mapping[str, Cooldown],
+    tried: set[str],
+    hanging: Collection[str] = (),
 ) -> list[str]:
     """If nothing is left: variants that failed running at an earlier request and were not tried at this one.
 
-    They may fail on other inputs only. Hung ones are excluded: each retry costs a thread and its memory.
+    They may fail on other inputs only, or have timed out on a busy machine. Those whose run has not returned
+    are excluded: each retry costs a thread and its memory.
     """
     return [
         name
         for name, failure in failures.items()
-        if name in cooldowns and name not in tried and not failure.stuck
+        if name in cooldowns and name not in tried and not (failure.stuck and name in hanging)
     ]
+
+
+def next_standby(
+    order: LoadOrder, failures: Mapping[str, Failure], active: str | None, hanging: Collection[str]
+) -> Candidate | None:
+    """The variant to keep loaded beside the active one: the best one that has not failed, else the best one
+    that failed by timing out and whose run has returned."""
+    others = [c for c in order.candidates if c.variant.name != active]
+    late = (c for c in others if failures[c.variant.name].stuck and c.variant.name not in hanging)
+    return next((c for c in others if c.variant.name not in failures), None) or next(late, None)
+
+
+def without(order: LoadOrder, name: str, why: str) -> LoadOrder:
+    """The order with one more variant skipped."""
+    candidates = tuple(c for c in order.candidates if c.variant.name != name)
+    return order._replace(candidates=candidates, skipped={**order.skipped, name: why})
 
 
 def move_to_front(order: LoadOrder, name: str) -> tuple[Candidate, LoadOrder]:
@@ -292,7 +312,8 @@ def explain_fallbacks(
         variant = candidate.variant
         if variant.name == active.variant.name:
             break
-        failure = failures[variant.name]
+        if (failure := failures.get(variant.name)) is None:  # it is better, and the standby answered first
+            continue
         if failure.missing and variant.target in missing:
             continue
         if failure.missing:
@@ -323,7 +344,7 @@ def no_variant_error(bundle: str, order: LoadOrder, failures: Mapping[str, Failu
     advice = "  install one of these engines, or build the bundle for one that `edgekit doctor` finds"
     if failures and not any(failure.missing for failure in failures.values()):
         advice = "  if `edgekit verify` fails on it too, the bundle or an engine is at fault, not the input"
-    if order.skipped and not failures and not order.candidates:
+    if order.skipped and all(why.startswith("rejected") for why in reasons.values()):
         advice = "  its build kept none of them: build it again, e.g. with another target or --precision"
     error = NoVariantError("\n".join([f"no variant of {bundle} works here", *lines, advice]))
     if failures and all(failure.missing for failure in failures.values()):

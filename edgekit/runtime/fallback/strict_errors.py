@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, reason_of
 from edgekit.runtime.fallback.policy import Candidate, LoadOrder
+from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def _otherwise(order: LoadOrder, missing: str) -> str:
         if candidate.variant.target != missing:
             try:
                 version = registry.engine(candidate.variant.target).engine_version()
-            except Exception:  # not installed either
+            except Exception as problem:  # not installed either
+                pass_on(problem)
                 continue
             return f"without --strict {version.rpartition(' ')[0] or version} would have run"
     return "no other engine of this bundle is installed either"

@@ -36,16 +36,18 @@ class CachedDecoder:
     Attributes:
         tokens: Those that the cache holds.
         computed: Tokens computed so far.
+        whole: Whether the runner's cache holds ``tokens``; False in a step, and after an interrupted one.
     """
 
     def __init__(self, runner: DecoderRunner, prefixes: PrefixCache) -> None:
         self.runner, self.prefixes = runner, prefixes
         self.tokens: list[int] = []
         self.computed = 0
+        self.whole = True
 
     def common(self, tokens: list[int]) -> int:
         """How many of a text's first tokens the cache holds."""
-        return common_length(self.tokens, tokens)
+        return common_length(self.tokens, tokens) if self.whole else 0
 
     def logits(
         self, tokens: list[int], rows: int = 1, stopped: Callable[[], bool] = lambda: False
@@ -65,18 +67,22 @@ class CachedDecoder:
             Whatever the engine raises; the cache is then empty.
         """
         kept = min(self.common(tokens), len(tokens) - rows)
+        if not self.whole:
+            self.forget()
         try:
             kept = self._reuse(tokens, kept, rows)
             found = _NOTHING
             ends = [*range(kept + STEP_TOKENS, len(tokens) - rows, STEP_TOKENS), len(tokens)]
             for end in ends:
                 if stopped():
+                    self.whole = True
                     return None
                 part = tokens[kept:end]
                 found = self.runner.forward(part, rows if end == len(tokens) else 1)
                 self.tokens += part
                 self.computed += len(part)
                 kept = end
+            self.whole = True
             _check_finite(found)
             return found
         except BaseException:
@@ -85,17 +91,19 @@ class CachedDecoder:
 
     def lacks_one(self, tokens: list[int]) -> bool:
         """Whether the cache holds all of a text but its last token."""
-        return len(self.tokens) == len(tokens) - 1 == self.common(tokens)
+        return self.whole and len(self.tokens) == len(tokens) - 1 == self.common(tokens)
 
     def save(self, length: int) -> None:
         """Keep what was computed of the first ``length`` tokens, for texts that begin with them."""
-        if WORTH_SAVING <= length <= len(self.tokens):
+        if self.whole and WORTH_SAVING <= length <= len(self.tokens):
             self.prefixes.keep(self.tokens[:length], self.runner.save()[:, :, :length])
 
     def forget(self) -> None:
         """Empty the cache, after a failure or an interrupt: nobody knows what it holds."""
+        self.whole = False
         self.tokens = []
         self.runner.truncate(0)
+        self.whole = True
 
     def close(self) -> None:
         """Free the runner."""
@@ -107,6 +115,7 @@ class CachedDecoder:
         wanted = len(tokens) - rows
         if len(self.tokens) - kept >= WORTH_SAVING:
             self.save(len(self.tokens))
+        self.whole = False
         saved = self.prefixes.longest(tokens[:wanted]) if wanted - kept >= WORTH_SAVING else None
         if saved is not None and saved[0] >= kept + WORTH_SAVING:
             kept, cache = saved
@@ -133,11 +142,14 @@ def logits_of_each(caches: list[CachedDecoder], texts: list[list[int]]) -> Array
         As ``CachedDecoder.logits``; all of the caches are then empty.
     """
     first, others = caches[0].runner, [cache.runner for cache in caches[1:]]
+    for cache in caches:
+        cache.whole = False
     try:
         found: Array = cast("BatchRunner", first).forward_each(others, [text[-1] for text in texts])
         for cache, text in zip(caches, texts, strict=True):
             cache.tokens.append(text[-1])
             cache.computed += 1
+            cache.whole = True
         _check_finite(found)
         return found
     except BaseException:

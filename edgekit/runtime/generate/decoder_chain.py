@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edgekit.errors import EngineError, MissingDependency, ProfileError, UsageError, reason_of
 from edgekit.runtime.fallback import strict_errors
-from edgekit.runtime.fallback.load_order import rank_variants
+from edgekit.runtime.fallback.load_order import rank_variants, why_emulated
 from edgekit.runtime.fallback.policy import (
     Candidate,
     Failure,
@@ -22,12 +22,14 @@ from edgekit.runtime.fallback.policy import (
     due_for_retry,
     explain_fallbacks,
     no_variant_error,
+    without,
 )
 from edgekit.runtime.fallback.variant_health import VariantHealth
 from edgekit.runtime.generate.bundle_draft import draft_for
 from edgekit.runtime.generate.memory_plan import MemoryPlan, check_memory
 from edgekit.runtime.loading import local_timings, unpacked_files
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
+from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 
 if TYPE_CHECKING:
@@ -154,12 +156,16 @@ class DecoderChain:
                 health.restore({name: f for name, f in health.failures.items() if f.missing}, {})
                 raise error
             try:
+                if why := why_emulated(candidate.variant, self._options):
+                    self._order = without(self._order, candidate.variant.name, why)
+                    continue
                 self.runner = self._open(candidate.variant)
             except (MissingDependency, ProfileError) as problem:
                 self._missing(candidate, problem)
             except UsageError:  # the options do not fit the model
                 raise
             except Exception as problem:  # an engine may throw anything
+                pass_on(problem)
                 self._fail(candidate, problem)
             else:
                 self._activate(candidate, self.runner)
@@ -257,4 +263,5 @@ class DecoderChain:
             try:
                 runner.close()
             except Exception as problem:  # it is no longer needed
+                pass_on(problem)
                 log().warning("%s did not close: %s", self.active.engine, type(problem).__name__)

@@ -20,6 +20,7 @@ from edgekit.runtime.generate.prefix_files import PrefixFiles
 from edgekit.runtime.generate.speculation import DRAFT, LOOKUP, PromptLookup, Speculation
 from edgekit.runtime.generate.turns import Turns
 from edgekit.runtime.session_state import log
+from edgekit.system.interrupts import pass_on
 from edgekit.target.decoder import BatchRunner
 from edgekit.tensors import Array, Json
 
@@ -134,6 +135,7 @@ class DecoderPool:
                 else:
                     found = cache.logits(tokens, step.rows, partial(self._between, stream))
             except Exception as problem:  # an engine may throw anything
+                pass_on(problem)
                 if isinstance(problem, UsageError):
                     raise
                 self._fall_back(problem)
@@ -199,6 +201,7 @@ class DecoderPool:
             try:
                 return self._draft.propose(text, tokens, most)
             except Exception as problem:  # an engine may throw anything
+                pass_on(problem)
                 self._drop_draft()
                 why = f"the draft failed: {reason_of(problem)}"
                 self.speculation = self.speculation._replace(on=False, why=why)
@@ -335,6 +338,7 @@ class DecoderPool:
             try:
                 draft.close()
             except Exception as problem:  # it is no longer needed
+                pass_on(problem)
                 log().warning("the draft did not close: %s", type(problem).__name__)
 
     def _drop_caches(self) -> None:

@@ -16,6 +16,7 @@ from edgekit.runtime.generate.speculation import (
     pays,
 )
 from edgekit.system import timings
+from edgekit.system.interrupts import pass_on
 
 if TYPE_CHECKING:
     from edgekit.runtime.generate.draft_model import DraftModel
@@ -83,6 +84,7 @@ def _by_draft(times: StepTimes, mode: str, identity: str, threads: int, draft: D
         else:
             draft.close()
     except Exception as problem:  # an engine may throw anything
+        pass_on(problem)
         draft.close()
         return Speculation(False, f"the draft did not load: {reason_of(problem)}", MOST, by=DRAFT)
     if mode == DRAFT:

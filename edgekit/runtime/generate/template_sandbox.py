@@ -19,6 +19,7 @@ from threading import Lock
 from typing import Any
 
 from edgekit.errors import CardError, MissingDependency, UsageError
+from edgekit.system.interrupts import pass_on
 
 TEMPLATE_LIMIT_CHARS = 128 << 10
 TEXT_LIMIT_CHARS = 4 << 20
@@ -95,6 +96,7 @@ def compile_template(source: str) -> Render:
             except jinja2.TemplateError as problem:
                 raise CardError(f"the chat template fails: {' '.join(str(problem).split())[:200]}") from None
             except Exception as problem:  # whatever Python raises in it; the text may quote a message
+                pass_on(problem)
                 raise CardError(f"the chat template fails: {type(problem).__name__}") from None
         return "".join(pieces)
 

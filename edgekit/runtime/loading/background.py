@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import EngineNotReady, reason_of
 from edgekit.runtime.loading import local_timings
 from edgekit.runtime.session_state import log
-from edgekit.system.interrupts import Background
+from edgekit.system.interrupts import Background, pass_on
 from edgekit.target import registry
 from edgekit.tensors import Array
 
@@ -32,7 +32,8 @@ def prepares_on_device(name: str) -> bool:
     """Whether a target prepares its variants on the device, in a child process of its own."""
     try:
         return registry.engine(name).ENGINE.prepared_on_device
-    except Exception:  # unknown target, or its module does not import
+    except Exception as problem:  # unknown target, or its module does not import
+        pass_on(problem)
         return False
 
 
@@ -108,6 +109,7 @@ def close_quietly(runner: Runner | None) -> None:
     try:
         runner.close()
     except Exception as problem:  # an engine may throw anything
+        pass_on(problem)
         log().warning("%s runner did not close: %s", runner.device, problem)
 
 
@@ -116,6 +118,7 @@ def _why_slower(runner: Runner, active: Runner, feeds: Mapping[str, Array]) -> s
     try:
         own_ms, active_ms = local_timings.compare((runner, active), feeds)
     except Exception as problem:  # an engine may throw anything
+        pass_on(problem)
         return reason_of(problem)
     return (
         "" if own_ms < active_ms else f"slower here: {own_ms:.3g} ms, the active variant {active_ms:.3g} ms"

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError
+from edgekit.runtime.fallback.load_order import why_emulated
 from edgekit.runtime.loading import golden_check, unpacked_files
 from edgekit.runtime.session_state import SessionOptions, StateCallback, ignore_state
 from edgekit.target import registry
@@ -55,6 +56,8 @@ class VariantLoader:
 
     def open(self, variant: Variant, on_state: StateCallback = ignore_state) -> Runner:
         """Probe if requested, unpack, load, warm up. An engine may raise anything."""
+        if why := why_emulated(variant, self._options):  # as the standby
+            raise EngineError(why)
         if self._options.probe:  # standby variants and those prepared in the background too
             self.probe(variant, on_state)
         on_state("verifying", variant.name)

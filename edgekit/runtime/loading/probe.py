@@ -21,6 +21,7 @@ from edgekit.formats.npy import npy_bytes
 from edgekit.formats.strict_json import JsonError
 from edgekit.runtime.loading import background, golden_check, unpacked_files
 from edgekit.system import cache_folder, cpu, json_records, timings
+from edgekit.system.interrupts import pass_on
 from edgekit.system.regular_file import open_regular
 from edgekit.target import registry
 from edgekit.target.decoder import OPTION
@@ -77,7 +78,8 @@ def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
     if isinstance(known, dict):
         try:
             version = registry.engine(variant.target).engine_version()
-        except Exception:  # loading will raise it too
+        except Exception as problem:  # loading will raise it too
+            pass_on(problem)
             return ProbeResult("")
         if version == known.get("engine"):
             why = str(known.get("why", ""))

@@ -15,7 +15,6 @@ is unpacked again.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import stat
 import time
@@ -27,6 +26,7 @@ from edgekit.formats import strict_json
 from edgekit.formats.strict_json import JsonError
 from edgekit.system import cache_folder, ownership, timings
 from edgekit.system.atomic_files import flush_folder, locked, private_folder, write_atomically
+from edgekit.system.interrupts import pass_on
 from edgekit.tensors import Json
 
 if TYPE_CHECKING:
@@ -72,11 +72,13 @@ def unpack_noted(bundle: Bundle, variant: Variant) -> Unpacked:
     try:
         return Unpacked(_unpacked_in(root, digest, bundle, variant))
     except OSError as problem:
+        pass_on(problem)
         why = f"{root} cannot be used: {problem.strerror or problem}"
     try:
         # Created a moment ago with mode 0700; its parents are the system's, and there is no better place.
         files = _unpacked_in(_folder_of_this_process(), digest, bundle, variant, parents=False)
     except OSError as problem:
+        pass_on(problem)
         error = EngineError(
             f"variant {variant.name} can be unpacked nowhere: {why}; nor in a temporary folder: "
             f"{problem.strerror or problem}; make room, or set EDGEKIT_CACHE to a folder that can be written"
@@ -96,8 +98,10 @@ def _unpacked_in(
     private_folder(root, parents)
     if not _is_whole(folder, bundle, variant):
         _unpack(root, folder, bundle, variant)
-    with contextlib.suppress(OSError):  # a cache that root owns and we only read
+    try:
         os.utime(folder)
+    except OSError as problem:  # a cache that root owns and we only read
+        pass_on(problem)
     return _paths(folder, variant)
 
 
@@ -120,7 +124,8 @@ def _is_whole(folder: Path, bundle: Bundle, variant: Variant) -> bool:
                 return False
             if marker[name] != facts.st_mtime_ns:
                 return False
-    except (OSError, JsonError, KeyError, TypeError, IndexError):
+    except (OSError, JsonError, KeyError, TypeError, IndexError) as problem:
+        pass_on(problem)
         return False
     return True
 

@@ -23,6 +23,7 @@ from edgekit.errors import UsageError
 from edgekit.formats import strict_json
 from edgekit.runtime.metrics.labelled_counts import FallbackCounts, StageTimes
 from edgekit.runtime.store.health import Counts
+from edgekit.system.interrupts import pass_on
 from edgekit.target import deferral
 from edgekit.tensors import Array, Json
 
@@ -158,7 +159,8 @@ class Metrics:
         """The outbox's counts; None if there is none, or its disk fails."""
         try:
             return None if self._outbox is None else self._outbox.counts()
-        except Exception:  # SQLite's, which is imported only with an outbox
+        except Exception as problem:  # SQLite's, which is imported only with an outbox
+            pass_on(problem)
             return None
 
 

@@ -34,7 +34,7 @@ from edgekit.runtime.outbox.receipt import Receipt
 from edgekit.runtime.outbox.rows import KEY, PRIORITIES, Limits, Parcel
 from edgekit.runtime.outbox.sinks import RowRefusedError, SinkDownError
 from edgekit.runtime.outbox.sqlite_store import OutboxStore
-from edgekit.system.interrupts import Background
+from edgekit.system.interrupts import Background, pass_on
 
 if TYPE_CHECKING:
     from edgekit.runtime.outbox.sinks import Sink
@@ -287,6 +287,7 @@ class Outbox:
                 down, retry_after_s = str(problem), problem.retry_after_s
                 break
             except Exception as problem:  # a sink may throw anything
+                pass_on(problem)
                 down = f"{type(problem).__name__}: {problem}"
                 self._doubted[parcel.key] = (replace(parcel, body=b""), down)
                 break

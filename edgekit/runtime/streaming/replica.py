@@ -18,6 +18,7 @@ from edgekit.errors import UsageError, reason_of
 from edgekit.runtime.deadline.watchdog import Watched, cutoff_s
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.output_checks import OutputChecks
+from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensors import Array
@@ -71,6 +72,7 @@ class Replica:
             outputs = self._runner.run(fitting)
             self._check(outputs)
         except Exception as problem:  # an engine may throw anything
+            pass_on(problem)
             self.failed = reason_of(problem)
             self.close()
             return self._session.run(feeds)

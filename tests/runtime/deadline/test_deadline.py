@@ -80,7 +80,7 @@ def test_a_hanging_variant_is_answered_by_the_fallback_in_time(engines: Engines,
         assert DEADLINE_MS / 2 <= int(after_ms[1]) < 0.95 * DEADLINE_MS  # less what the fallback needs
         assert session.hanging == 1
         assert session.notes == (
-            "onnx hangs and was abandoned; its memory and its thread are freed if it returns",
+            "onnx timed out and was abandoned; its memory and its thread are freed when it returns",
         )
         assert engines["ort"].closed == 0
         hang.let_go.set()
@@ -100,14 +100,120 @@ def test_without_a_deadline_there_is_no_thread(engines: Engines) -> None:
         assert session.hanging == 0
 
 
-def test_the_only_variant_hangs(engines: Engines, hang: Hang) -> None:
+@pytest.fixture
+def soon_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has not answered after 200 ms hangs."""
+    monkeypatch.setattr("edgekit.runtime.deadline.deadline.HANG_S", 0.2)
+    monkeypatch.setattr("edgekit.runtime.deadline.deadline.HANG_RATIO", 0.0)
+
+
+def test_the_only_variant_hangs_and_answers_again_once_it_returned(
+    engines: Engines, hang: Hang, soon_hung: None
+) -> None:
     engines["ort"].behaviour["onnx"] = hang
     with Session(small_bundle(VARIANTS[:1]), deadline_ms=100) as session:
-        with pytest.raises(NoVariantError, match="\n  onnx  no result after 100 ms\n"):
+        with pytest.raises(NoVariantError, match=r"\n  onnx  it hangs: no result after 0\.2 s\n"):
             session.run({"x": -1 - X})
-        with pytest.raises(NoVariantError):  # at once: what hangs is not tried again before it cooled down
+        with pytest.raises(NoVariantError):  # at once: nothing is waited for, or loaded beside what hangs
             session.run({"x": X})
-        assert hang.inside == 1
+        assert (hang.inside, session.hanging, engines["ort"].loaded) == (1, 1, ["onnx"])
+        hang.let_go.set()
+        until(lambda: session.hanging == 0)
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)  # no cooldown has passed
+        assert engines["ort"].loaded == ["onnx", "onnx"]
+
+
+class Overdue:
+    """A behaviour that answers negative inputs once the session has missed its deadline, or is let go."""
+
+    def __init__(self, let_go: threading.Event | None = None) -> None:
+        self.session: Session | None = None
+        self.let_go = let_go
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if feeds["x"][0, 0] < 0 and self.session is not None:
+            active = self.session._chain.runner
+            assert isinstance(active, Watched)
+            until(lambda: active.timed_out)
+            if self.let_go is not None:
+                assert self.let_go.wait(60)
+        return doubled(feeds)
+
+
+class Answered(threading.Event):
+    """Set once a runner has answered what it was asked after this was made."""
+
+    def __init__(self, runner: Watched) -> None:
+        super().__init__()
+        self.runner, self.asked = runner, runner.state.asked
+
+    def wait(self, timeout: float | None = None) -> bool:
+        until(lambda: self.runner.state.answered > self.asked)
+        return True
+
+
+def standby_of(session: Session) -> Watched | None:
+    assert session._chain.deadline is not None
+    return session._chain.deadline._standby
+
+
+def test_a_late_answer_is_answered_late(engines: Engines) -> None:
+    overdue = engines["ort"].behaviour["onnx"] = Overdue()
+    with Session(small_bundle(VARIANTS[:1]), deadline_ms=50) as session:
+        overdue.session = session
+        assert (session.late, session.notes) == (0, ())
+        for number in range(1, 6):
+            np.testing.assert_array_equal(session.run({"x": -number - X})["y"], -2 * number - 2 * X)
+            assert (session.active.variant, session.late, session.hanging) == ("onnx", number, 0)
+        (note,) = session.notes
+        assert re.fullmatch(r"5 answers were later than the deadline of 50 ms; the latest took \d+ ms", note)
+        assert (session.fallbacks, session.history, engines["ort"].loaded) == ((), (), ["onnx"])
+        assert (session.run({"x": X})["y"] == 2 * X).all()
+        assert session.late == 5
+
+
+def test_the_first_of_two_late_answers_is_taken(engines: Engines) -> None:
+    slower = threading.Event()
+    late = engines["ort"].behaviour["onnx"] = Overdue()
+    later = engines["tflite"].behaviour["lite"] = Overdue(slower)
+    with Session(small_bundle(VARIANTS), deadline_ms=50) as session:
+        late.session = later.session = session
+        np.testing.assert_array_equal(session.run({"x": -1 - X})["y"], -2 - 2 * X)
+        assert (session.active.variant, session.fallbacks, session.history) == ("onnx", (), ())
+        slower.set()
+        assert (engines["ort"].loaded, engines["tflite"].loaded) == (["onnx"], ["lite"])
+
+
+def test_a_late_variant_stands_by_once_it_returned(engines: Engines) -> None:
+    """What timed out is no broken engine: where no other is in time, it answers again at once."""
+    slower = threading.Event()
+    onnx = engines["ort"].behaviour["onnx"] = Overdue(slower)
+    lite = engines["tflite"].behaviour["lite"] = Overdue()
+    with Session(small_bundle(VARIANTS), deadline_ms=50) as session:
+        onnx.session = lite.session = session
+        session.run({"x": -1 - X})
+        assert (session.active.variant, session.hanging) == ("lite", 1)
+        slower.set()
+        onnx.let_go, lite.let_go = None, threading.Event()  # now the other one is the slower one
+        until(lambda: (session.run({"x": X}), standby_of(session))[1] is not None)
+        np.testing.assert_array_equal(session.run({"x": -1 - X})["y"], -2 - 2 * X)
+        assert (session.active.variant, session.fallbacks) == ("onnx", ())
+        assert [(hop.from_, hop.to) for hop in session.history] == [("onnx", "lite"), ("lite", "onnx")]
+        lite.let_go.set()
+        until(lambda: session.hanging == 0)
+
+
+def test_a_standby_that_fails_beside_a_late_variant_is_passed(engines: Engines) -> None:
+    overdue = engines["ort"].behaviour["onnx"] = Overdue()
+    with Session(small_bundle(VARIANTS), deadline_ms=50) as session:
+        standby = standby_of(session)
+        assert standby is not None
+        assert isinstance(standby._runner, FakeRunner)
+        standby._runner.behaviour = throws
+        overdue.session, overdue.let_go = session, Answered(standby)
+        np.testing.assert_array_equal(session.run({"x": -1 - X})["y"], -2 - 2 * X)
+        assert (session.active.variant, session.fallbacks) == ("onnx", ())
+        assert session._chain._health.failures["lite"].reason == "RuntimeError: kernel died"
 
 
 def test_what_hangs_is_not_tried_again_for_ever(
@@ -158,7 +264,7 @@ def test_a_variant_that_hangs_while_it_is_loaded_is_passed(
             ("onnx", "lite", "it did not load within 0.2 s")
         ]
         assert session.notes == (
-            "onnx hangs and was abandoned; its memory and its thread are freed if it returns",
+            "onnx timed out and was abandoned; its memory and its thread are freed when it returns",
         )
         assert session.hanging == 1
         gone.set()
@@ -188,7 +294,7 @@ def test_the_fallback_throws_too(engines: Engines, hang: Hang) -> None:
     engines["ort"].behaviour["onnx"] = hang
     variants = [*VARIANTS, variant("lite16", "tflite", p50_ms=11.0)]
     with Session(small_bundle(variants), deadline_ms=DEADLINE_MS) as session:
-        standby = session._chain._deadline._standby  # type: ignore[union-attr]
+        standby = session._chain.deadline._standby  # type: ignore[union-attr]
         assert isinstance(standby, Watched)
         assert isinstance(standby._runner, FakeRunner)
         standby._runner.behaviour = throws

@@ -49,7 +49,8 @@ class Simulated:
             if self.active is None:
                 candidate = best_candidate(self.plan, self.failures)
                 if candidate is None:
-                    again = retry_candidates(failures, cooldowns, tried)
+                    hanging = [name for name, failure in failures.items() if failure.stuck]
+                    again = retry_candidates(failures, cooldowns, tried, hanging)
                     if not again:
                         kept = {name: f for name, f in self.failures.items() if f.stuck}
                         self.failures = failures | kept

@@ -190,7 +190,13 @@ def hangs_at_once(monkeypatch: pytest.MonkeyPatch, weather: Weather) -> None:
             time.sleep(0.0001)
         return answer(watched, answers, limit_s if not answers.empty() else 0.0, overdue)
 
+    def next_reply(replies: Any, limit_s: float, running: Any) -> Any:
+        while replies.empty() and not all(each._thread._ident in weather.hung for each in running):
+            time.sleep(0.0001)
+        return replies.get(timeout=0.0)
+
     monkeypatch.setattr(Watched, "_wait_for", answered)
+    monkeypatch.setattr("edgekit.runtime.deadline.watchdog._next_reply", next_reply)
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -9,6 +9,7 @@ import pytest
 
 from edgekit.runtime.generate.cached_decoder import STEP_TOKENS, CachedDecoder
 from edgekit.runtime.generate.prefix_cache import PrefixCache
+from edgekit.tensors import Array
 from tests.fixtures.numpy_decoder import NumpyDecoder
 
 TEXT = [number % 200 for number in range(2 * STEP_TOKENS + 9)]
@@ -53,3 +54,34 @@ def test_a_saved_cache_does_not_hold_the_whole_that_it_is_a_part_of() -> None:
     found = prefixes.longest(TEXT)
     assert found is not None
     assert (found[0], found[1].shape, np.shares_memory(found[1], whole)) == (40, (4, 2, 40, 8), False)
+
+
+@pytest.mark.parametrize("interrupted", ["truncate", "forget"])
+def test_an_interrupt_while_the_cache_is_emptied_after_another_one(
+    interrupted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the runner holds is not what is known of it; the next text begins anew even so."""
+    runner = NumpyDecoder()
+    cache, alone = CachedDecoder(runner, PrefixCache()), CachedDecoder(NumpyDecoder(), PrefixCache())
+    cache.logits(TEXT[:40])
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    computed = runner.forward
+
+    def interrupted_once_computed(tokens: Sequence[int], rows: int = 1) -> Array:
+        computed(tokens, rows)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "forward", interrupted_once_computed)
+        patch.setattr(runner if interrupted == "truncate" else cache, interrupted, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cache.logits([*TEXT[:40], 7])
+    assert cache.common(TEXT) == 0
+    assert not cache.lacks_one([*TEXT[:40], 9])
+    again, expected = cache.logits([*TEXT[:40], 9]), alone.logits([*TEXT[:40], 9])
+    assert again is not None
+    assert expected is not None
+    np.testing.assert_allclose(again, expected, rtol=1e-5, atol=1e-5)

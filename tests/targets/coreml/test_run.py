@@ -122,7 +122,7 @@ def test_a_device_needs_no_coremltools(tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['coremltools'] = None; sys.modules['onnx'] = None\n"
         "import numpy as np; from edgekit.runtime import Session\n"
-        "with Session(sys.argv[1]) as session:\n"
+        "with Session(sys.argv[1], engine='coreml') as session:\n"
         "    session.run({'image': np.ones((1, 3, 16, 16), np.float32)})\n"
         "    print(session.active.engine)\n"
     )
