@@ -132,15 +132,15 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             RequestError: it does not come in time, or others want the place.
         """
         while len(self._waiting) >= WAITING:
-            self._end_oldest()
+            self._end_oldest(lease.network)
         while True:
             try:
                 lease.hold(self._limit_bytes)
                 break
-            except RequestError:
-                if not self._waiting:
+            except RequestMemoryError as problem:
+                if not self._waiting or problem.retry_after_s is None:
                     raise
-                self._end_oldest()
+                self._end_oldest(lease.network)
         ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[ended] = lease
         coming = asyncio.ensure_future(_message(requests))
@@ -159,8 +159,10 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             raise RequestError("too many calls wait for their message; retry in 1 s", 429, 1)
         raise RequestError(f"the message did not come within {MESSAGE_SECONDS:g} s", 408)
 
-    def _end_oldest(self) -> None:
-        ended = next(iter(self._waiting))
+    def _end_oldest(self, network: str) -> None:
+        """End the oldest that waits, of an address where it has one: nobody drives others out."""
+        own = (future for future, lease in self._waiting.items() if lease.network == network)
+        ended = next(own, None) or next(iter(self._waiting))
         self._waiting.pop(ended).close()
         ended.set_result(True)
 

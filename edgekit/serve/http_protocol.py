@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from edgekit.serve.request_body import BEGAN
+from edgekit.serve.request_body import BEGAN, DISCARDED_BYTES
 
 if TYPE_CHECKING:
     from edgekit.serve.connections import Connections
@@ -46,7 +46,7 @@ class HttpProtocol(HttpToolsProtocol):
     _unread: asyncio.TimerHandle | None = None
     _too_large = ""
     _head_comes = _body_comes = _closed_by_us = False
-    _since_parsed = _head_bytes = _headers = 0
+    _since_parsed = _head_bytes = _headers = _rest_bytes = 0
 
     # --- the connection ----------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class HttpProtocol(HttpToolsProtocol):
         # uvloop's clock stands since it last asked for bytes: these may have waited for others' since then.
         scope: dict[str, Any] = cast("dict[str, Any]", self.scope)
         scope[BEGAN] = min(self.loop.time(), time.monotonic())
-        self._head_bytes = self._headers = 0
+        self._head_bytes = self._headers = self._rest_bytes = 0
         self._head_comes = True
         self._wait(HEAD_SECONDS)
 
@@ -136,9 +136,13 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
+        """Take a part of the body. What comes after the answer is thrown away, up to a limit."""
         self._since_parsed = 0
         super().on_body(body)
+        if self.cycle is not None and self.cycle.response_complete:
+            self._rest_bytes += len(body)
+            if self._rest_bytes > DISCARDED_BYTES:
+                self._close()
 
     def on_message_complete(self) -> None:
         """Take the end of the request: the client waits now, or the connection is idle."""

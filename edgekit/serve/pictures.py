@@ -101,7 +101,7 @@ class Pictures:
             name: Of the model.
             last_id: The header ``Last-Event-ID``: where the client was before; "" for one that is new.
         """
-        feed = self._feeds.setdefault(name, _Feed())
+        feed = self._feeds.setdefault(name, _Feed(self._service.memory.lease()))
         if len(feed.listeners) >= LISTENERS:
             raise RequestError(f"{LISTENERS} clients listen to {name}; come again", 503, 1)
         last = int(last_id) if last_id.isdecimal() and len(last_id) < 16 else None
@@ -126,8 +126,8 @@ class Pictures:
 class _Feed:
     """The events of a model."""
 
-    def __init__(self) -> None:
-        self._number = 0
+    def __init__(self, lease: Lease) -> None:
+        self._number, self._lease = 0, lease
         self._kept: deque[tuple[int, str]] = deque(maxlen=KEPT)
         self.listeners: set[asyncio.Queue[tuple[int, str]]] = set()
 
@@ -144,7 +144,16 @@ class _Feed:
         self._number += 1
         event = (self._number, json.dumps(found))
         self._kept.append(event)
+        self._hold()
         for waiting in self.listeners:
             if waiting.full():  # a slow listener misses the oldest
                 waiting.get_nowait()
             waiting.put_nowait(event)
+
+    def _hold(self) -> None:
+        """Hold the memory of what is kept, here and for slow listeners, or keep less."""
+        while True:
+            try:
+                return self._lease.hold(2 * sum(len(data) for _, data in self._kept))
+            except RequestError:
+                self._kept.popleft()

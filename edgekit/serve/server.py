@@ -34,6 +34,7 @@ from edgekit.serve.tls import Tls
 from edgekit.serve.worker_group import WorkerGroup, last_state
 from edgekit.serve.worker_metrics import WorkerMetrics
 from edgekit.system.cpu import default_threads
+from edgekit.system.freed_memory import return_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -244,6 +245,7 @@ def _app_of(
             await server.close(DRAIN_SECONDS)
 
     log_seldom()
+    return_freed_memory()
     beside_it = None if target is None else beside
     memory = RequestMemory(limits.request_bytes, limits.address_share)
     return make_app(models, Access(**access), memory=memory, shared=shared, group=group, beside=beside_it)

@@ -46,6 +46,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.resume_writing()
         while self.queue.qsize() > 1:  # the app takes nothing but the end any more
             self.queue.get_nowait()
+        # The objects of a connection refer to each other, and live on until they are collected.
+        cast("Any", self.conn).reader.buffer.clear()
+        self.frames = []
         if self._lease is not None:
             self._lease.close()
             self._lease = None

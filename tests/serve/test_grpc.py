@@ -12,8 +12,7 @@ import pytest
 
 from edgekit.runtime import Session
 from edgekit.serve.service import Access
-from tests.fixtures.classifiers import vectors
-from tests.fixtures.grpc_servers import Grpc, M, running
+from tests.fixtures.grpc_servers import Grpc, M, X, asked, running
 from tests.fixtures.servers import held
 from tests.fixtures.threads import until
 
@@ -22,23 +21,12 @@ from edgekit.serve.grpc_messages import FIELDS, SERVICE  # noqa: E402
 from edgekit.serve.grpc_service import STREAMED  # noqa: E402
 
 pytestmark = pytest.mark.needs_ort
-X = vectors(1)[0]["x"]
 
 
 @pytest.fixture(scope="module")
 def client(bundle: Path) -> Iterator[Grpc]:
     with running({("net", "1"): bundle}) as found:
         yield found
-
-
-def asked(raw: bool = True, **changes: Any) -> Any:
-    request = M["ModelInferRequest"](**{"model_name": "net", "id": "7", **changes})
-    tensor = request.inputs.add(name="x", datatype="FP32", shape=X.shape)
-    if raw:
-        request.raw_input_contents.append(X.tobytes())
-    else:
-        tensor.contents.fp32_contents.extend(X.ravel().tolist())
-    return request
 
 
 def scores(answer: Any) -> np.ndarray[Any, Any]:

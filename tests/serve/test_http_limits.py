@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from edgekit.serve import request_body
 from edgekit.serve.connections import ConnectionLimits, Connections
 from tests.fixtures.servers import Running, running
 from tests.fixtures.threads import until
@@ -99,6 +100,13 @@ def test_the_rest_of_a_body_after_its_answer(server: Running, monkeypatch: pytes
         assert b"200 OK" in wire.recv(4096)
         wire.sendall(b"x")
         assert read_all(wire) == b""
+
+
+def test_how_much_may_come_after_an_answer(server: Running) -> None:
+    with wire_to(server) as wire:
+        wire.sendall(LIVE + b"Content-Length: 1000000000\r\n\r\n")
+        assert b"200 OK" in wire.recv(4096)
+        assert sent_until_closed(wire, bytes(65536)) < request_body.DISCARDED_BYTES + (16 << 20)
 
 
 def test_line_breaks_do_not_keep_an_idle_connection(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,37 @@ def test_events(server: Running, expected: Any) -> None:
     assert next(again)[0] == second
 
 
+def test_more_listeners_than_a_model_may_have(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "LISTENERS", 2)
+    with running({("net", "1"): bundle}, deadline_ms=30_000) as server:
+        listening = [events(server, 1, {}) for _ in range(2)]
+        for each in listening:
+            next(each)
+        status, headers, told = server.ask("GET", "/v2/models/net/events")
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert json.loads(told) == {"error": "2 clients listen to net; come again"}
+        server.ask("POST", "/v2/models/net/predict", png())
+        assert [next(each)[0] for each in listening] == ["1", "1"]
+
+
+def test_events_are_kept_within_the_memory_for_requests(bundle: Path) -> None:
+    with running({("net", "1"): bundle}, deadline_ms=30_000) as server:
+        memory, listening = server.app.memory, events(server, 1, {})
+        next(listening)
+        server.ask("POST", "/v2/models/net/predict", png())
+        one = memory.held_bytes
+        assert one > 0
+        for _ in range(3):
+            server.ask("POST", "/v2/models/net/predict", png())
+        assert memory.held_bytes == 4 * one
+        with memory.lease() as lease:
+            memory.limit_bytes = 1 << 20
+            lease.hold((1 << 20) - memory.held_bytes - one - 3_000)
+            for _ in range(60):
+                server.ask("POST", "/v2/models/net/predict", png())
+        assert 0 < memory.held_bytes < 20 * one
+
+
 def test_clients_that_are_gone_before_the_events_begin_take_no_place(server: Running) -> None:
     app = server.server.config.app
     scope = {

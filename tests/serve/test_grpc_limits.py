@@ -1,0 +1,218 @@
+"""What a gRPC client may do before it has shown its token, and how long its calls may wait."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.service import Access
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+from edgekit.serve import grpc_calls, grpc_service  # noqa: E402
+from edgekit.serve.grpc_message_cost import FIELDS, limit_bytes, parsed_bytes  # noqa: E402
+from edgekit.serve.grpc_messages import SERVICE, messages  # noqa: E402
+from tests.fixtures.grpc_servers import M, X, asked, running  # noqa: E402
+
+pytestmark = pytest.mark.needs_ort
+GOOD = (("authorization", "Bearer " + "t" * 20),)
+
+
+class HalfCalls:
+    """Calls of a client that sends their metadata, and no message."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel, self._go = channel, threading.Event()
+
+    def open(self, name: str = "ModelInfer", metadata: Any = ()) -> Any:
+        def nothing() -> Iterator[bytes]:
+            self._go.wait(60)
+            return
+            yield b""
+
+        call = self._channel.stream_unary(f"/{SERVICE}/{name}", lambda m: m, lambda m: m)
+        return call.future(nothing(), timeout=60, metadata=metadata)
+
+    def end(self) -> None:
+        self._go.set()
+
+
+@pytest.fixture
+def calls(bundle: Path) -> Iterator[tuple[Any, HalfCalls]]:
+    with running({("net", "1"): bundle}, access=Access("t" * 20, loopback=False)) as client:
+        client.call("ServerLive", M["ServerLiveRequest"]())  # it is connected
+        half = HalfCalls(client.channel)
+        yield client, half
+        half.end()
+
+
+@pytest.mark.parametrize("name", ["ModelInfer", "ModelStreamInfer", "RepositoryModelLoad", "ServerMetadata"])
+def test_the_token_is_checked_before_a_message_is_there(calls: Any, name: str) -> None:
+    _, half = calls
+    assert half.open(name).code() is grpc.StatusCode.UNAUTHENTICATED  # waits for the end of the call
+
+
+def test_a_stream_needs_the_token(calls: Any) -> None:
+    client, _ = calls
+    stream = client.channel.stream_stream(
+        f"/{SERVICE}/ModelStreamInfer",
+        lambda m: m.SerializeToString(),
+        M["ModelStreamInferResponse"].FromString,
+    )
+    with pytest.raises(grpc.RpcError) as error:
+        list(stream(iter([asked()]), timeout=30))
+    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    (answer,) = stream(iter([asked()]), timeout=30, metadata=GOOD)
+    assert answer.infer_response.id == "7"
+
+
+def test_health_waits_for_no_message(calls: Any) -> None:
+    _, half = calls
+    assert half.open("ServerLive").result(timeout=30) == b"\x08\x01"
+
+
+def test_a_message_that_does_not_come(calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, half = calls
+    monkeypatch.setattr(grpc_calls, "MESSAGE_SECONDS", 0.2)
+    late = half.open(metadata=GOOD)
+    assert late.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert late.details() == "the message did not come within 0.2 s"
+
+
+def test_the_oldest_call_without_a_message_makes_room(calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, half = calls
+    monkeypatch.setattr(grpc_calls, "WAITING", 3)
+    waiting = [half.open(metadata=GOOD) for _ in range(6)]
+    ended = [call for call in waiting[:3] if call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED]
+    assert len(ended) == 3
+    assert {call.details() for call in ended} == {"too many calls wait for their message; retry in 1 s"}
+    for _ in range(4):  # good clients are among them
+        assert client.call("ModelInfer", asked(), metadata=GOOD).id == "7"
+    assert not waiting[-1].done()
+
+
+def test_calls_without_a_message_make_room_in_memory(bundle: Path) -> None:
+    with running({("net", "1"): bundle}) as client:
+        memory = client.server.app.memory
+        half = HalfCalls(client.channel)
+        waiting = [half.open() for _ in range(40)]
+        assert client.call("ModelInfer", asked()).id == "7"
+        most = memory.peak_bytes
+        memory.limit_bytes = most // 2
+        waiting += [half.open() for _ in range(40)]
+        for _ in range(4):
+            assert client.call("ModelInfer", asked()).id == "7"
+        assert memory.peak_bytes == most
+        for call in waiting:
+            call.cancel()
+        half.end()
+
+
+def test_more_calls_than_there_may_be(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_service, "RPCS", 2)
+    with running({("net", "1"): bundle}) as client:
+        client.call("ServerLive", M["ServerLiveRequest"]())
+        half = HalfCalls(client.channel)
+        waiting = [half.open(), half.open()]
+        refused = [half.open() for _ in range(3)]
+        assert {call.code() for call in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert not any(call.done() for call in waiting)
+        for call in waiting:
+            call.cancel()
+        half.end()
+
+
+def test_more_streams_than_there_may_be(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_calls, "STREAMS", 1)
+    with running({("net", "1"): bundle}) as client:
+        go = threading.Event()
+
+        def requests() -> Iterator[Any]:
+            yield asked()
+            go.wait(60)
+            yield asked(id="8")
+
+        stream = client.channel.stream_stream(
+            f"/{SERVICE}/ModelStreamInfer",
+            lambda m: m.SerializeToString(),
+            M["ModelStreamInferResponse"].FromString,
+        )
+        first = stream(requests(), timeout=60)
+        assert next(first).infer_response.id == "7"
+        with pytest.raises(grpc.RpcError) as error:
+            list(stream(iter([asked()]), timeout=60))
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        go.set()
+        assert next(first).infer_response.id == "8"  # idle meanwhile, and not ended
+        assert list(first) == []
+        (answer,) = stream(iter([asked()]), timeout=60)
+        assert answer.infer_response.id == "7"
+
+
+def test_compressed_messages_are_refused(bundle: Path) -> None:
+    with running({("net", "1"): bundle}) as client:
+        with pytest.raises(grpc.RpcError) as error:
+            client.call("ModelInfer", asked(), compression=grpc.Compression.Gzip)
+        assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_memory_is_given_back(bundle: Path) -> None:
+    with running({("net", "1"): bundle}) as client:
+        memory = client.server.app.memory
+        client.call("ModelInfer", asked())
+        with pytest.raises(grpc.RpcError):
+            client.call("ModelInfer", asked(model_name="nothing"))
+        memory.limit_bytes = 1 << 20
+        with pytest.raises(grpc.RpcError) as error:
+            client.call("ModelInfer", asked())
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error.value.details() == (
+            "this request needs 2 MB of the server's memory, and one may have 1 MB; send less in one "
+            "request, or raise --request-memory-mb"
+        )
+        gc.collect()
+        assert (memory.held_bytes, memory.peak_bytes > 0) == (0, True)
+
+
+def test_what_is_no_message(bundle: Path) -> None:
+    with running({("net", "1"): bundle}) as client:
+        call = client.channel.unary_unary(f"/{SERVICE}/ModelInfer", lambda m: m, lambda m: m)
+        for content in (b"\xff" * 30, b"\x0b", b"\x2a\x7f", b"\x0a\x02\xff\xff"):
+            with pytest.raises(grpc.RpcError) as error:
+                call(content, timeout=30)
+            assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT, error.value
+            assert error.value.details() == "the message is not one of the Open Inference Protocol"
+
+
+def test_the_memory_of_a_message_is_known_before_it_is_parsed() -> None:
+    raw, contents = asked().SerializeToString(), asked(raw=False).SerializeToString()
+    assert len(raw) < parsed_bytes(raw) < 10_000
+    assert len(contents) < parsed_bytes(contents) < 10_000
+    large = asked()
+    large.raw_input_contents[0] = bytes(32 << 20)
+    assert parsed_bytes(large.SerializeToString()) < 130 << 20
+    assert parsed_bytes(b"\x2a\x00" * 5_000) > 128 * 5_000
+    with pytest.raises(RequestError) as error:
+        parsed_bytes(b"\x2a\x00" * (FIELDS + 1))
+    assert str(error.value) == "the message has more than 10000 fields"
+    inner = b"\x22\x00" * FIELDS  # empty parameters of one tensor
+    with pytest.raises(RequestError, match="more than 10000 fields"):
+        parsed_bytes(b"\x2a\xa0\x9c\x01" + inner)
+
+
+def test_a_message_ten_times_as_large_as_a_tensor_needs_fits(bundle: Path) -> None:
+    from edgekit.tensors import TensorSpec
+
+    spec = TensorSpec("x", "float32", (1, 3, 640, 640))
+    tensor = messages()["ModelInferRequest"]()
+    tensor.inputs.add(name="x").contents.fp32_contents.extend([1.5] * (3 * 640 * 640))
+    assert len(tensor.SerializeToString()) < limit_bytes([spec])
+    whole = messages()["ModelInferRequest"]()
+    whole.inputs.add(name="x").contents.int_contents.extend([-1] * 100_000)
+    assert len(whole.SerializeToString()) < limit_bytes([TensorSpec("x", "int8", (1, 100_000))]) + 100
+    assert X.nbytes < limit_bytes([])

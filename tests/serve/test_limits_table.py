@@ -1,0 +1,76 @@
+"""The table of limits in docs/security.md has the values of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+pytest.importorskip("httptools", reason="httptools is not installed (the extra serve)")
+from edgekit.evaluate.picture_files import PIXELS_LIMIT
+from edgekit.serve import (
+    connections,
+    grpc_calls,
+    grpc_message_cost,
+    grpc_service,
+    http_protocol,
+    inference_requests,
+    pictures,
+    request_body,
+    request_memory,
+    served_model,
+    server,
+    service,
+    websocket_protocol,
+)
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+VALUES: dict[str, list[float]] = {
+    "connections over HTTP": [connections.CONNECTIONS, connections.FILES],
+    "connections of one address": [connections.ADDRESS_SHARE],
+    "new connections that the system keeps": [server.BACKLOG],
+    "size of a request's line and headers, or of a trailer": [http_protocol.HEAD_BYTES >> 10],
+    "number of headers": [http_protocol.HEADERS],
+    "pipelined requests that wait": [http_protocol.PIPELINED],
+    "time for a head": [http_protocol.HEAD_SECONDS],
+    "time of an idle connection": [http_protocol.KEPT_SECONDS],
+    "time for a body": [request_body.BODY_SECONDS, request_body.BYTES_PER_SECOND >> 10],
+    "time for the rest of a request that was answered early": [http_protocol.REST_SECONDS],
+    "size of the rest of such a request": [request_body.DISCARDED_BYTES >> 20],
+    "time in which a client reads on": [http_protocol.UNREAD_SECONDS],
+    "last bytes of a connection that is closed": [http_protocol.CLOSING_SECONDS],
+    "size of a body": [inference_requests.VALUE_CHARS, inference_requests.HEAD_LIMIT_BYTES >> 20],
+    "size of a picture": [pictures.PICTURE_BYTES >> 20, PIXELS_LIMIT // 10**6],
+    "memory for requests": [request_memory.LEAST_BYTES >> 20],
+    "part of it for one address": [connections.ADDRESS_SHARE],
+    "part of it for requests below 4 MB alone": [request_memory.SMALL_PART],
+    "requests that are answered at once": [service.IN_FLIGHT],
+    "requests that wait for a model": [served_model.QUEUE],
+    "time of a request": [served_model.DEADLINE_MS / 1000],
+    "loads and unloads that wait": [service.CHANGES],
+    "listeners to a model's events": [pictures.LISTENERS, pictures.EVENT_SECONDS, pictures.KEPT],
+    "frames of a WebSocket message": [websocket_protocol.FRAMES],
+    "WebSocket answers that are not read": [websocket_protocol.UNREAD_BYTES >> 20],
+    "compression of bodies and messages": [],
+    "connections over gRPC": [int(connections.CONNECTIONS * connections.GRPC_PART)],
+    "calls of gRPC": [grpc_service.RPCS],
+    "calls that wait for their first message": [grpc_calls.WAITING],
+    "time for the first message": [grpc_calls.MESSAGE_SECONDS],
+    "streams of gRPC": [grpc_calls.STREAMS, grpc_service.STREAMED],
+    "size of a message": [grpc_message_cost.LEAST_BYTES >> 20, grpc_service.MESSAGE_BYTES >> 20],
+    "fields of a message": [grpc_message_cost.FIELDS],
+    "metadata of a call": [grpc_service.METADATA_BYTES >> 10],
+    "handshake of gRPC's connections": [grpc_service.HANDSHAKE_MS // 1000],
+}
+
+
+def test_the_table_has_every_limit_with_its_value() -> None:
+    section = PAGE.read_text("utf-8").partition("## Limits of a server")[2].partition("\n## ")[0]
+    table = section.partition("|---|---|---|---|\n")[2].partition("\n\n")[0]
+    rows = {cells[1].strip(): cells[2] for cells in (line.split("|") for line in table.splitlines())}
+    assert set(rows) == set(VALUES)
+    for name, values in VALUES.items():
+        words = rows[name].replace(",", "").split()
+        assert [f"{value:g}" for value in values if f"{value:g}" not in words] == [], name
+    assert (request_memory.SMALL_BYTES >> 20, connections.CONNECTIONS // 4) == (4, 256)  # in the rows' names
