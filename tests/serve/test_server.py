@@ -141,6 +141,19 @@ def test_other_hosts_names_are_refused(server: Running) -> None:
         assert server.ask("GET", "/v2", headers={"Host": host})[0] == 200
 
 
+def test_inputs_that_are_no_numbers_are_the_clients_fault(server: Running) -> None:
+    tensor = {"name": "x", "shape": [1, 3, 1, 2], "datatype": "FP32", "parameters": {"binary_data_size": 24}}
+    start = json.dumps({"inputs": [tensor]}).encode()
+    values = np.array([1, np.nan, 2, np.inf, 3, 4], np.float32)
+    length = {"Inference-Header-Content-Length": str(len(start))}
+    status, _, content = server.ask("POST", "/v2/models/net/infer", start + values.tobytes(), length)
+    assert (status, json.loads(content)["error"]) == (
+        400, "input x holds NaN or infinities in 2 of 6 values, and the model's outputs are not finite",
+    )  # fmt: skip
+    values[:] = 1
+    assert server.ask("POST", "/v2/models/net/infer", start + values.tobytes(), length)[0] == 200
+
+
 def test_a_token(bundle: Path) -> None:
     access = app_of.Access(token="t" * 20, loopback=False)
     with running({("net", "1"): bundle}, access=access) as server:
