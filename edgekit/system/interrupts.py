@@ -12,14 +12,20 @@ may stay locked, and a Thread interrupted in ``start`` may never run.
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
+import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from types import FrameType
 
 _VARARGS = 0x04
 """``inspect.CO_VARARGS``; the module costs 10 ms to import."""
+EXIT_S = 10.0
+"""How long the interpreter waits, when it exits, for threads that are inside an engine."""
 END_S = 1.0
 """Timeout of Thread.join for a thread whose work is done: interrupted twice, join may block forever."""
 
@@ -75,6 +81,43 @@ def _is_handler(frame: FrameType | None, interrupted: FrameType | None) -> bool:
         if given is interrupted or (type(given) is tuple and any(each is interrupted for each in given)):
             return True
     return False
+
+
+@contextmanager
+def in_engine() -> Iterator[None]:
+    """Mark this background thread as inside an engine; the interpreter then waits for it before it exits.
+
+    A thread that comes back from an engine in an interpreter that is exiting ends the process: CPython before
+    3.14 unwinds the thread's stack, which C++ answers with ``abort``.
+    """
+    _inside.append(None)
+    try:
+        yield
+    finally:
+        _inside.pop()
+
+
+_inside: list[None] = []
+"""One entry for each thread that is inside an engine."""
+
+
+def _leave_engines() -> None:
+    """Wait for the threads that are inside an engine. If one stays there, let the process end, with its own
+    exit code, without the engines' destructors: they would free what that thread is using."""
+    end_s = time.monotonic() + EXIT_S
+    while _inside and time.monotonic() < end_s:
+        time.sleep(0.01)
+    if _inside and sys.platform == "linux":
+        import ctypes  # here: almost no process needs it
+
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "on_exit"):  # not in musl
+            libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+
+
+atexit.register(_leave_engines)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_inside.clear)
 
 
 class Background:

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import EngineError
-from edgekit.system.interrupts import Background
+from edgekit.system.interrupts import Background, in_engine
 from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
@@ -240,7 +240,8 @@ class _WorkerState:
 
     def serve(self, open_runner: Callable[[], Runner]) -> None:
         try:
-            self.runner = open_runner()
+            with in_engine():
+                self.runner = open_runner()
         except BaseException as problem:  # an engine may throw anything
             self.loaded.put((self, None, problem))
             del problem
@@ -252,8 +253,9 @@ class _WorkerState:
         while (request := self.requests.get()) is not None:
             feeds, replies, number = request
             try:
-                # Else the caller was interrupted, and a later request is queued.
-                outputs = self.runner.run(feeds) if replies is self.replies else {}
+                with in_engine():
+                    # Else the caller was interrupted, and a later request is queued.
+                    outputs = self.runner.run(feeds) if replies is self.replies else {}
             except Exception as problem:  # an engine may throw anything
                 self.answered = number
                 replies.put((self, None, problem))
@@ -263,6 +265,7 @@ class _WorkerState:
                 del outputs
             del request, feeds, replies  # do not keep the caller's arrays until the next run
         try:
-            self.runner.close()
+            with in_engine():
+                self.runner.close()
         finally:
             self.answered = self.asked

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import EngineNotReady, reason_of
 from edgekit.runtime.loading import local_timings
 from edgekit.runtime.session_state import log
-from edgekit.system.interrupts import Background, pass_on
+from edgekit.system.interrupts import Background, in_engine, pass_on
 from edgekit.target import registry
 from edgekit.tensors import Array
 
@@ -180,7 +180,8 @@ class Preparation:
         waited: list[object] = []
         while True:
             try:
-                return self._open()
+                with in_engine():
+                    return self._open()
             except EngineNotReady as not_ready:
                 build = not_ready.build
                 if build in waited:  # it was built, or is no longer wanted

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edgekit.errors import BusyError, UsageError
 from edgekit.runtime.scheduling.pending import Pending
 from edgekit.runtime.scheduling.run_time import RunTime
-from edgekit.system.interrupts import Background, Notifier
+from edgekit.system.interrupts import Background, Notifier, in_engine
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensors import Array
 
@@ -298,7 +298,8 @@ class Requests:
         self._count("answered")
         self._running_s = begun_s = time.monotonic()
         try:
-            outputs = self._runs.run(request.feeds)
+            with in_engine():
+                outputs = self._runs.run(request.feeds)
         except BaseException as problem:  # passed on to the caller
             self._has_run(begun_s, None)
             self._report("failed")
@@ -311,7 +312,8 @@ class Requests:
     def _run_batch(self, batching: Batching, requests: list[_Request]) -> None:
         self._running_s = begun_s = time.monotonic()
         try:
-            batch_outputs = batching.run([request.feeds for request in requests])
+            with in_engine():
+                batch_outputs = batching.run([request.feeds for request in requests])
         except Exception:  # one request may be the cause: run each alone
             for request in requests:
                 self._run_one(request)

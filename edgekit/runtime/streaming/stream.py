@@ -30,7 +30,7 @@ from edgekit.errors import UsageError
 from edgekit.runtime.streaming import parallelism
 from edgekit.runtime.streaming.latest_frame import LatestFrame
 from edgekit.runtime.streaming.replica import Replica
-from edgekit.system.interrupts import Background, Notifier
+from edgekit.system.interrupts import Background, Notifier, in_engine
 from edgekit.tensors import Array
 
 if TYPE_CHECKING:
@@ -341,7 +341,8 @@ def _steps(
 
     def inferred(task: _Task) -> None:
         assert task.feeds is not None
-        task.answer = runner.run(task.feeds)
+        with in_engine():
+            task.answer = runner.run(task.feeds)
         # Read now, not when the result is fetched: a later frame may cause a fallback meanwhile.
         now = session.active.engine, bool(session.fallbacks)
         own = isinstance(runner, Replica) and not runner.failed
