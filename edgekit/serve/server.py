@@ -310,6 +310,7 @@ def _config(
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        loop="edgekit.serve.event_loop:new_event_loop",
         http="edgekit.serve.http_protocol:HttpProtocol",
         ws="none"
         if find_spec("websockets") is None

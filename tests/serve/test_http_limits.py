@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
@@ -171,3 +172,35 @@ def test_the_system_keeps_as_many_new_connections_as_the_server_says(server: Run
 
     assert server.server.config.backlog == BACKLOG == 1024
     assert server.server.config.ws_per_message_deflate is False
+
+
+class Written(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("192.0.2.1", 1)})
+        self.content, self._closing = b"", False
+
+    def write(self, data: Any) -> None:
+        self.content += data
+
+    def close(self) -> None:
+        self._closing = True
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_large_head_that_comes_at_once(server: Running, more: int) -> None:
+    """What the system hands over in one piece may be larger than a head may be."""
+    loop, wire, config = asyncio.new_event_loop(), Written(), server.server.config
+    try:
+        own = protocol.HttpProtocol(config, type(server.server.server_state)(), {}, loop)
+        own.connection_made(wire)
+        head = b"POST / HTTP/1.1\r\nX: " + b"a" * (protocol.HEAD_BYTES - 2 + more) + b"\r\n"
+        own.data_received(head + b"Content-Length: 9\r\n\r\n" if more else head)
+        assert wire.content.startswith(b"HTTP/1.1 431 ")
+        own.connection_lost(None)
+    finally:
+        loop.close()

@@ -11,6 +11,7 @@ pytest.importorskip("httptools", reason="httptools is not installed (the extra s
 from edgekit.evaluate.picture_files import PIXELS_LIMIT
 from edgekit.serve import (
     connections,
+    event_loop,
     grpc_calls,
     grpc_message_cost,
     grpc_service,
@@ -33,6 +34,7 @@ VALUES: dict[str, list[float]] = {
     "size of a request's line and headers, or of a trailer": [http_protocol.HEAD_BYTES >> 10],
     "number of headers": [http_protocol.HEADERS],
     "pipelined requests that wait": [http_protocol.PIPELINED],
+    "time for a handshake of TLS": [event_loop.HANDSHAKE_SECONDS],
     "time for a head": [http_protocol.HEAD_SECONDS],
     "time of an idle connection": [http_protocol.KEPT_SECONDS],
     "time for a body": [request_body.BODY_SECONDS, request_body.BYTES_PER_SECOND >> 10],

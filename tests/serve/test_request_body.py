@@ -50,3 +50,46 @@ def test_a_body_that_says_it_is_far_too_large_is_not_read() -> None:
     with pytest.raises(RequestError, match="larger than this model's limit of 9 bytes") as large:
         asyncio.run(request_body.read_body({b"content-length": size}, never, 9))
     assert large.value.status == 413
+
+
+def test_a_slow_line_that_sends_steadily_has_the_time_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    size, seconds = 5_000_000, 60  # a photograph over 3G
+    assert all(at < request_body.body_seconds(size * at // seconds) for at in range(seconds + 1))
+    assert request_body.body_seconds(60) < 31  # a byte a second
+    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(request_body, "BYTES_PER_SECOND", 1)
+    left = 5
+
+    async def receive() -> Any:
+        nonlocal left
+        left -= 1
+        await asyncio.sleep(0 if left == 4 else 0.05)
+        return {"type": "http.request", "body": b"x" * 100, "more_body": left > 0}
+
+    assert asyncio.run(request_body.read_body({}, receive, 500)) == b"x" * 500
+
+
+def test_the_servers_deadline_counts_from_when_a_request_has_come() -> None:
+    """A client's own timeout counts from its first byte; see test_deadlines."""
+    from edgekit.serve.inference_requests import Request
+    from edgekit.serve.served_model import ServedModel, ServeOptions
+
+    class Queue:
+        left_ms: float
+
+        def run_async(self, feeds: Any, left_ms: float, priority: int) -> Any:
+            self.left_ms = left_ms
+
+    class Outcomes:
+        def answered(self, outcome: str) -> None:
+            assert outcome == "refused"
+
+    model: Any = ServedModel.__new__(ServedModel)
+    model.options, model.requests, model.metrics = ServeOptions(deadline_ms=1000), Queue(), Outcomes()
+    model.overdue = lambda problem: RequestError(str(problem), 503, 1)
+    model.run(Request({}, {}, "", None), 60.1, 60.0)
+    assert model.requests.left_ms == pytest.approx(900)
+    model.run(Request({}, {}, "", 60_500.0), 60.1, 60.0)
+    assert model.requests.left_ms == pytest.approx(400)
+    with pytest.raises(RequestError, match="not run: its deadline of 500 ms passed while it was read"):
+        model.run(Request({}, {}, "", 500.0), 60.1, 60.0)

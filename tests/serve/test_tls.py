@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import socket
 import ssl
 import urllib.request
 from pathlib import Path
@@ -87,6 +88,29 @@ def test_https_and_clients_with_a_certificate(files: dict[str, Path], bundle: Pa
             ready(url, ssl.create_default_context())
         context.load_cert_chain(files["client"], files["client-key"])
         assert ready(url, context) == 200
+    finally:
+        server.close()
+
+
+def test_handshakes_that_never_end_and_plain_bytes(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event_loop = pytest.importorskip("edgekit.serve.event_loop")
+    monkeypatch.setattr(event_loop, "HANDSHAKE_SECONDS", 0.5)
+    tls = tls_of(files["server"], files["server-key"], None)
+    server = Running(ServedModels({}, ServeOptions()), tls=tls)
+    try:
+        context = ssl.create_default_context(cafile=str(files["authority"]))
+        assert ready(f"https://127.0.0.1:{server.port}", context) == 200  # it has started
+        for sent in (b"", b"\x16\x03\x01\x02\x00\x01", b"GET /v2 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as wire:
+                wire.sendall(sent)
+                try:
+                    received = wire.recv(4096)
+                except ConnectionResetError:
+                    received = b""
+                assert not received.startswith(b"HTTP")  # at most an alert
+        assert ready(f"https://127.0.0.1:{server.port}", context) == 200
     finally:
         server.close()
 
