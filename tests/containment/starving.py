@@ -5,6 +5,7 @@ Memory is reserved and not touched, so that the kernel refuses more before the p
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -15,6 +16,8 @@ from typing import Any
 
 import onnx
 
+WAITED_S = 20.0
+"""For an end that should come at once."""
 HELD: list[Any] = []
 """Never given back, so that a handler of the error has no memory either."""
 
@@ -47,7 +50,7 @@ def in_a_thread() -> None:
     thread = threading.Thread(target=take_all)
     thread.start()
     thread.join()
-    threading.Event().wait()
+    threading.Event().wait(WAITED_S)
 
 
 def in_a_finalizer() -> None:
@@ -58,7 +61,7 @@ def in_a_finalizer() -> None:
             take_all()
 
     Finalized()
-    threading.Event().wait()
+    threading.Event().wait(WAITED_S)
 
 
 def in_native_code() -> None:
@@ -84,6 +87,13 @@ def in_an_error_handler() -> None:
         raise IndexError("a table is cut short")  # noqa: B904
 
 
+def in_an_unrelated_error() -> None:
+    """Nothing in the error tells of memory; what handles it has none."""
+    with contextlib.suppress(MemoryError):
+        take_all()
+    raise ZeroDivisionError
+
+
 def of_the_system() -> None:
     """The kernel refuses a mapping."""
     try:
@@ -100,6 +110,7 @@ STARVATIONS = {
     "protobuf": in_protobuf,
     "handler": in_an_error_handler,
     "system": of_the_system,
+    "unrelated": in_an_unrelated_error,
 }
 
 

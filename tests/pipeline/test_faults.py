@@ -48,6 +48,15 @@ def boom() -> None:
     raise RuntimeError("boom")
 
 
+def test_memory_that_is_refused_is_no_fault_of_a_variant(cache: Path) -> None:
+    def take() -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        Faults("0" * 64).contain("rpi5", "rpi5-fp32", take)
+    assert not cache.exists()
+
+
 class FaultyRunner:
     """A runner whose nth run meets a fault."""
 

@@ -31,6 +31,16 @@ def test_answers_as_the_reference_does(text: str, tmp_path: Path) -> None:
     same_as_reference(model, load(model, "coreml", tmp_path), feeds(model))
 
 
+def test_a_closed_runner_keeps_no_sessions(tmp_path: Path) -> None:
+    """Each has the memory of its largest output."""
+    model = with_shapes(SMALL_CNN)
+    runner = load(model, "coreml", tmp_path)
+    runner.run(feeds(model))
+    assert one_node._session.cache_info().currsize > 0
+    runner.close()
+    assert one_node._session.cache_info().currsize == 0
+
+
 def test_half_precision_answers_nearly_so(tmp_path: Path) -> None:
     model = with_shapes(SMALL_CNN)
     same_as_reference(model, load(model, "coreml", tmp_path, "fp16"), feeds(model), rtol=3e-3)
