@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.service import Access
+from edgekit.serve.served_model import ServeOptions
+from edgekit.serve.served_models import ServedModels
+from edgekit.serve.service import Access, Service
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 from edgekit.serve import grpc_calls, grpc_service  # noqa: E402
@@ -216,3 +219,34 @@ def test_a_message_ten_times_as_large_as_a_tensor_needs_fits(bundle: Path) -> No
     whole.inputs.add(name="x").contents.int_contents.extend([-1] * 100_000)
     assert len(whole.SerializeToString()) < limit_bytes([TensorSpec("x", "int8", (1, 100_000))]) + 100
     assert X.nbytes < limit_bytes([])
+
+
+def test_metadata_that_are_too_large(bundle: Path) -> None:
+    with running({("net", "1"): bundle}) as client:
+        large = (("x", "a" * 2 * grpc_service.METADATA_BYTES),)
+        with pytest.raises(grpc.RpcError) as error:
+            client.call("ModelInfer", asked(), metadata=large)
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert client.call("ModelInfer", asked(), metadata=(("x", "a" * 4096),)).id == "7"
+
+
+def test_more_connections_than_there_may_be() -> None:
+    async def ask() -> list[Any]:
+        service = Service(ServedModels({}, ServeOptions()), Access())
+        server = grpc_service.GrpcServer(service, "127.0.0.1:0", 1 << 20, connections=2)
+        await server.start()
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", own) for _ in range(3)]
+        found = []
+        for channel in channels:
+            call = channel.unary_unary(f"/{SERVICE}/ServerLive")
+            try:
+                found.append(await call(b"", timeout=30))
+            except grpc.RpcError as problem:
+                found.append(problem.code().name)
+        for channel in channels:
+            await channel.close()
+        await server.close(5)
+        return found
+
+    assert asyncio.run(ask()) == [b"\x08\x01", b"\x08\x01", "UNAVAILABLE"]
