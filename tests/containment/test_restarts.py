@@ -6,9 +6,11 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from onnx import parser
 
 import edgekit
 from edgekit.bundle import Bundle
@@ -125,6 +127,50 @@ def test_a_death_in_the_test_of_a_candidate_costs_its_variant(
         planted.sound(tmp_path), targets=["frail"], precision="int8", samples=planted.samples(12)
     )
     assert statuses(bundle) == {"frail-fp32": "verified", "frail-int8": f"rejected: {ENDED}"}
+
+
+def test_a_candidate_that_died_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where it is the best of a search that measured no other. A later build measures it anew."""
+    monkeypatch.setenv("FRAIL", "compile int8")
+    model, samples, stages = planted.sound(tmp_path), planted.samples(12), list[Stage]()
+    options: dict[str, Any] = {"targets": ["frail"], "precision": "int8", "samples": samples}
+    bundle = edgekit.build(model, **options, progress=stages.append)
+    assert statuses(bundle) == {"frail-fp32": "verified", "frail-int8": f"rejected: {ENDED}"}
+    assert len([stage for stage in stages if stage.name == "restarted"]) == 1
+    monkeypatch.setenv("FRAIL", "nothing")
+    assert set(statuses(edgekit.build(model, **options)).values()) == {"verified"}
+
+
+def test_time_is_that_of_all_children(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent_s: list[float] = []
+
+    class Noted(watch.Watch):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            spent_s.append(self.spent_s)
+
+    monkeypatch.setenv("FRAIL", "compile")
+    monkeypatch.setattr(contained, "Watch", Noted)
+    edgekit.build(model, targets=["frail", "brittle", "ort"])
+    first, second, third = spent_s
+    assert first < 0.1 < second < third
+
+
+PAD = """
+<ir_version: 8, opset_import: ["": 17]>
+crafted (float[1,4] x) => (float[1,4] y)
+<int64[4] pads = {0, -4611686018427387904, 0, 4611686018427387904}> { y = Pad(x, pads) }
+"""
+
+
+@pytest.mark.needs_openvino
+def test_a_crafted_model_costs_the_engine_that_it_ends(tmp_path: Path) -> None:
+    """OpenVINO 2026.4.1 dies of these pads."""
+    path = tmp_path / "pad.onnx"
+    path.write_bytes(parser.parse_model(PAD).SerializeToString())
+    found = statuses(edgekit.build(path, targets=["openvino", "ort"]))
+    assert found["ort-fp32"] == "verified"
+    assert found["openvino-fp32"].startswith((f"rejected: {ENDED}", "verified on OpenVINO"))
 
 
 def test_measurements_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
