@@ -130,6 +130,11 @@ def arithmetic(options: Mapping[str, Json]) -> dict[str, str]:
     return settings
 
 
+MULTIPLYING = ("Convolution", "Deconvolution", "FullyConnected", "MatMul")
+"""Kinds of layers whose integers are those of quantization. In others ``u8`` may be booleans, or the bytes of
+a picture before they become floats."""
+
+
 class OpenvinoRunner:
     """A compiled IR.
 
@@ -223,8 +228,7 @@ class OpenvinoRunner:
 
     def facts(self) -> dict[str, Json]:
         """What is executed: precision as read back, layers by kind, int8 layers, threads and streams."""
-        kinds = (layer.get_rt_info()["layerType"].astype(str) for layer in executed_layers(self._compiled))
-        layers = Counter(kinds)
+        layers = Counter(map(_kind, executed_layers(self._compiled)))
         return {
             "inference_precision": self.precision,
             "layers": dict(sorted(layers.items())),
@@ -238,10 +242,11 @@ class OpenvinoRunner:
         return list(self._request.profiling_info)
 
     def _int8_layers(self) -> int:
-        """Layers that compute on integers. OpenVINO says so too of one whose weights alone are integers."""
+        """Layers that multiply integers. OpenVINO says so too of one whose weights alone are integers."""
         if self._only_weights:
             return 0
-        return sum(layer_precision(layer) in ("i8", "u8") for layer in executed_layers(self._compiled))
+        layers = executed_layers(self._compiled)
+        return sum(_kind(layer) in MULTIPLYING and layer_precision(layer) in ("i8", "u8") for layer in layers)
 
     def close(self) -> None:
         self._into, self._out_of = [], []
@@ -279,7 +284,11 @@ def _check_range(name: str, array: Array) -> None:
 def executed_layers(compiled: Any) -> list[Any]:
     """The nodes of the plugin's own graph that compute something."""
     layers = compiled.get_runtime_model().get_ordered_ops()
-    return [x for x in layers if x.get_rt_info()["layerType"].astype(str) not in ("Input", "Output", "Const")]
+    return [layer for layer in layers if _kind(layer) not in ("Input", "Output", "Const")]
+
+
+def _kind(layer: Any) -> str:
+    return str(layer.get_rt_info()["layerType"].astype(str))
 
 
 def layer_precision(layer: Any) -> str:

@@ -68,6 +68,30 @@ def test_arithmetic_is_fp32_as_executed(tmp_path: Path) -> None:
     assert run.engine_version().startswith("OpenVINO 20")
 
 
+MASKED = """
+<ir_version: 10, opset_import: ["": 23]>
+masked (uint8[1,8] bytes, float[1,8] x) => (float[8,1] y)
+<float zero = {0}, float low = {-100}, int64[2] column = {8, 1}>
+{
+    shown = Greater(x, zero)
+    column_shown = Reshape(shown, column)
+    column_x = Reshape(x, column)
+    masked = Where(column_shown, low, column_x)
+    floats = Cast<to=1>(bytes)
+    column_floats = Reshape(floats, column)
+    y = Add(masked, column_floats)
+}
+"""
+
+
+def test_booleans_and_bytes_are_not_int8(tmp_path: Path) -> None:
+    """OpenVINO calls the layers that move them u8, and Swin's mask is one of booleans."""
+    runner = load(with_shapes(MASKED), "openvino", tmp_path)
+    assert isinstance(runner, run.OpenvinoRunner)
+    assert any(run.layer_precision(layer) == "u8" for layer in run.executed_layers(runner._compiled))
+    assert (runner.precision, runner.facts()["int8_layers"]) == ("fp32", 0)
+
+
 COUNTERS = """
 <ir_version: 10, opset_import: ["": 23]>
 counters (int64[3] k, uint32[2] u, int32[2] i) => (int64[3] twice, uint32[2] same, int32[2] more)
