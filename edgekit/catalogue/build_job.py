@@ -14,12 +14,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
+from edgekit.bundle.variant import parse_status
 from edgekit.catalogue.content_key import tool_versions
 from edgekit.catalogue.matrix import Build
 from edgekit.catalogue.stored_files import Folder, fetch_card, fetch_model, fetch_samples, file_digest
 from edgekit.containment.limits import MEMORY_MB
 from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
 from edgekit.formats import strict_json
+from edgekit.formats.json_schema import (
+    Check,
+    ManifestError,
+    exactly,
+    list_of,
+    nothing_or,
+    record,
+    text,
+    text_that,
+    whole,
+)
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -181,6 +193,36 @@ def _memory_limit(memory_mb: float | None) -> Iterator[None]:
             os.environ.pop(MEMORY_MB, None)
 
 
+def _number(value: Json, where: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e9:
+        raise ManifestError(f"{where} is not a number of milliseconds or seconds")
+
+
+def _is_file_name(name: str) -> bool:
+    """Whether a name stays in its folder."""
+    return bool(name) and not set(name) & {"/", "\\", "\0"} and name not in (".", "..")
+
+
+def _is_status(status: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(parse_status(status))
+    return False
+
+
+_RECORD: Check = record(
+    {
+        "name": text, "model": text, "targets": list_of(text, 1000), "precision": text, "samples": text,
+        "key": text, "state": exactly("built"), "bundle": text_that(_is_file_name, "the name of a file"),
+        "sha256": text, "size_bytes": whole(0), "seconds": _number, "error": exactly(None),
+        "variants": list_of(record({
+            "name": text, "status": text_that(_is_status, "a status"), "size_bytes": whole(0),
+            "p50_ms": nothing_or(_number),
+        }), 10_000),
+    }
+)  # fmt: skip
+"""A row that :func:`run_job` wrote. The catalogue's folder may be one that others write to."""
+
+
 def parse_record(content: bytes | None, key: str) -> Row | None:
     """The row that an earlier run recorded for a key; None if it is none."""
     if content is None:
@@ -189,10 +231,14 @@ def parse_record(content: bytes | None, key: str) -> Row | None:
         found: Json = strict_json.decode(content, "record", len(content))
     except strict_json.JsonError:
         return None
-    if not isinstance(found, dict) or set(found) != set(Row.__annotations__) or found["key"] != key:
+    try:
+        _RECORD(found, "record")
+    except ManifestError:
         return None
-    row: Row = found  # type: ignore[assignment]
-    return row if row["state"] == "built" and isinstance(row["bundle"], str) else None
+    if found["key"] != key:
+        return None
+    row: Row = found
+    return row
 
 
 def need_bundle(row: Row, output: Folder) -> None:

@@ -10,7 +10,7 @@ import pytest
 import edgekit
 from edgekit.catalogue import build_all as module
 from edgekit.catalogue.build_all import build_all
-from edgekit.catalogue.build_job import Job, Row, failed_row, run_job
+from edgekit.catalogue.build_job import Job, Row, failed_row, parse_record, run_job
 from edgekit.catalogue.catalogue_table import catalogue_page, catalogue_text
 from edgekit.catalogue.content_key import tool_versions
 from edgekit.catalogue.workers import open_workers
@@ -226,3 +226,23 @@ def test_a_url_needs_fsspec(matrix: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(MissingDependency) as error:
         build_all(matrix)
     assert str(error.value).startswith("fsspec is not installed, and opening s3://x/y.onnx needs it: ")
+
+
+def test_a_record_of_a_stranger_names_no_file_elsewhere_and_ends_no_run() -> None:
+    variant = {"name": "ort-fp32", "status": "verified on Ort", "size_bytes": 5, "p50_ms": 1.5}
+    good = {
+        "name": "a", "model": "a", "targets": ["ort"], "precision": "fp32", "samples": "", "key": "k",
+        "state": "built", "bundle": "a.edgekit", "sha256": "0" * 64, "size_bytes": 5, "seconds": 1.5,
+        "variants": [variant], "error": None,
+    }  # fmt: skip
+
+    def parsed(**other: object) -> Row | None:
+        return parse_record(json.dumps({**good, **other}).encode(), "k")
+
+    assert parsed() == good
+    for name in ("../../secret", "/etc/passwd", "..", "", "a\\b", "a\0b", 5, None):
+        assert parsed(bundle=name) is None, name
+    for wrong in ({"status": "fine"}, {"p50_ms": "1"}, {"p50_ms": True}, {"size_bytes": -1}, {"name": 1}):
+        assert parsed(variants=[{**variant, **wrong}]) is None, wrong
+    for more in ({"seconds": "1"}, {"targets": "ort"}, {"variants": [1]}, {"error": "x"}, {"key": "other"}):
+        assert parsed(**more) is None, more

@@ -184,6 +184,8 @@ def test_a_shared_weight_is_stored_once(
         number += TABLE_BYTES.get((target, form), 4)
     size = sum(map(len, artifact.files.values()))
     assert size < 1.1 * shared.size * number + LAYERS * (OWN_BYTES + 16 * WIDTH)
+    if (kind, target, form) == ("gemm", "tflite", "fp16"):
+        assert artifact.facts["ops"]["DEQUANTIZE"] == 1
     if target in ("tensorrt", "tflm"):
         return  # what runs them is not installed everywhere
     files = put_down(artifact, tmp_path / "files")
