@@ -59,6 +59,14 @@ def test_a_withdrawn_release_gives_way_to_the_one_before(world: World) -> None:
     assert world.current() == "a"
 
 
+def test_a_release_that_is_not_there_is_not_withdrawn(world: World) -> None:
+    world.publish("a")
+    with pytest.raises(UsageError, match=r"^detector in stable has no release 7; it has: 1$"):
+        withdraw(world.repository, "stable", "detector", 7, "x")
+    with pytest.raises(UsageError, match=r"^channel stable has no model x; it has: detector$"):
+        withdraw(world.repository, "stable", "x", 1, "x")
+
+
 def test_a_stopped_channel_installs_nothing_until_it_goes_on(world: World) -> None:
     world.publish("a")
     world.update()

@@ -165,6 +165,14 @@ def test_rounding_and_stripping_are_jinjas() -> None:
     assert compile_template(source)({}) == plain_jinja(source, {}) == "2.35 1200.0 xaxa"
 
 
+@pytest.mark.parametrize("value", ["[[1, 2]]", "[(1, 2)]", "[{'a': 1}]"])
+def test_only_texts_are_joined(value: str) -> None:
+    """The text of a list is not known before it is made."""
+    with pytest.raises(CardError) as error:
+        compile_template(f"{{{{ {value} | join }}}}")({})
+    assert str(error.value) == "the chat template joins lists of lists; only texts can be joined"
+
+
 def test_a_template_has_its_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is that of the processor, and begins anew with each text."""
     now = [0.0]

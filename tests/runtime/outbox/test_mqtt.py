@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ from edgekit.errors import MissingDependency, UsageError, install_line
 from edgekit.runtime.outbox.mqtt import MqttSink
 from edgekit.runtime.outbox.outbox import Outbox
 from edgekit.runtime.outbox.rows import Parcel
-from edgekit.runtime.outbox.sinks import SinkDownError
+from edgekit.runtime.outbox.sinks import RowRefusedError, SinkDownError
 from tests.fixtures.ports import unused_port
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("/usr/sbin/mosquitto")
@@ -139,6 +140,49 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path, br
     assert {(key, body) for _, key, body in backend.rows} >= {(f"k{n}", b"%d" % n) for n in range(30)}
     sink.close()
     backend.close()
+
+
+def answering(reason: int) -> int:
+    """The port of a broker that confirms one row with a reason (MQTT 5, 3.2 and 3.4)."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with server, server.accept()[0] as connection, connection.makefile("rb") as stream:
+
+            def packet() -> bytes:
+                return stream.read(stream.read(2)[1])  # shorter than 128 bytes, so its size is one
+
+            packet()  # CONNECT
+            connection.sendall(b"\x20\x03\x00\x00\x00")
+            publish = packet()
+            at = 2 + int.from_bytes(publish[:2], "big")  # after the topic
+            connection.sendall(b"\x40\x03" + publish[at : at + 2] + bytes([reason]))
+            stream.read()  # until it is closed
+
+    threading.Thread(target=serve, daemon=True).start()
+    return int(server.getsockname()[1])
+
+
+@needs_paho
+@pytest.mark.parametrize(
+    ("reason", "kind", "why"),
+    [
+        (0x90, RowRefusedError, "refused it: reason 0x90"),
+        (0x99, RowRefusedError, "refused it: reason 0x99"),
+        (0x10, SinkDownError, "has no subscriber to edgekit/metric"),
+        (0x80, SinkDownError, "does not take it: reason 0x80"),
+        (0x97, SinkDownError, "does not take it: reason 0x97"),
+    ],
+)
+def test_a_row_that_a_broker_does_not_take_is_not_delivered(
+    reason: int, kind: type[Exception], why: str
+) -> None:
+    port = answering(reason)
+    sink = MqttSink("127.0.0.1", port, timeout_s=10.0)
+    with pytest.raises(kind) as error:
+        sink.send(ROW)
+    assert str(error.value) == f"127.0.0.1:{port} {why}"
+    sink.close()
 
 
 @needs_paho
