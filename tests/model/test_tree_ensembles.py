@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from edgekit.errors import ModelError
+from edgekit.model import tree_ensembles
 from edgekit.model.tree_ensembles import MAX_NODES, read_trees
 from tests.fixtures.ml_models import stumps
 from tests.passes.meaning import model_of
@@ -37,6 +38,18 @@ def test_the_tables_of_three_trees() -> None:
     assert trees.roots.tolist() == [0, 6, 7]
     assert trees.trees.tolist() == [0, 1, 1, 2, 2, 2]
     assert trees.modes == {"BRANCH_LEQ"}
+
+
+def test_leaves_by_outputs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of weights for each leaf: a few MB of attributes would make many GB of zeros."""
+    (node,) = model_of(TEXT.format(a=stumps("target", 2, 0))).graph
+    monkeypatch.setattr(tree_ensembles, "WEIGHTS_LIMIT", 12)
+    assert read_trees(node, "target", 2, 3).weights.size == 12
+    monkeypatch.setattr(tree_ensembles, "WEIGHTS_LIMIT", 11)
+    with pytest.raises(
+        tree_ensembles.MalformedTrees, match="6 leaves with 2 outputs make more than 11 weights"
+    ):
+        read_trees(node, "target", 2, 3)
 
 
 @pytest.mark.parametrize(

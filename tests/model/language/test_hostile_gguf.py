@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import ModelError
+from edgekit.model.language import gguf_file
 from edgekit.model.language.gguf_file import open_gguf
 from edgekit.model.language.gguf_model import open_gguf_model
 from tests.fixtures.gguf_files import F32, as_tensors, gguf_bytes, text, tiny_metadata, tiny_weights
@@ -228,3 +229,15 @@ def test_a_pipe_or_a_missing_file_is_refused(tmp_path: Path) -> None:
         open_gguf(tmp_path / "absent.gguf")
     with pytest.raises(ModelError, match="cannot be read"):
         open_gguf(tmp_path)
+
+
+def test_a_head_over_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has the bytes, and nobody wants so many of them in memory."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(head(keys=1) + text("a") + struct.pack("<IQ", 8, 1 << 21) + bytes(1 << 21))
+    monkeypatch.setattr(gguf_file, "HEAD_LIMIT_BYTES", 1 << 20)
+    with pytest.raises(ModelError) as caught:
+        open_gguf(path)
+    assert str(caught.value) == (
+        f"{path}: what stands before its tensors is over 1 MB; EdgeKit takes no more"
+    )

@@ -147,6 +147,15 @@ def test_a_shard_outside_of_the_folder_is_refused(original: LanguageModel, tmp_p
         open_hugging_face(folder)
 
 
+def test_a_folder_of_very_many_shards_is_refused(original: LanguageModel, tmp_path: Path) -> None:
+    """Each one would be opened, and stay open."""
+    folder = write_folder(tmp_path / "tiny", original, 2)
+    index = {"weight_map": {f"w{number}": f"{number}.safetensors" for number in range(257)}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match=r"index.json: names 257 files; EdgeKit takes 256$"):
+        open_hugging_face(folder)
+
+
 def test_an_element_type_that_is_not_read_is_refused_with_its_name(
     original: LanguageModel, tmp_path: Path
 ) -> None:
