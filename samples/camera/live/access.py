@@ -72,7 +72,8 @@ class Access:
                 raise RefusedError(401, "a token is needed: open the address that the camera printed")
 
     def _is_token(self, shown: Any) -> bool:
-        return isinstance(shown, str) and hmac.compare_digest(shown.encode(), (self.token or "").encode())
+        own = (self.token or "").encode()
+        return isinstance(shown, str) and hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), own)
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Any) -> web.StreamResponse:
@@ -124,9 +125,9 @@ class Access:
         )
         if not socket.can_prepare(request):
             raise RefusedError(426, "this address is a WebSocket")
-        await socket.prepare(request)
-        self._sockets += 1
+        self._sockets += 1  # before anything is waited for: many may come at once
         try:
+            await socket.prepare(request)
             if self.token is not None and not await self._shows_token(socket):
                 await socket.close(code=4401, message=b"token")
         except BaseException:
