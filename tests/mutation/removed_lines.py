@@ -1,6 +1,6 @@
 """Remove a line that protects something, and see whether a test notices. Goal: none survives.
 
-python tests/mutation/removed_lines.py [WORD]...   # those whose file or line holds a word; all, without
+python -m tests.mutation.removed_lines [WORD]...   # those whose file or line holds a word; all, without
 
 A suite that passes on broken code says nothing. Each row of REMOVALS names lines whose loss is a fault that
 no other line makes good, and the tests that must fail without them. The tree is copied to a temporary folder;
@@ -23,29 +23,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+from tests.mutation.drawn_removals import DRAWN
+from tests.mutation.removal import TO_COME, Removal
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("edgekit", "targets", "tests", "samples", "docs", "setup.cfg", "pyproject.toml")
 PASSED, FAILED = 0, 1
 """What pytest ends with; anything else says that tests could not be run."""
-TO_COME = "to come"
-
-
-class Removal(NamedTuple):
-    """Lines of a file that a test must miss.
-
-    Attributes:
-        file: Below the repository's root.
-        lines: The exact text, without the first line's indentation and the last line's end.
-        tests: pytest's names of the tests, one of which must fail.
-        instead: What stands there without them.
-    """
-
-    file: str
-    lines: str
-    tests: tuple[str, ...]
-    instead: str = "pass"
 
 
 PROBE = "tests/runtime/loading/test_probe.py::"
@@ -72,7 +57,8 @@ A_FILE_OF_OURS = (f"{OWNERSHIP}test_a_file_is_read_where_it_is_one_of_ours",)
 OPENED = (f"{BLAME}test_confirm_is_about_what_was_opened_and_not_what_was_installed_since",)
 SLOTS = ("tests/runtime/test_store_ownership.py::test_what_others_may_write_to_is_not_believed",)
 
-REMOVALS = (
+REMOVALS: tuple[Removal, ...] = (
+    *DRAWN,
     # --- one request at a time ---------------------------------------------------------------------------
     Removal(
         "edgekit/runtime/session.py",
@@ -95,9 +81,9 @@ REMOVALS = (
     # --- only a whole search is not repeated --------------------------------------------------------------
     Removal(
         "edgekit/pipeline/int8_search.py",
-        "if not clock.left_out:\n        rows",
+        "if not clock.left_out and not candidates.deaths:",
         ("tests/pipeline/test_int8_search.py::test_a_search_that_was_cut_goes_on_until_it_is_whole",),
-        "if True:\n        rows",
+        "if not candidates.deaths:",
     ),
     # --- no packet at an engine's import -----------------------------------------------------------------
     Removal("edgekit/system/onnx_runtime.py", 'os.environ[SWITCH] = "1"', (BEFORE_THE_IMPORT,)),

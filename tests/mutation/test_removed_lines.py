@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.mutation import removed_lines
-from tests.mutation.removed_lines import REMOVALS, ROOT, TO_COME, Removal, removed
+from tests.mutation.removal import TO_COME, Removal
+from tests.mutation.removed_lines import REMOVALS, ROOT, removed
 
 
 @pytest.mark.parametrize("removal", REMOVALS, ids=lambda r: f"{r.file}:{r.lines.partition(chr(10))[0][:40]}")

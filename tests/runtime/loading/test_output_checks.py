@@ -72,6 +72,19 @@ def test_a_model_that_outputs_nan_may_output_infinities_but_not_nan_alone() -> N
         checks.check({"z": np.array([np.nan, np.nan], np.float32)})
 
 
+def test_outputs_are_those_of_the_model_and_no_more() -> None:
+    checks = OutputChecks(OUTPUTS, [])
+    checks.check(outputs(1, 2))
+    with pytest.raises(EngineError):
+        checks.check({**outputs(1, 2), "x": np.zeros(1, np.float32)})
+    for name in ("y", "z", "n"):
+        wrong = outputs(1, 2)
+        with pytest.raises(EngineError):
+            checks.check({**wrong, name: wrong[name].astype(np.float64)})
+        with pytest.raises(EngineError):
+            checks.check({**wrong, name: np.zeros(7, wrong[name].dtype)})
+
+
 def test_an_output_has_as_many_rows_as_the_data_give_and_no_other_shape() -> None:
     check = OutputChecks([TensorSpec("y", "int64", (-1, 3))], []).check
     for rows in (0, 1, 70):
