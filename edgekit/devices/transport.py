@@ -15,7 +15,7 @@ import shutil
 import subprocess
 
 from edgekit.devices.address import Address
-from edgekit.errors import MissingDependency, UsageError, printable
+from edgekit.errors import MissingDependency, UsageError
 
 SSH_OPTIONS = (
     "-o", "BatchMode=yes",
@@ -82,11 +82,7 @@ def why_unreachable(address: Address, stderr: str) -> str:
         if said in stderr:
             return remedy.format(login=f"{port}{address.host}")
     lines = [line for line in stderr.splitlines() if line.strip()]
-    return (
-        printable(lines[-1].strip()[:300])
-        if lines
-        else f"{'adb' if address.kind == 'adb' else 'ssh'} gave no reason"
-    )
+    return lines[-1].strip()[:300] if lines else f"{'adb' if address.kind == 'adb' else 'ssh'} gave no reason"
 
 
 def _program(name: str, package: str) -> str:

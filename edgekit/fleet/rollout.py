@@ -176,10 +176,7 @@ def judged(
         if old.count or new.count:
             kept.append(_finding(measure, Comparison(measure.margin, old, new), alpha / len(asked)))
     reached = sum(start is not None or name in lost for name, start in starts.items())
-    spared = min(ignored(reached), len(lost))
-    too_often = burns_faster(
-        Counts(reached - spared, failed=len(lost) - spared), (len(devices), len(lost_before))
-    )
+    too_often = burns_faster(Counts(reached, failed=len(lost)), (len(devices), len(lost_before)))
     return Verdict(baseline, candidate, reached, len(devices), len(lost), too_often, tuple(kept))
 
 

@@ -14,6 +14,7 @@ from edgekit.devices.connection import Connection
 from edgekit.devices.inventory import Inventory, read_inventory
 from edgekit.devices.measure import _checked
 from edgekit.devices.provision import _platforms, wanted
+from edgekit.devices.transport import why_unreachable
 from edgekit.devices.vendor_tools import look_for_tools
 from edgekit.errors import DeviceError
 from tests.devices.local_ssh import local_ssh
@@ -89,6 +90,7 @@ def test_what_ssh_says_changes_no_terminal(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(DeviceError) as error:
         asked(tmp_path, monkeypatch, f"printf '{ESCAPE}' >&2; exit 9")
     assert str(error.value) == "pi@board can't be reached: \\x1b]0;owned\\x07"
+    assert len(why_unreachable(PI, "x" * 9000)) == 300
 
 
 @pytest.mark.parametrize(

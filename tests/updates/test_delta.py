@@ -161,14 +161,15 @@ def test_no_more_is_written_than_the_new_file_has(old: Path) -> None:
 
 def test_a_block_has_limits(old: Path) -> None:
     size = old.stat().st_size
-    for delta in (
-        one_block(old, 1 << 19, frame(1 << 19)),
-        one_block(old, 0, frame(0)),
-        one_block(old, 1000, bytes((1 << 19) + 1)),
-        one_block(old, 1000, frame(1000), form=3, at=size - 9, used=10),
-    ):
+    blocks: list[tuple[int, bytes, dict[str, int]]] = [
+        (1 << 19, frame(1 << 19), {}),
+        (0, frame(0), {}),
+        (1000, bytes((1 << 19) + 1), {}),
+        (1000, frame(1000), {"form": 3, "at": size - 9, "used": 10}),
+    ]
+    for wanted, payload, place in blocks:
         with pytest.raises(DeltaError, match="a block is larger than allowed"):
-            apply_delta(old, delta, io.BytesIO())
+            apply_delta(old, one_block(old, wanted, payload, **place), io.BytesIO())
     large = old.with_name("large")
     large.write_bytes(bytes((1 << 22) + 1))
     with pytest.raises(DeltaError, match="a block is larger than allowed"):
