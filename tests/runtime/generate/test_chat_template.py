@@ -133,7 +133,9 @@ HOSTILE = {
     "searches": "{% set x = messages[0].content[:99999] %}{{ x | select('in', range(99999) | list) | list }}",
     "stripping": LONG + "{{ x.strip(x) }}",
     "stripping by filter": LONG + "{{ x | trim(x) }}",
-    "separators": "{{ messages | tojson(separators=(messages[0].content, ':')) }}",
+    "separators": "{{ range(9999) | list | tojson(separators=(messages[0].content, ':')) }}",
+    "slices that are kept": "{% set x = messages[0].content %}"
+    + "".join(f"{{% set a{i} = x[{i}:] %}}" for i in range(300)),
     "no template": "{% for %}",
     "depth": "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}",
     "size": " " * (1 << 18),
@@ -148,6 +150,7 @@ def test_a_hostile_template_is_one_error(source: str, monkeypatch: pytest.Monkey
         compile_template(source)({"messages": [{"role": "user", "content": "x" * 3_000_000}]})
     assert str(caught.value).startswith("the chat template ")
     assert len(str(caught.value)) < 400
+    assert "MemoryError" not in str(caught.value)  # it was not asked for
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10) - before_mb < 600
 
 
