@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from edgekit.catalogue.build_all import build_all as build_all
     from edgekit.commands.defer import defer as defer
     from edgekit.commands.distil import distil as distil
-    from edgekit.commands.import_onnx import import_model as import_model
     from edgekit.containment.public import build as build
     from edgekit.containment.public import check as check
+    from edgekit.containment.public import draft_card as draft_card
+    from edgekit.containment.public import import_model as import_model
     from edgekit.containment.public import shrink as shrink
-    from edgekit.drafting.draft import draft_card as draft_card
     from edgekit.errors import EdgeKitError as EdgeKitError
     from edgekit.findings import Finding as Finding
     from edgekit.model.onnx_file import open_model as open_model
@@ -50,9 +50,9 @@ _HOME = {
     "check": "edgekit.containment.public",
     "defer": "edgekit.commands.defer",
     "distil": "edgekit.commands.distil",
-    "draft_card": "edgekit.drafting.draft",
+    "draft_card": "edgekit.containment.public",
     "find_profile": "edgekit.target.installed_profiles",
-    "import_model": "edgekit.commands.import_onnx",
+    "import_model": "edgekit.containment.public",
     "load_card": "edgekit.cards.card",
     "open_model": "edgekit.model.onnx_file",
     "shrink": "edgekit.containment.public",

@@ -148,6 +148,18 @@ trusted_option = click.option(
     is_flag=True,
     help="Work on MODEL in this process. Default: in a child process, which may crash.",
 )
+
+
+def opening_options(verb: F) -> F:
+    """The options of every verb that opens a model."""
+    return shape_option(trust_pickle_option(trusted_option(verb)))
+
+
+def opened_as(shapes: Sequence[tuple[str, Any]], trust_pickle: bool, trusted: bool) -> dict[str, Any]:
+    """Those options by the names that ``edgekit.build`` and the like have for them."""
+    return {"shapes": once(shapes, "--shape"), "trust_pickle": trust_pickle, "trusted": trusted}
+
+
 engine_option = click.option(
     "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."
 )

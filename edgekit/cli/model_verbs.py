@@ -19,10 +19,9 @@ from edgekit.cli.arguments import (
     need_replaceable,
     need_writable,
     once,
-    shape_option,
+    opened_as,
+    opening_options,
     targets_option,
-    trust_pickle_option,
-    trusted_option,
     verbose_option,
 )
 from edgekit.cli.command_group import main
@@ -33,12 +32,9 @@ from edgekit.system.atomic_files import write_atomically
 @main.command("import")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
-@shape_option
-@trust_pickle_option
+@opening_options
 @as_json_option
-def import_command(
-    model: Path, output: Path, shapes: tuple[tuple[str, Any], ...], trust_pickle: bool, as_json: bool
-) -> None:
+def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> None:
     """Convert MODEL of another framework to ONNX.
 
     Compares the two where the framework is installed. check and build take MODEL as it is, and do the same.
@@ -48,7 +44,7 @@ def import_command(
         raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
     from edgekit import import_model
 
-    found = import_model(model, shapes=once(shapes, "--shape"), trust_pickle=trust_pickle)
+    found = import_model(model, **opened_as(**opening))
     found.save(output)
     following = f"  next: edgekit check {quote(str(output))}, or edgekit build"
     text = f"{found.text()}\n\n  {output}\n{following}"
@@ -59,9 +55,9 @@ def import_command(
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="card.toml to write.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
-@shape_option
+@opening_options
 @as_json_option
-def card(model: Path, output: Path, force: bool, shapes: tuple[tuple[str, Any], ...], as_json: bool) -> None:
+def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) -> None:
     """Draft a card for MODEL.
 
     How its input is made and what its outputs mean, read from the model's metadata, its graph and the form of
@@ -73,7 +69,7 @@ def card(model: Path, output: Path, force: bool, shapes: tuple[tuple[str, Any], 
     from edgekit import draft_card
     from edgekit.drafting.draft_text import drafted_text
 
-    draft = draft_card(model, once(shapes, "--shape"))
+    draft = draft_card(model, **opened_as(**opening))
     write_atomically(output, [draft.text.encode("utf-8")])
     found = {"card": str(output), "guessed": list(draft.guessed), "content": draft.card.as_json()}
     terminal.answer(as_json, found, drafted_text(draft, model, output))
@@ -82,19 +78,11 @@ def card(model: Path, output: Path, force: bool, shapes: tuple[tuple[str, Any], 
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @targets_option
-@shape_option
-@trust_pickle_option
-@trusted_option
+@opening_options
 @as_json_option
 @click.pass_context
 def check(
-    ctx: click.Context,
-    model: Path,
-    targets: tuple[str, ...],
-    shapes: tuple[tuple[str, Any], ...],
-    trust_pickle: bool,
-    trusted: bool,
-    as_json: bool,
+    ctx: click.Context, /, model: Path, targets: tuple[str, ...], as_json: bool, **opening: Any
 ) -> None:
     """List MODEL's nodes that a target can't run or runs slowly.
 
@@ -104,12 +92,10 @@ def check(
     from edgekit.findings import check_text, errors
     from edgekit.target.installed_profiles import profile_names
 
-    fixed = once(shapes, "--shape")
-    found = check_model(
-        model, list(targets) or None, shapes=fixed, trust_pickle=trust_pickle, trusted=trusted
-    )
+    options = opened_as(**opening)
+    found = check_model(model, list(targets) or None, **options)
     refused = bool(errors(found))
-    text = check_text(model, targets or sorted(set(profile_names().values())), found, fixed)
+    text = check_text(model, targets or sorted(set(profile_names().values())), found, options["shapes"])
     terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in found]}, text)
     ctx.exit(1 if refused else 0)
 
@@ -132,9 +118,7 @@ def check(
 @click.option(
     "--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of the model."
 )
-@shape_option
-@trust_pickle_option
-@trusted_option
+@opening_options
 @click.option(
     "--io",
     "layouts",
@@ -234,9 +218,7 @@ def build(
         precision=precision,
         samples=below(samples) if recursive else samples,
         card=card,
-        shapes=once(shapes, "--shape"),
-        trust_pickle=trust_pickle,
-        trusted=trusted,
+        **opened_as(shapes, trust_pickle, trusted),
         io=once(layouts, "--io"),
         shrink=shrink,
         distil=distil,

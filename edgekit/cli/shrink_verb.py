@@ -13,10 +13,9 @@ from edgekit.cli.arguments import (
     as_json_option,
     need_writable,
     once,
-    shape_option,
+    opened_as,
+    opening_options,
     targets_option,
-    trust_pickle_option,
-    trusted_option,
 )
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
@@ -38,9 +37,7 @@ from edgekit.errors import UsageError
 @click.option("--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of MODEL.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
 @targets_option
-@shape_option
-@trust_pickle_option
-@trusted_option
+@opening_options
 @click.option("--force", is_flag=True, help="Write the model even if no engine runs it faster.")
 @as_json_option
 @click.pass_context
@@ -80,8 +77,7 @@ def shrink(
         card=card,
         targets=targets,
         shapes=once(shapes, "--shape"),
-        trust_pickle=trust_pickle,
-        trusted=trusted,
+        **opened_as(shapes, trust_pickle, trusted),
         progress=terminal.stage,
     )
     kept = found.faster or force

@@ -24,7 +24,7 @@ def check(
     targets: Sequence[str] | None = None,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     trust_pickle: bool = False,
 ) -> list[Finding]:
     """What ``edgekit.check`` does, in this process; arguments and errors are listed there."""

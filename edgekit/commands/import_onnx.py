@@ -78,7 +78,7 @@ def import_model(
     model: str | Path | Source,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     trust_pickle: bool = False,
 ) -> ImportedModel:
     """Convert a model of another framework to ONNX, and compare it with the original on random inputs.
@@ -88,7 +88,8 @@ def import_model(
     Args:
         model: Path of a file that an importer takes (docs/importing.md), or an object of a framework.
         shapes: Static shapes by input name.
-        example_inputs: What a PyTorch module or a JAX function is called with: both trace it.
+        example_inputs: What a PyTorch module or a JAX function is called with, which both trace: arrays in
+            the order of its parameters, or a mapping by their names, e.g. what a tokenizer returns.
         trust_pickle: Whether a file that is a Python pickle may be loaded, which runs code in it.
 
     Returns:

@@ -24,7 +24,8 @@ from edgekit.system.records_folder import records_in
 if TYPE_CHECKING:
     from edgekit.pipeline.progress import Stage
 
-BUNDLE, SMALLER, CRUMBS, NEED = "made.edgekit", "smaller.onnx", "crumbs", "need"
+BUNDLE, SMALLER, IMPORTED = "made.edgekit", "smaller.onnx", "imported.onnx"
+CRUMBS, NEED = "crumbs", "need"
 """Files of the private folder that both processes know."""
 
 STARVED_TEXTS = ("bad_alloc", "Arena alloc failed", "Failed to allocate memory")
@@ -37,7 +38,7 @@ class Request(NamedTuple):
     """What the parent wants; it is trusted.
 
     Attributes:
-        verb: ``check``, ``build`` or ``shrink``.
+        verb: ``check``, ``build``, ``shrink``, ``import`` or ``card``.
         options: Of the function of that name.
         working_folder: Where relative paths begin; None: it is gone.
         private_folder: The child's and its parent's.
@@ -115,6 +116,9 @@ def _done(request: Request, send: Send) -> list[bytes]:
 
         return [*messages.findings_lines(check(**request.options)), messages.as_line({"done": "check"})]
 
+    if request.verb in ("import", "card"):
+        return _read(request)
+
     def tell(stage: Stage) -> None:
         if stage.seconds is None:
             breadcrumbs.enter(f"{stage.name} {stage.detail}".rstrip())
@@ -141,6 +145,24 @@ def _done(request: Request, send: Send) -> list[bytes]:
     with open(Path(request.private_folder, BUNDLE), "xb") as file:
         file.writelines(bundle.pieces())
     return [messages.as_line({"done": "build"})]
+
+
+def _read(request: Request) -> list[bytes]:
+    """Import a model, or draft its card; returns the messages."""
+    from edgekit.containment.imported_message import drafted_figures, imported_figures
+
+    if request.verb == "card":
+        from edgekit.drafting.draft import draft_card
+
+        figures = drafted_figures(draft_card(**request.options))
+    else:
+        from edgekit.commands.import_onnx import import_model
+
+        found = import_model(**request.options)
+        with open(Path(request.private_folder, IMPORTED), "xb") as file:
+            file.write(found.imported.onnx)
+        figures = imported_figures(found)
+    return [messages.as_line({"figures": figures}), messages.as_line({"done": request.verb})]
 
 
 def _too_large(request: Request) -> CrashError:

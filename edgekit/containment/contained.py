@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from edgekit.containment import messages
-from edgekit.containment.child_main import BUNDLE, CRUMBS, NEED, SMALLER, Request
+from edgekit.containment.child_main import BUNDLE, CRUMBS, IMPORTED, NEED, SMALLER, Request
 from edgekit.containment.limits import bounds_of, limits_of, model_files
 from edgekit.containment.messages import LINE_LIMIT_BYTES, Broken
 from edgekit.containment.watch import Watch, memory_advice, starved
@@ -42,8 +42,10 @@ from edgekit.tensors import Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.commands.import_onnx import ImportedModel
     from edgekit.commands.shrunk_model import ShrunkModel
     from edgekit.compress.goal import ShrinkGoal
+    from edgekit.drafting.draft import Draft
     from edgekit.pipeline.progress import Progress
 
 POLL_S = 0.05
@@ -96,6 +98,33 @@ def shrink_contained(options: Mapping[str, Any], goal: ShrinkGoal, progress: Pro
             smaller = read_plain(child.folder / SMALLER, child.largest_file_bytes)
             return parse_shrunk(child.figures, name, goal, smaller)
         except (Broken, OSError) as problem:
+            raise CrashError(f"{name}: its process answered with something else: {problem}") from None
+
+
+def import_contained(options: Mapping[str, Any]) -> ImportedModel:
+    """``edgekit.commands.import_onnx.import_model`` with these options, in a child."""
+    with _Child("import", options) as child:
+        from edgekit.containment.imported_message import parse_imported  # while the child starts
+
+        child.findings(lambda stage: None)
+        source = Path(options["model"])
+        try:
+            onnx = read_plain(child.folder / IMPORTED, child.largest_file_bytes)
+            return parse_imported(child.figures, source, onnx)
+        except (Broken, OSError) as problem:
+            raise CrashError(f"{source.name}: its process answered with something else: {problem}") from None
+
+
+def card_contained(options: Mapping[str, Any]) -> Draft:
+    """``edgekit.drafting.draft.draft_card`` with these options, in a child."""
+    with _Child("card", options) as child:
+        from edgekit.containment.imported_message import parse_drafted  # while the child starts
+
+        child.findings(lambda stage: None)
+        name = os.path.basename(os.fspath(options["model"]))
+        try:
+            return parse_drafted(child.figures, name)
+        except Broken as problem:
             raise CrashError(f"{name}: its process answered with something else: {problem}") from None
 
 
@@ -162,6 +191,8 @@ class _Child:
                         raise Broken("too many findings")
                 elif "shrunk" in message:
                     self.figures = message["shrunk"]
+                elif "figures" in message:
+                    self.figures = message["figures"]
                 elif "error" in message:
                     raise messages.parse_error(message["error"], found)
                 elif "system" in message:

@@ -1,4 +1,5 @@
-"""``edgekit.check``, ``build`` and ``shrink``: a file is opened in a child process, unless it is trusted.
+"""``edgekit.check``, ``build``, ``shrink``, ``import_model`` and ``draft_card``: a file is opened in a child
+process, unless it is trusted.
 
 An object of a framework is the caller's own and lives in this process: it is built here.
 """
@@ -12,7 +13,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.containment.contained import build_contained, check_contained, shrink_contained
+from edgekit.containment.contained import (
+    build_contained,
+    card_contained,
+    check_contained,
+    import_contained,
+    shrink_contained,
+)
 from edgekit.containment.limits import model_files
 from edgekit.findings import Finding
 from edgekit.system.records_folder import model_folder, records_in
@@ -20,7 +27,9 @@ from edgekit.system.records_folder import model_folder, records_in
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.cards.card import Card
+    from edgekit.commands.import_onnx import ImportedModel
     from edgekit.commands.shrunk_model import ShrunkModel
+    from edgekit.drafting.draft import Draft
     from edgekit.evaluate.samples import Sample
     from edgekit.importers.contract import Source
     from edgekit.pipeline.progress import Progress
@@ -34,7 +43,7 @@ def check(
     targets: Sequence[str] | None = None,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     trust_pickle: bool = False,
     trusted: bool = False,
 ) -> list[Finding]:
@@ -59,15 +68,9 @@ def check(
         ProfileError: an unknown target.
         MissingDependency: a target that was asked for by name can't compile here.
     """
-    options: dict[str, Any] = {
-        "model": model,
-        "targets": targets,
-        "shapes": shapes,
-        "example_inputs": example_inputs,
-        "trust_pickle": trust_pickle,
-    }
+    options = {**_opening(model, shapes, example_inputs, trust_pickle), "targets": targets}
     if is_contained(model, trusted):
-        return check_contained({**options, "shapes": shapes and dict(shapes)})
+        return check_contained(options)
     from edgekit.commands.check import check as check_here
 
     with _recorded(options):
@@ -82,7 +85,7 @@ def build(
     samples: str | Path | Sequence[Sample] | None = None,
     card: Card | str | Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     trust_pickle: bool = False,
     io: str | Mapping[str, str] | None = None,
     max_drop: str | None = None,
@@ -116,7 +119,8 @@ def build(
         shapes: Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's
             shapes are used where none is given here. The name "" stands for the only input, or the only one
             of four dimensions. A batch that is left open is 1, which the report says.
-        example_inputs: What a PyTorch module or a JAX function is called with: both trace it.
+        example_inputs: What a PyTorch module or a JAX function is called with, which both trace: arrays in
+            the order of its parameters, or a mapping by their names, e.g. what a tokenizer returns.
         trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
         io: How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source
             has them, or ``nhwc``, axis 1 last (only tflite has it); for every one of four axes, or by name.
@@ -249,6 +253,91 @@ def shrink(
 
     with _recorded(options):
         return shrink_here(**options, progress=progress)
+
+
+def import_model(
+    model: str | Path | Source,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    trust_pickle: bool = False,
+    trusted: bool = False,
+) -> ImportedModel:
+    """Convert a model of another framework to ONNX, and compare it with the original.
+
+    The comparison runs the original in its own framework, where that is installed, on the example inputs, or
+    on random inputs where there are none.
+
+    Args:
+        model: Path of a file that an importer takes (docs/importing.md), or an object of a framework.
+        shapes: Static shapes by input name.
+        example_inputs: What a PyTorch module or a JAX function is called with, which both trace: arrays in
+            the order of its parameters, or a mapping by their names, e.g. what a tokenizer returns.
+        trust_pickle: Whether a file that is a Python pickle may be loaded, which runs code in it.
+        trusted: As in ``build``.
+
+    Returns:
+        The ONNX model, in memory: ``save`` writes it.
+
+    Raises:
+        UsageError: the model is ONNX already, or an object of no framework.
+        ModelError: it can't be converted, or the ONNX model answers otherwise than the original. CrashError:
+            its process died, or took too much memory or time.
+        MissingDependency: what converts it is not installed.
+    """
+    options = _opening(model, shapes, example_inputs, trust_pickle)
+    if is_contained(model, trusted):
+        return import_contained(options)
+    from edgekit.commands.import_onnx import import_model as import_here
+
+    with _recorded(options):
+        return import_here(**options)
+
+
+def draft_card(
+    model: str | Path | Source,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    trust_pickle: bool = False,
+    trusted: bool = False,
+) -> Draft:
+    """Draft the card of a model. The same model gives the same text.
+
+    Args:
+        model: Path of an ``.onnx`` file or of another framework's, or a framework's object.
+        shapes: Static shapes by input name, for what the model leaves open.
+        example_inputs: As in ``build``.
+        trust_pickle: As in ``build``.
+        trusted: As in ``build``.
+
+    Returns:
+        The card. Lines whose comment begins with ``guessed:`` are to be looked at.
+
+    Raises:
+        ModelError: the file is not a model, or can't be opened with any usual size. CrashError: its process
+            died, or took too much memory or time.
+        MissingDependency: what imports it is not installed.
+    """
+    options = _opening(model, shapes, example_inputs, trust_pickle)
+    if is_contained(model, trusted):
+        return card_contained(options)
+    from edgekit.drafting.draft import draft_card as draft_here
+
+    with _recorded(options):
+        return draft_here(**options)
+
+
+def _opening(
+    model: object, shapes: Mapping[str, tuple[int, ...]] | None, example_inputs: Any, trust_pickle: bool
+) -> dict[str, Any]:
+    """The options of what opens a model, by the names that all verbs have for them."""
+    return {
+        "model": model,
+        "shapes": shapes and dict(shapes),
+        "example_inputs": example_inputs,
+        "trust_pickle": trust_pickle,
+    }
 
 
 def is_contained(model: object, trusted: bool) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 from edgekit.cards.card import Card, parse_card
 from edgekit.cards.tasks import DECODERS
@@ -20,6 +21,7 @@ from edgekit.drafting.text import draft_text
 from edgekit.drafting.tflite_metadata import input_metadata
 from edgekit.errors import CardError
 from edgekit.formats.toml_files import load_toml
+from edgekit.importers.contract import ImportOptions
 from edgekit.importers.contract import Source as ModelSource
 from edgekit.tensors import TensorSpec
 
@@ -41,22 +43,33 @@ class Draft:
         text: As TOML, with a comment where there is a reason to give.
         card: What the text says.
         guessed: The lines that the model does not settle, e.g. ``inputs.images.colour``.
+        inputs: Of the model.
+        outputs: Of the model.
     """
 
     text: str
     card: Card
     guessed: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
 
     def __str__(self) -> str:
         return self.text
 
 
-def draft_card(model: ModelSource | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Draft:
+def draft_card(
+    model: ModelSource | str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Any = None,
+    trust_pickle: bool = False,
+) -> Draft:
     """Draft the card of a model. The same model gives the same text.
 
     Args:
         model: A model of any framework that an importer takes (docs/importing.md).
         shapes: Static shapes by input name, for what the model leaves open.
+        example_inputs: What a PyTorch module or a JAX function is called with: both trace it.
+        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
 
     Returns:
         The card. Lines whose comment begins with ``guessed:`` are to be looked at.
@@ -65,7 +78,7 @@ def draft_card(model: ModelSource | str, shapes: Mapping[str, tuple[int, ...]] |
         ModelError: the file is not a model, or can't be opened with any usual size.
         MissingDependency: what imports it is not installed.
     """
-    source = read_source(model)
+    source = read_source(model, ImportOptions(shapes or {}, example_inputs, trust_pickle))
     facts, sizes = open_static(source, shapes or {})
     images = [one for spec in facts.inputs if (one := as_image(spec.name, spec.shape))]
     if len(images) != 1:
@@ -167,7 +180,7 @@ def _written(
     text = "\n\n".join(parts) + "\n"
     card = parse_card(load_toml(text, name, CardError), facts.inputs, facts.outputs, where=name)
     guessed = tuple(f"{table}.{line.key}" for table, lines in tables for line in lines if line.guessed)
-    return Draft(text, card, guessed)
+    return Draft(text, card, guessed, tuple(facts.inputs), tuple(facts.outputs))
 
 
 def _comments(lines: Sequence[str], **named: str) -> str:

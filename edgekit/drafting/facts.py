@@ -13,6 +13,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from edgekit.drafting.tflite_metadata import ultralytics_in
+from edgekit.importers.contract import ImportOptions
 from edgekit.importers.contract import Source as ModelSource
 from edgekit.importers.conversion import as_source, import_source
 from edgekit.model.onnx_file import open_bytes, open_model, signature
@@ -122,14 +123,14 @@ class Facts:
         return None
 
 
-def read_source(model: ModelSource | str) -> Source:
+def read_source(model: ModelSource | str, options: ImportOptions | None = None) -> Source:
     """Read what a model declares, of any framework that an importer takes.
 
     Raises:
         ModelError: it is not a model.
         MissingDependency: what imports it is not installed.
     """
-    path, imported = as_source(model), import_source(model)
+    path, imported = as_source(model), import_source(model, options)
     if imported is not None:
         name, data, folder = imported.name, imported.onnx, None
     else:

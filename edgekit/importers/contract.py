@@ -25,12 +25,12 @@ class ImportOptions:
     Attributes:
         shapes: Static shapes by input name; "" stands for the only input.
         example_inputs: What the model is called with, for frameworks that trace it: arrays or tensors of the
-            framework, in the order of its parameters.
+            framework, in the order of its parameters, or a mapping of its parameters by name.
         trust_pickle: Whether a file may run the code that is in it.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    example_inputs: Sequence[Any] | None = None
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None
     trust_pickle: bool = False
 
 

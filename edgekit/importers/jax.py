@@ -5,7 +5,7 @@ and jax2onnx 0.17.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,19 +56,21 @@ def _original(function: Any, options: ImportOptions, name: str) -> Original:
             f"{name}: JAX traces a function with an example of its inputs:"
             " example_inputs=(np.zeros((1, 224, 224, 3), np.float32),), with its own shape and type"
         )
-    examples = (given,) if hasattr(given, "shape") else tuple(given)
-    leaves, tree = jax.tree_util.tree_flatten(examples)
-    names = _parameter_names(function, examples)
+    by_name = dict(given) if isinstance(given, Mapping) else {}
+    examples = () if by_name else (given,) if hasattr(given, "shape") else tuple(given)
+    leaves, tree = jax.tree_util.tree_flatten((examples, by_name))
+    names = _parameter_names(function, examples) + _input_names(by_name)
 
     def flat(*arrays: Any) -> Any:
-        return jax.tree_util.tree_leaves(function(*jax.tree_util.tree_unflatten(tree, arrays)))
+        args, kwargs = jax.tree_util.tree_unflatten(tree, arrays)
+        return jax.tree_util.tree_leaves(function(*args, **kwargs))
 
     def export() -> Converted:
         from jax2onnx import to_onnx as convert
 
         types = [jax.ShapeDtypeStruct(np.shape(leaf), jax.numpy.asarray(leaf).dtype) for leaf in leaves]
         proto = convert(flat, types, model_name=name, input_names=names)
-        results = jax.eval_shape(function, *examples)
+        results = jax.eval_shape(function, *examples, **by_name)
         renamed_outputs(proto, _leaf_names(results))
         pool_two_axes(proto)
         return Converted(serialized(proto))
@@ -102,6 +104,12 @@ def _parameter_names(function: Any, examples: tuple[Any, ...]) -> list[str]:
         paths, _ = jax.tree_util.tree_flatten_with_path(example)
         names += ["_".join([own, *map(_key, path)]) for path, _ in paths]
     return names
+
+
+def _input_names(by_name: Mapping[str, Any]) -> list[str]:
+    import jax
+
+    return ["_".join(map(_key, path)) for path, _ in jax.tree_util.tree_flatten_with_path(by_name)[0]]
 
 
 def _leaf_names(result: Any) -> list[str]:

@@ -7,7 +7,7 @@ attention), and TensorFlow (through tf2onnx; not run). Checked with Keras 3.15 o
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,6 +145,8 @@ def _zeros(model: Any, options: ImportOptions) -> Any:
 
     if options.example_inputs is not None:
         given = options.example_inputs
+        if isinstance(given, Mapping):
+            return dict(given)
         return given if hasattr(given, "shape") else given[0] if len(given) == 1 else list(given)
     if _inputs(model) is None:
         raise ModelError(

@@ -137,20 +137,20 @@ def _original(model: Any, options: ImportOptions) -> Original:
         return _scripted(model.eval(), options, type(model).__name__)
     if isinstance(model, torch.export.ExportedProgram):
         return Original(partial(_export, model), partial(_run_program, model), "torch.onnx")
-    examples = _examples(model, options)
+    examples, keywords = _examples(model, options)
     made: list[Any] = []
 
     def export() -> Converted:
         with _evaluating(model), torch.no_grad():
-            made.append(torch.export.export(model, examples))
+            made.append(torch.export.export(model, examples, keywords))
         return _export(made[0])
 
     def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
         tree = torch.utils._pytree
-        leaves, spec = tree.tree_flatten(examples)
+        leaves, spec = tree.tree_flatten((examples, keywords))
         if not made:
             with _evaluating(model), torch.no_grad():
-                made.append(torch.export.export(model, examples))
+                made.append(torch.export.export(model, examples, keywords))
         names = _input_names(made[0])
         answers = []
         for sample in samples:
@@ -160,7 +160,8 @@ def _original(model: Any, options: ImportOptions) -> Original:
             new = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             new = [leaf if value is None else value for leaf, value in zip(leaves, new, strict=True)]
             with _evaluating(model), torch.no_grad():
-                result = model(*tree.tree_unflatten(new, spec))
+                args, kwargs = tree.tree_unflatten(new, spec)
+                result = model(*args, **kwargs)
             answers.append(_arrays(result, outputs))
         return Answers(f"PyTorch {torch.__version__}", answers)
 
@@ -223,8 +224,8 @@ def _arrays(result: Any, outputs: Sequence[str]) -> dict[str, Array]:
     return {name: leaf.detach().cpu().numpy() for name, leaf in zip(outputs, leaves, strict=True)}
 
 
-def _examples(module: Any, options: ImportOptions) -> tuple[Any, ...]:
-    """The example inputs as tensors; zeros of the given shapes where there are none.
+def _examples(module: Any, options: ImportOptions) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example inputs as tensors, by position and by name; zeros of the given shapes where there are none.
 
     Raises:
         UsageError: neither are given.
@@ -232,7 +233,7 @@ def _examples(module: Any, options: ImportOptions) -> tuple[Any, ...]:
     torch = _torch()
     given = options.example_inputs
     if given is None and options.shapes:
-        return tuple(torch.zeros(shape) for shape in options.shapes.values())
+        return tuple(torch.zeros(shape) for shape in options.shapes.values()), {}
     if given is None:
         raise UsageError(
             f"{type(module).__name__}: torch.export traces a module with an example of its inputs:"
@@ -242,10 +243,12 @@ def _examples(module: Any, options: ImportOptions) -> tuple[Any, ...]:
     if isinstance(given, torch.Tensor | np.ndarray):
         given = (given,)
     tree = torch.utils._pytree
+    by_name = isinstance(given, Mapping)  # a tokenizer's is a class of its own
     as_tensors = tree.tree_map(
-        lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf, given
+        lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf,
+        dict(given) if by_name else tuple(given),
     )
-    return tuple(as_tensors)
+    return ((), as_tensors) if by_name else (as_tensors, {})
 
 
 @contextlib.contextmanager
@@ -274,7 +277,8 @@ def _scripted(module: Any, options: ImportOptions, name: str) -> Original:
         raise UsageError(
             f"{name}: TorchScript does not say the shapes of its inputs: {flags}, with their own numbers"
         )
-    examples = tuple(torch.as_tensor(each) for each in given)
+    by_position = [given[name] for name in names] if isinstance(given, Mapping) else given
+    examples = tuple(torch.as_tensor(each) for each in by_position)
 
     def export() -> Converted:
         import io

@@ -47,7 +47,7 @@ def build(
     samples: str | Path | Sequence[Sample] | None = None,
     card: Card | str | Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     trust_pickle: bool = False,
     io: str | Mapping[str, str] | None = None,
     max_drop: str | None = None,

@@ -60,16 +60,36 @@ def test_pickles_are_refused_unless_trusted(tmp_path: Path) -> None:
     assert not sprung.exists()
 
 
-@pytest.mark.parametrize("verb", ["import", "check", "build"])
+@pytest.mark.parametrize("verb", ["import", "card", "check", "build"])
 def test_the_command_line_refuses_pickles(verb: str, tmp_path: Path) -> None:
     sprung = tmp_path / "sprung"
     model = trap(tmp_path / "model.pkl", sprung)
-    output = {"import": ["-o", "m.onnx"], "check": [], "build": ["-t", "ort", "-o", "m.edgekit"]}[verb]
+    outputs = {
+        "import": ["-o", "m.onnx"],
+        "card": ["-o", "c.toml"],
+        "build": ["-t", "ort", "-o", "m.edgekit"],
+    }
+    output = outputs.get(verb, [])
     done = CliRunner().invoke(main, [verb, str(model), *output])
     assert done.exit_code == 2
     assert "add --trust-pickle" in done.stderr
     assert "Traceback" not in done.output
     assert not sprung.exists()
+
+
+@pytest.mark.parametrize("verb", ["import", "card", "check", "build", "shrink"])
+def test_what_opens_a_model_has_the_same_options(verb: str) -> None:
+    options = {flag for option in main.commands[verb].params for flag in option.opts}
+    assert {"--shape", "--trust-pickle", "--trusted"} <= options
+
+
+def test_a_card_of_a_trusted_pickle(tmp_path: Path) -> None:
+    """It goes as far as the framework, which is not installed here or finds no estimator."""
+    path = tmp_path / "m.pkl"
+    path.write_bytes(opcodes(("sklearn.linear_model._base", "LinearRegression")))
+    with pytest.raises(EdgeKitError) as error:
+        edgekit.draft_card(path, trust_pickle=True)
+    assert "--trust-pickle" not in str(error.value)
 
 
 def test_a_state_dict_has_no_graph(tmp_path: Path) -> None:
