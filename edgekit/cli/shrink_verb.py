@@ -12,7 +12,6 @@ from edgekit.cli import terminal
 from edgekit.cli.arguments import (
     as_json_option,
     need_writable,
-    once,
     opened_as,
     opening_options,
     targets_option,
@@ -76,7 +75,6 @@ def shrink(
         latency=latency,
         card=card,
         targets=targets,
-        shapes=once(shapes, "--shape"),
         **opened_as(shapes, trust_pickle, trusted),
         progress=terminal.stage,
     )

@@ -107,7 +107,7 @@ def import_model(
     inputs, outputs = signature(opened)
     samples = random_samples(inputs, found=input_ranges(opened))
     reference = run_reference(opened, inputs, outputs, samples.arrays)
-    compared = check_import(imported, opened, reference)
+    compared = check_import(imported, opened, reference, are_random=True)
     opset = opened.opset_imports[""]
     return ImportedModel(imported, inputs, outputs, len(opened.graph), opset, compared)
 

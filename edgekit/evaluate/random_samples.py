@@ -2,7 +2,8 @@
 
 A range comes from the card, or else from the graph (edgekit/model/input_ranges.py), or else from the dtype:
 floats -1 to 1; 8-bit integers all their values; wider integers and booleans 0 or 1, since a larger value
-could be out of bounds as an index.
+could be out of bounds as an index. A mask of tokens is ones, then zeros, as tokenizers pad: with a token that
+has nothing to attend to, a transformer divides rounding errors by their sum.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ def random_arrays(
             sample[spec.name] = _random(rng, spec, ranges[spec.name])
         arrays.append(sample)
     return arrays
+
+
+def is_mask(spec: TensorSpec) -> bool:
+    """Whether an input marks which tokens of each text are there: ``attention_mask`` [texts, tokens]."""
+    return MASK in spec.name.lower() and len(spec.shape) == 2 and np.dtype(spec.dtype).kind in "iub"
 
 
 def sample_ranges(
@@ -90,9 +96,12 @@ def _default(spec: TensorSpec) -> InputRange:
 
 def _random(rng: np.random.Generator, spec: TensorSpec, limits: InputRange) -> Array:
     dtype = np.dtype(spec.dtype)
-    if dtype == np.bool_:
+    if dtype == np.bool_ and not is_mask(spec):
         return rng.integers(0, 2, spec.shape).astype(np.bool_)
-    if dtype.kind in "iu":
+    if dtype.kind in "iub":
+        if is_mask(spec) and limits.low <= 0 < 1 <= limits.high:
+            lengths = rng.integers((spec.shape[1] + 1) // 2, spec.shape[1], spec.shape[:1], endpoint=True)
+            return (np.arange(spec.shape[1]) < lengths[:, None]).astype(dtype)
         info = np.iinfo(dtype)
         low, high = max(int(limits.low), info.min), min(int(limits.high), info.max)
         return rng.integers(low, high, spec.shape, dtype=dtype, endpoint=True)

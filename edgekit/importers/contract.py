@@ -55,12 +55,14 @@ class Converted(NamedTuple):
         precision: Of the original's arithmetic where the ONNX model's is another, e.g. ``int8-dynamic`` where
             it rounds at run time: how close the two can be. "": the ONNX model's own.
         answers: ``(samples) -> Answers``: runs the very model that was converted; None: the importer's does.
+        example: What the user called the model with, by the names of the ONNX model's inputs; None: unknown.
     """
 
     onnx: bytes
     notes: tuple[str, ...] = ()
     precision: str = ""
     answers: Callable[[Sequence[Mapping[str, Array]]], Answers] | None = None
+    example: Mapping[str, Array] | None = None
 
 
 def _takes_no_object(found: object) -> bool:

@@ -34,6 +34,7 @@ class Imported:
         notes: What the user should know of the conversion.
         precision: Of the original's arithmetic where the ONNX model's is another.
         answers: Runs the original; None where nothing does.
+        example: What the user called the original with, by the names of the ONNX model's inputs.
     """
 
     onnx: bytes
@@ -46,6 +47,7 @@ class Imported:
     notes: tuple[str, ...]
     precision: str = ""
     answers: Callable[[Sequence[Mapping[str, Array]]], Answers] | None = None
+    example: Mapping[str, Array] | None = None
 
     @property
     def onnx_sha256(self) -> str:
@@ -87,7 +89,7 @@ def import_source(source: Source | str, options: ImportOptions | None = None) ->
     return Imported(
         converted.onnx, source_name(source), source, digest, importer, name, _tools(importer),
         tuple(map(printable, converted.notes)), converted.precision,
-        converted.answers or (importer.answers and partial(importer.answers, source)),
+        converted.answers or (importer.answers and partial(importer.answers, source)), converted.example,
     )  # fmt: skip
 
 

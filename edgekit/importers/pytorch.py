@@ -143,7 +143,7 @@ def _original(model: Any, options: ImportOptions) -> Original:
     def export() -> Converted:
         with _evaluating(model), torch.no_grad():
             made.append(torch.export.export(model, examples, keywords))
-        return _export(made[0])
+        return _export(made[0])._replace(example=_example(made[0], examples, keywords, options))
 
     def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
         tree = torch.utils._pytree
@@ -249,6 +249,18 @@ def _examples(module: Any, options: ImportOptions) -> tuple[tuple[Any, ...], dic
         dict(given) if by_name else tuple(given),
     )
     return ((), as_tensors) if by_name else (as_tensors, {})
+
+
+def _example(
+    program: Any, examples: tuple[Any, ...], keywords: dict[str, Any], options: ImportOptions
+) -> dict[str, Array] | None:
+    """What the user gave, by the names of the inputs; None for zeros of our own."""
+    if options.example_inputs is None:
+        return None
+    torch = _torch()
+    leaves = torch.utils._pytree.tree_leaves((examples, keywords))
+    pairs = zip(_input_names(program), leaves, strict=True)
+    return {name: leaf.detach().cpu().numpy() for name, leaf in pairs if isinstance(leaf, torch.Tensor)}
 
 
 @contextlib.contextmanager

@@ -223,7 +223,7 @@ def prepare_samples(
     if job.imported is None:
         return BuildSamples(samples, parts, reference, None, training)
     with stage(progress, "compared") as say:
-        compared = check_import(job.imported, job.source, _of_pixels(reference, job.image))
+        compared = check_import(job.imported, job.source, _of_pixels(reference, job.image), given is None)
         say(str(compared))
     return BuildSamples(samples, parts, reference, compared, training)
 
