@@ -55,3 +55,33 @@ def with_perturbed_sums(model: ir.Model, seed: int = 0) -> ir.Model:
                 perturbed.graph.outputs[index] = result
                 value.name, result.name = f"{value.name}/sum", value.name
     return perturbed
+
+
+def with_broken_ties(model: ir.Model, seed: int = 0) -> ir.Model:
+    """A copy of the model whose TopK nodes sort scores that are moved by a unit in the last place.
+
+    The order of equal scores is each framework's own: of an untrained detector all scores may be equal.
+    """
+    rng = np.random.default_rng(seed)
+    moved = model.clone()
+    for node in [n for n in moved.graph if n.op_type == "TopK"]:
+        scores = node.inputs[0]
+        shape = static_dims(scores) if scores is not None else None
+        if scores is None or shape is None or scores.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
+            continue
+        dtype = scores.dtype.numpy()
+        units = rng.uniform(-1, 1, shape)
+        result = scores
+        for kind, factor in (
+            ("Mul", 1 + 2 * units * np.finfo(dtype).eps),
+            ("Add", units * np.finfo(dtype).tiny),
+        ):
+            name = f"{scores.name}/{node.outputs[0].name}/{kind}"
+            constant = ir.val(f"{name}/units", const_value=ir.tensor(factor.astype(dtype)))
+            moved.graph.register_initializer(constant)
+            step = ir.node(kind, [result, constant])
+            result = step.outputs[0]
+            result.name, result.dtype, result.shape = name, scores.dtype, scores.shape
+            moved.graph.insert_before(node, step)
+        node.replace_input_with(0, result)
+    return moved

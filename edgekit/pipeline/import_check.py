@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, MissingDependency, ModelError
-from edgekit.evaluate.noise_floor import with_perturbed_sums
+from edgekit.evaluate.noise_floor import with_broken_ties, with_perturbed_sums
 from edgekit.evaluate.verify import (
     FLOOR_MARGIN_DB,
     OutputError,
@@ -140,11 +140,11 @@ def _noisy(
     """The limits of outputs that amplify rounding errors on these samples.
 
     An output's noise is how much it changes where half of the values of every input and sum move by one unit
-    in the last place. A detector that sorts its queries by score may swap two.
+    in the last place. Queries that a detector sorts by score may swap.
     """
     lowered = dict.fromkeys(names, math.inf)
     for seed in range(NOISE_RUNS):
-        moved = Reference(with_perturbed_sums(model, seed))
+        moved = Reference(with_broken_ties(with_perturbed_sums(model, seed), seed))
         for sample, expected in zip(reference.samples, reference.expected, strict=True):
             outputs = moved.run(perturbed(sample, seed))
             for name in names:
