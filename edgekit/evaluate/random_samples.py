@@ -100,8 +100,9 @@ def _random(rng: np.random.Generator, spec: TensorSpec, limits: InputRange) -> A
         return rng.integers(0, 2, spec.shape).astype(np.bool_)
     if dtype.kind in "iub":
         if is_mask(spec) and limits.low <= 0 < 1 <= limits.high:
-            lengths = rng.integers((spec.shape[1] + 1) // 2, spec.shape[1], spec.shape[:1], endpoint=True)
-            return (np.arange(spec.shape[1]) < lengths[:, None]).astype(dtype)
+            texts, tokens = spec.shape
+            lengths = rng.integers((tokens + 1) // 2, max(tokens, 2), texts)
+            return (np.arange(tokens) < lengths[:, None]).astype(dtype)
         info = np.iinfo(dtype)
         low, high = max(int(limits.low), info.min), min(int(limits.high), info.max)
         return rng.integers(low, high, spec.shape, dtype=dtype, endpoint=True)

@@ -21,6 +21,7 @@ from edgekit.importers.child_process import convert_file
 from edgekit.importers.contract import Answers, Converted, Importer, ImportOptions
 from edgekit.importers.file_kinds import KERAS, file_kind
 from edgekit.importers.jax_pools import pool_two_axes
+from edgekit.importers.keras_archives import check_keras, check_weights
 from edgekit.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
 from edgekit.tensors import Array
 
@@ -58,6 +59,8 @@ def load(path: Path, options: ImportOptions) -> Original:
         MissingDependency: Keras, or a backend with an exporter, is not installed.
         ModelError: it has layers that this process does not know.
     """
+    if not options.trust_pickle:
+        check_keras(path)
     if find_spec("keras") is None:
         raise MissingDependency("keras", "importing Keras models", INSTALL)
     if not os.environ.get("KERAS_BACKEND"):
@@ -66,10 +69,12 @@ def load(path: Path, options: ImportOptions) -> Original:
         if not installed:
             raise MissingDependency("jax", "running Keras models", INSTALL)
         os.environ["KERAS_BACKEND"] = (complete or installed)[0]
+    if not options.trust_pickle:
+        check_weights(path)
     import keras
 
     try:
-        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        model = keras.saving.load_model(path, compile=False, safe_mode=not options.trust_pickle)
     except TypeError as problem:  # Keras' word for a class that is not registered
         line = str(problem).strip().splitlines()[0] if str(problem).strip() else "TypeError"
         raise ModelError(

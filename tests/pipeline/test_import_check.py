@@ -41,7 +41,7 @@ g (float[1,4] x) => (float[1,2] y)
     y = GatherElements <axis = 1> (x, places)
 }
 """
-"""All scores are equal, as an untrained detector has them: the order of its queries is the framework's own."""
+"""All scores are equal, as those of an untrained detector: the order of queries is the framework's own."""
 
 
 def compared(
@@ -106,6 +106,7 @@ def test_a_mask_of_tokens_leaves_something_to_attend_to() -> None:
             assert mask.dtype == np.dtype(spec.dtype)
             assert (np.diff(mask.astype(int), axis=1) <= 0).all()
             assert (mask[:, 0] == 1).all()
+            assert (mask[:, -1] == 0).all()
     for spec in others:
         found = [sample[spec.name] for sample in random_arrays([spec], sample_ranges([spec], None, {}), 20)]
         assert any((np.diff(values, axis=-1) > 0).any() for values in found)
