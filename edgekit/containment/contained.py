@@ -93,12 +93,9 @@ def shrink_contained(options: Mapping[str, Any], goal: ShrinkGoal, progress: Pro
         from edgekit.containment.shrunk_message import parse_shrunk  # while the child starts
 
         child.findings(progress)
-        name = os.path.basename(os.fspath(options["model"]))
-        try:
+        with _checked(child.name):
             smaller = read_plain(child.folder / SMALLER, child.largest_file_bytes)
-            return parse_shrunk(child.figures, name, goal, smaller)
-        except (Broken, OSError) as problem:
-            raise CrashError(f"{name}: its process answered with something else: {problem}") from None
+            return parse_shrunk(child.figures, child.name, goal, smaller)
 
 
 def import_contained(options: Mapping[str, Any]) -> ImportedModel:
@@ -107,12 +104,9 @@ def import_contained(options: Mapping[str, Any]) -> ImportedModel:
         from edgekit.containment.imported_message import parse_imported  # while the child starts
 
         child.findings(lambda stage: None)
-        source = Path(options["model"])
-        try:
+        with _checked(child.name):
             onnx = read_plain(child.folder / IMPORTED, child.largest_file_bytes)
-            return parse_imported(child.figures, source, onnx)
-        except (Broken, OSError) as problem:
-            raise CrashError(f"{source.name}: its process answered with something else: {problem}") from None
+            return parse_imported(child.figures, Path(options["model"]), onnx)
 
 
 def card_contained(options: Mapping[str, Any]) -> Draft:
@@ -121,18 +115,23 @@ def card_contained(options: Mapping[str, Any]) -> Draft:
         from edgekit.containment.imported_message import parse_drafted  # while the child starts
 
         child.findings(lambda stage: None)
-        name = os.path.basename(os.fspath(options["model"]))
-        try:
-            return parse_drafted(child.figures, name)
-        except Broken as problem:
-            raise CrashError(f"{name}: its process answered with something else: {problem}") from None
+        with _checked(child.name):
+            return parse_drafted(child.figures, child.name)
+
+
+@contextlib.contextmanager
+def _checked(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (Broken, OSError) as problem:
+        raise CrashError(f"{name}: its process answered with something else: {problem}") from None
 
 
 class _Child:
     """The child process of one request. It ends with the context, whatever happens in it."""
 
     def __init__(self, verb: str, options: Mapping[str, Any]) -> None:
-        self._model = os.path.basename(os.fspath(options["model"]))
+        self.name = os.path.basename(os.fspath(options["model"]))
         self._request = (verb, dict(options))
         self._limits = limits_of(verb, options)
         self.largest_file_bytes = self._limits.memory_bytes
@@ -323,7 +322,7 @@ class _Child:
     def _story(self, why: str, advice: str = CRASHED) -> str:
         _, stage, place = self._last_crumb()
         at = _one_line(", ".join(filter(None, (stage, place))) or "its start")
-        return f"{self._model}: {why}\n  at {at}\n  {advice}; this process is unharmed"
+        return f"{self.name}: {why}\n  at {at}\n  {advice}; this process is unharmed"
 
     def _last_crumb(self) -> tuple[int, str, str]:
         with open(self.folder / CRUMBS, "rb") as file:
