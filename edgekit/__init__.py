@@ -18,44 +18,44 @@ from typing import TYPE_CHECKING, Any
 from edgekit._version import __version__
 
 if TYPE_CHECKING:
+    from edgekit.batch.build_all import build_all as build_all
     from edgekit.bundle.bundle import Bundle as Bundle
     from edgekit.bundle.variant import Variant as Variant
-    from edgekit.cards.card import Card as Card
-    from edgekit.cards.card import load_card as load_card
-    from edgekit.catalogue.build_all import build_all as build_all
-    from edgekit.commands.defer import defer as defer
-    from edgekit.commands.distil import distil as distil
-    from edgekit.containment.public import build as build
-    from edgekit.containment.public import check as check
-    from edgekit.containment.public import draft_card as draft_card
-    from edgekit.containment.public import import_model as import_model
-    from edgekit.containment.public import shrink as shrink
+    from edgekit.compiler.build.cascade_bundle import build_cascade as build_cascade
+    from edgekit.compiler.build.defer import defer as defer
+    from edgekit.compiler.build.distil import distil as distil
+    from edgekit.compiler.model.onnx_file import open_model as open_model
+    from edgekit.compiler.sandbox.public import build as build
+    from edgekit.compiler.sandbox.public import check as check
+    from edgekit.compiler.sandbox.public import draft_card as draft_card
+    from edgekit.compiler.sandbox.public import import_model as import_model
+    from edgekit.compiler.sandbox.public import shrink as shrink
+    from edgekit.diagnostics import Finding as Finding
     from edgekit.errors import EdgeKitError as EdgeKitError
-    from edgekit.findings import Finding as Finding
-    from edgekit.model.onnx_file import open_model as open_model
-    from edgekit.pipeline.cascade_bundle import build_cascade as build_cascade
+    from edgekit.processing.card import Card as Card
+    from edgekit.processing.card import load_card as load_card
     from edgekit.target.installed_profiles import find_profile as find_profile
     from edgekit.target.profile import Profile as Profile
 
 _HOME = {
     "Bundle": "edgekit.bundle.bundle",
-    "Card": "edgekit.cards.card",
+    "Card": "edgekit.processing.card",
     "EdgeKitError": "edgekit.errors",
-    "Finding": "edgekit.findings",
+    "Finding": "edgekit.diagnostics",
     "Profile": "edgekit.target.profile",
     "Variant": "edgekit.bundle.variant",
-    "build": "edgekit.containment.public",
-    "build_all": "edgekit.catalogue.build_all",
-    "build_cascade": "edgekit.pipeline.cascade_bundle",
-    "check": "edgekit.containment.public",
-    "defer": "edgekit.commands.defer",
-    "distil": "edgekit.commands.distil",
-    "draft_card": "edgekit.containment.public",
+    "build": "edgekit.compiler.sandbox.public",
+    "build_all": "edgekit.batch.build_all",
+    "build_cascade": "edgekit.compiler.build.cascade_bundle",
+    "check": "edgekit.compiler.sandbox.public",
+    "defer": "edgekit.compiler.build.defer",
+    "distil": "edgekit.compiler.build.distil",
+    "draft_card": "edgekit.compiler.sandbox.public",
     "find_profile": "edgekit.target.installed_profiles",
-    "import_model": "edgekit.containment.public",
-    "load_card": "edgekit.cards.card",
-    "open_model": "edgekit.model.onnx_file",
-    "shrink": "edgekit.containment.public",
+    "import_model": "edgekit.compiler.sandbox.public",
+    "load_card": "edgekit.processing.card",
+    "open_model": "edgekit.compiler.model.onnx_file",
+    "shrink": "edgekit.compiler.sandbox.public",
 }
 
 _HOST = {

@@ -62,7 +62,7 @@ class EdgeKitError(Exception):
     ``blame`` is the cause, if known: ``bundle``: its own files are damaged, give wrong outputs or crash an
     engine, and will do so again; ``machine``: an engine is missing, the disk is full, memory is short, which
     may pass; ``both``: several errors, some of them the machine's. A store decides by it whether to give a
-    bundle up (edgekit/runtime/bundle_store.py).
+    bundle up (edgekit/runtime/store/bundle_store.py).
     """
 
     exit_code = 2

@@ -12,7 +12,7 @@ import pytest
 from edgekit_tensorrt.device import presence
 from hypothesis import HealthCheck, settings
 
-from edgekit.evaluate.arm.emulator import emulator_folder
+from edgekit.compiler.evaluate.arm.emulator import emulator_folder
 from tests.arm import emulated
 from tests.devices import board
 from tests.fixtures.smollm2 import smollm2_file
@@ -21,7 +21,8 @@ from tests.report import browser
 # Tests import ONNX Runtime themselves: none of them sends telemetry. Those that are about it choose their
 # environment in a process of their own.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-# Tests put faults into the build, which has to run in their own process; those in tests/containment do not.
+# Tests put faults into the build, which has to run in their own process; those in tests/compiler/sandbox do
+# not.
 os.environ.setdefault("EDGEKIT_TRUSTED", "1")
 
 # The same examples on every machine, and no clock: a busy machine fails nobody's change.

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from docs.site.commands import prose
 from docs.site.error_examples import CLASSES, CODES
-from edgekit import errors, findings
+from edgekit import diagnostics as findings
+from edgekit import errors
 from edgekit.errors import EdgeKitError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +27,7 @@ the command line it ends with the exit code below; with `--json` the object on s
 Python, all of them are `edgekit.EdgeKitError`. Anything else that escapes is a bug and keeps its traceback;
 please report it.
 
-Made from `edgekit/errors.py`, from `edgekit/findings.py`, and from the places where each is made.
+Made from `edgekit/errors.py`, from `edgekit/diagnostics.py`, and from the places where each is made.
 """
 FINDINGS = """## Findings
 
@@ -102,7 +103,7 @@ def class_section(each: type[EdgeKitError]) -> str:
 
 
 def codes() -> dict[str, tuple[str, str]]:
-    """Code of a finding -> its severity and its meaning, as edgekit/findings.py lists them."""
+    """Code of a finding -> its severity and its meaning, as edgekit/diagnostics.py lists them."""
     rows = re.findall(r"^(EK\d+) +(\w+) +(.+)$", findings.__doc__ or "", re.MULTILINE)
     return {code: (severity, meaning) for code, severity, meaning in rows}
 

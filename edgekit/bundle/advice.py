@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.formats.plain_text import milliseconds, size
+from edgekit.system.formats.plain_text import milliseconds, size
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 
 
 def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[str, str, str]:

@@ -25,13 +25,13 @@ from edgekit.bundle import manifest as schema
 from edgekit.bundle.manifest import aligned
 from edgekit.bundle.variant import Variant
 from edgekit.errors import BundleError
-from edgekit.formats.json_schema import ManifestError
-from edgekit.formats.npy import NpyError, parse_npy
-from edgekit.formats.npy import npy_bytes as npy_bytes
 from edgekit.system.atomic_files import write_atomically
+from edgekit.system.formats.json_schema import ManifestError
+from edgekit.system.formats.npy import NpyError, parse_npy
+from edgekit.system.formats.npy import npy_bytes as npy_bytes
 from edgekit.system.interrupts import pass_on
 from edgekit.system.regular_file import PlainFile, Readable, Section
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 MAGIC = b"EDGEKIT\0"
 HEADER = struct.Struct("<8sIIQQ32s")

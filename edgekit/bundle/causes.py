@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 
 REACH = {
     "outlier range": "{narrow:.4g} holds 99 % of the values, and the largest is {wide:.4g}",

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edgekit.formats.plain_text import kibibytes, milliseconds
+from edgekit.system.formats.plain_text import kibibytes, milliseconds
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 
 NAMED = 3
 """So many nodes of a reason are named."""

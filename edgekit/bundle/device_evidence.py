@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from edgekit.errors import printable
-from edgekit.formats.plain_text import milliseconds, table
 from edgekit.system import cpu
+from edgekit.system.formats.plain_text import milliseconds, table
 from edgekit.system.timings import milliseconds_of
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 KEY = "devices"
 BY_EDGEKIT = "edgekit"

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from edgekit.bundle.manifest import DIGEST, VARIANT, VARIANTS_LIMIT, plain_path
 from edgekit.bundle.variant import Variant
 from edgekit.errors import BundleError
-from edgekit.formats.json_schema import ManifestError, list_of, record, text, whole
-from edgekit.formats.strict_json import brief
-from edgekit.tensors import Json
+from edgekit.system.formats.json_schema import ManifestError, list_of, record, text, whole
+from edgekit.system.formats.strict_json import brief
+from edgekit.tensor_spec import Json
 
 KEY = "draft"
 

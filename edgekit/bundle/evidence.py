@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 
 class OutputAccuracy(TypedDict):
-    """One output against the reference, over all samples; formulas in evaluate/verify.py."""
+    """One output against the reference, over all samples; formulas in compiler/evaluate/verify.py."""
 
     max_abs: float | None
     """Largest difference, in the output's own unit."""
@@ -26,7 +26,7 @@ class OutputAccuracy(TypedDict):
 
 
 class Figure(TypedDict):
-    """A score, of ``edgekit.evaluate.fidelity.Score``."""
+    """A score, of ``edgekit.compiler.evaluate.fidelity.Score``."""
 
     metric: str
     """``self-mAP``, ``top-1``, ``SNR`` ..."""
@@ -105,7 +105,7 @@ class Quantization(TypedDict, total=False):
     placement: str
     """Which nodes were to be quantized: ``all``, ``large`` ..."""
     recipe: dict[str, Json]
-    """The fields of ``edgekit.quantize.recipe.Recipe``."""
+    """The fields of ``edgekit.compiler.quantize.recipe.Recipe``."""
     integer_nodes: int
     float: FloatNodes
     samples: dict[str, Json]
@@ -183,7 +183,7 @@ class Search(TypedDict, total=False):
 
 
 class Cause(TypedDict):
-    """Why one value loses accuracy in plain int8 or float16 (edgekit/quantize/causes.py)."""
+    """Why one value loses accuracy in plain int8 or float16 (edgekit/compiler/quantize/causes.py)."""
 
     kind: str
     """``outlier range``, ``narrow channel``, ``depthwise range``, ``per-tensor weight``, ``mixed-scale
@@ -268,7 +268,7 @@ class ShrunkEvidence(TypedDict):
 
 
 class DeferralFigures(TypedDict):
-    """Of a deferral: what ``edgekit defer`` found (edgekit/evaluate/deferral_threshold.py)."""
+    """Of a deferral: what ``edgekit defer`` found (edgekit/compiler/evaluate/deferral_threshold.py)."""
 
     small: str
     """Name of the variant that answers."""
@@ -299,7 +299,7 @@ class GreedyChoices(TypedDict):
 
 
 class Generation(TypedDict, total=False):
-    """What a language model's variant does (edgekit/pipeline/language/evaluation.py)."""
+    """What a language model's variant does (edgekit/compiler/build/language/evaluation.py)."""
 
     perplexity: float | None
     """Of the text that the package ships; None where it is not finite."""

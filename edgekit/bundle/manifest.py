@@ -1,9 +1,9 @@
 """The manifest of a bundle: its limits, its schema as data, its checks and its bytes.
 
-A manifest may come from anyone. So it is parsed within bounds (formats/strict_json.py) and checked against
-:data:`SCHEMA` before anything else looks at it. A key that the schema does not know is refused, because its
-meaning would be ignored silently; the objects marked open (``options``, ``evidence``, ``card`` ...) take any
-JSON. docs/bundle-format.md says the same in prose.
+A manifest may come from anyone. So it is parsed within bounds (system/formats/strict_json.py) and checked
+against :data:`SCHEMA` before anything else looks at it. A key that the schema does not know is refused,
+because its meaning would be ignored silently; the objects marked open (``options``, ``evidence``, ``card``
+...) take any JSON. docs/bundle-format.md says the same in prose.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgekit.bundle.variant import parse_status
-from edgekit.formats import npy, strict_json
-from edgekit.formats.json_schema import (
+from edgekit.system.formats import npy, strict_json
+from edgekit.system.formats.json_schema import (
     Check,
     exactly,
     list_of,
@@ -25,9 +25,9 @@ from edgekit.formats.json_schema import (
     text_that,
     whole,
 )
-from edgekit.formats.json_schema import ManifestError as ManifestError
-from edgekit.formats.strict_json import JsonError, brief
-from edgekit.tensors import Json
+from edgekit.system.formats.json_schema import ManifestError as ManifestError
+from edgekit.system.formats.strict_json import JsonError, brief
+from edgekit.tensor_spec import Json
 
 FORMAT = "edgekit-bundle"
 VERSION = 1

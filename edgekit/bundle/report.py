@@ -16,8 +16,8 @@ from edgekit.bundle.cost_text import cost_notes, memory_notes
 from edgekit.bundle.draft_entry import draft_evidence
 from edgekit.bundle.shrunk_path import shrunk_paths
 from edgekit.errors import BundleError, with_local_lines
-from edgekit.formats.plain_text import milliseconds, size, table
-from edgekit.tensors import Json
+from edgekit.system.formats.plain_text import milliseconds, size, table
+from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant

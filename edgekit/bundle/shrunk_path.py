@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from edgekit.bundle.variant import Variant
-from edgekit.formats.plain_text import duration, milliseconds
-from edgekit.tensors import Json
+from edgekit.system.formats.plain_text import duration, milliseconds
+from edgekit.tensor_spec import Json
 
 
 class ShrunkPath(NamedTuple):

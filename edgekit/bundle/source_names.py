@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import BundleError
-from edgekit.formats.strict_json import JsonError, decode
+from edgekit.system.formats.strict_json import JsonError, decode
 from edgekit.target.node_reports import without_endings
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle

@@ -7,8 +7,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from edgekit.formats.strict_json import brief
-from edgekit.tensors import Json
+from edgekit.system.formats.strict_json import brief
+from edgekit.tensor_spec import Json
 
 
 class Status(str, Enum):

@@ -20,12 +20,12 @@ from edgekit.cli.arguments import (
 from edgekit.cli.command_group import main
 from edgekit.cli.device_verbs import device_options, need_device, on_device, sound_answer
 from edgekit.errors import DeviceError, UsageError
-from edgekit.formats.plain_text import size
+from edgekit.system.formats.plain_text import size
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
-    from edgekit.commands.bench_history import Run
-    from edgekit.tensors import Json
+    from edgekit.compiler.bench.history import Run
+    from edgekit.tensor_spec import Json
 
 
 @main.command()
@@ -89,8 +89,12 @@ def bench(
     --history keeps the figures of each run; --plot draws them as a page that needs no network. Of a language
     model: time to the first token and tokens a second.
     """
-    from edgekit.commands import bench as benching
-    from edgekit.commands import bench_compare, bench_history, bench_limits, bench_sweep, bench_text
+    from edgekit.compiler.bench import bench as benching
+    from edgekit.compiler.bench import compare as bench_compare
+    from edgekit.compiler.bench import history as bench_history
+    from edgekit.compiler.bench import limits as bench_limits
+    from edgekit.compiler.bench import sweep as bench_sweep
+    from edgekit.compiler.bench import text as bench_text
 
     _need_history(history, plot)
     asked = [bench_limits.parse_limit(text) for text in limits]
@@ -111,7 +115,7 @@ def bench(
         "seconds": seconds,
         "price_per_hour": price_per_hour,
     }
-    from edgekit.cards.generation import is_generation
+    from edgekit.processing.generation import is_generation
 
     with _open(bundle) as opened:
         digest = opened.digest  # of what is measured: --merge makes another
@@ -181,7 +185,7 @@ def bench(
 
 def _need_history(history: Path | None, plot: Path | None) -> None:
     """Refuse, before anything is measured, a history or a page that can't be written."""
-    from edgekit.commands.bench_history import read_history
+    from edgekit.compiler.bench.history import read_history
 
     if history is None:
         if plot is not None:
@@ -203,7 +207,7 @@ def _written(history: Path | None, plot: Path | None, run: Run) -> tuple[dict[st
     """Add a run to the history and draw the page, as asked; what ``--json`` and the text say of it."""
     if history is None:
         return {}, ""
-    from edgekit.commands.bench_history import append_run, read_history
+    from edgekit.compiler.bench.history import append_run, read_history
 
     append_run(history, run)
     runs = read_history(history)

@@ -7,9 +7,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.report import render_bundle
-from edgekit.cards.generation import is_generation
-from edgekit.formats.plain_text import size
+from edgekit.processing.generation import is_generation
 from edgekit.system.cache_folder import cache_folder
+from edgekit.system.formats.plain_text import size
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle

@@ -24,8 +24,8 @@ from edgekit.cli.command_group import main
 from edgekit.cli.device_verbs import device_options, need_device, on_device, sound_answer, verified_text
 from edgekit.cli.trust_verbs import need_documents, need_signature, signature_options
 from edgekit.errors import UsageError
-from edgekit.formats.plain_text import size
 from edgekit.system.atomic_files import write_atomically
+from edgekit.system.formats.plain_text import size
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -72,7 +72,7 @@ def verify(
 
     Every output is compared with the reference output that is stored in the bundle.
     """
-    from edgekit.commands import verify as verify_command
+    from edgekit.compiler.evaluate import verify_bundle as verify_command
 
     need_device(device, merge, {})
     signed = need_signature(bundle, keys, signature)
@@ -129,9 +129,9 @@ def explain(
     """
     if target is not None and variant is not None:
         raise UsageError(f"give {target} or --variant {variant}, not both")
-    from edgekit.commands import explain_text
-    from edgekit.commands.explain import explain as explained
-    from edgekit.commands.explain_diff import explain_diff
+    from edgekit.compiler.explain import text as explain_text
+    from edgekit.compiler.explain.diff import explain_diff
+    from edgekit.compiler.explain.explain import explain as explained
 
     need_device(device, merge, {"--diff": base})
     if device is not None:
@@ -189,8 +189,8 @@ def run(
     An input file is a .npy, an .npz with an array of the input's name or, if the bundle has a card, an image,
     a .wav or a .txt with one text a line. A model with one input needs no NAME.
     """
-    from edgekit.commands import run as run_command
-    from edgekit.commands.drawing import check_drawing
+    from edgekit.compiler.evaluate import run_bundle as run_command
+    from edgekit.processing.drawing import check_drawing
 
     if output is not None:
         run_command.check_output(output)
@@ -235,7 +235,7 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
     need_packages()
     need_writable(output, "the page")
     need_page(output)
-    from edgekit.commands import explain as explain_command
+    from edgekit.compiler.explain import explain as explain_command
 
     with _open(bundle) as opened:
         opened.verify_entries()
@@ -299,21 +299,21 @@ def export(
     They are for use without EdgeKit, named by model and variant. A README beside them has the settings that
     they were verified with, where the engine's defaults compute something else.
     """
-    from edgekit.commands.export import README, export_variant
+    from edgekit.release.export.export import README, export_variant
 
     if [output, triton, kubernetes].count(None) != 2:
         raise UsageError("export writes one thing: give -o DIR, --triton DIR or --kubernetes FILE")
     if (url is not None or image is not None) != (kubernetes is not None) or (app and output is None):
         raise UsageError("--url and --image go with --kubernetes, which needs both; --app goes with -o")
     if triton is not None:
-        from edgekit.commands.export_triton import export_triton
+        from edgekit.release.export.export_triton import export_triton
 
         with _open(bundle) as opened:
             files = [str(path) for path in export_triton(opened, triton, [variant] if variant else [])]
         terminal.answer(as_json, {"files": files}, "\n".join(f"  {path}" for path in files))
         return
     if kubernetes is not None:
-        from edgekit.commands.export_kubernetes import manifests
+        from edgekit.release.export.export_kubernetes import manifests
 
         if url is None or image is None or variant is not None:
             raise UsageError("--kubernetes needs --url and --image, and takes no VARIANT")

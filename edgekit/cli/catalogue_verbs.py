@@ -12,7 +12,7 @@ from edgekit.cli.arguments import as_json_option, need_page, need_writable
 from edgekit.cli.command_group import main
 
 if TYPE_CHECKING:
-    from edgekit.catalogue.build_job import Row
+    from edgekit.batch.build_job import Row
 
 
 @main.command("build-all")
@@ -51,7 +51,7 @@ def build_all(
         need_page(report)
         need_writable(report, "the page")
     from edgekit import build_all as build_matrix
-    from edgekit.catalogue.catalogue_table import catalogue_page, catalogue_text
+    from edgekit.batch.catalogue_table import catalogue_page, catalogue_text
 
     def tell(row: Row, done: int, count: int) -> None:
         seconds = f"  {row['seconds']:.1f} s" if row["state"] == "built" else ""
@@ -102,8 +102,8 @@ def rebuild(
     report = report or bundle.with_name(f"{bundle.name}.changes.md")
     need_writable(output or bundle, "the bundle")
     need_writable(report, "the report")
-    from edgekit.catalogue.change_report import change_markdown, change_text
-    from edgekit.catalogue.rebuild import rebuild as rebuild_bundle
+    from edgekit.batch.change_report import change_markdown, change_text
+    from edgekit.batch.rebuild import rebuild as rebuild_bundle
     from edgekit.system.atomic_files import write_atomically
 
     found = rebuild_bundle(

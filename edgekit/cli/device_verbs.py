@@ -16,7 +16,7 @@ from edgekit.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
     from edgekit.devices.measure import Measured
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 
 
 def device_options(verb: F) -> F:
@@ -77,7 +77,7 @@ def tell(line: str) -> None:
 
 def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """``edgekit verify`` of another machine."""
-    from edgekit.formats.plain_text import table
+    from edgekit.system.formats.plain_text import table
 
     return "\n".join(table(("variant", f"on {device}"), [(row["variant"], row["status"]) for row in rows]))
 

@@ -14,8 +14,8 @@ from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from edgekit.commands.distil_draft import DistilledDraft
-    from edgekit.commands.distilled_model import DistilledModel
+    from edgekit.compiler.build.distil_draft import DistilledDraft
+    from edgekit.compiler.build.distilled_model import DistilledModel
 
 
 @main.command()
@@ -168,7 +168,7 @@ def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[
     need_writable(output, "the draft")
     if options["epochs"] is None and options["minutes"] is None:
         raise UsageError("training needs an end: give --epochs, --minutes or both")
-    from edgekit.commands.distil_draft import distil_draft
+    from edgekit.compiler.build.distil_draft import distil_draft
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     found = distil_draft(model, checkpoint=checkpoint, progress=terminal.stage, **options)

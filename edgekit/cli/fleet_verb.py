@@ -14,8 +14,8 @@ from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from edgekit.fleet.devices import Fleet
-    from edgekit.fleet.rollout import Verdict
+    from edgekit.release.fleet.devices import Fleet
+    from edgekit.release.fleet.rollout import Verdict
 
 
 @main.command()
@@ -48,11 +48,11 @@ def fleet(
     REPORTS are .jsonl files of rows, or folders of them. The newest bundle is compared with the one before:
     promote, stop or wait. Exit code 1: stop.
     """
-    from edgekit.fleet.devices import fleets
-    from edgekit.fleet.rollout import judged, measures
-    from edgekit.fleet.rollout_text import as_json as verdict_json
-    from edgekit.fleet.rows import Unused, read_rows
-    from edgekit.fleet.table import lines_of
+    from edgekit.release.fleet.devices import fleets
+    from edgekit.release.fleet.rollout import judged, measures
+    from edgekit.release.fleet.rollout_text import as_json as verdict_json
+    from edgekit.release.fleet.rows import Unused, read_rows
+    from edgekit.release.fleet.table import lines_of
 
     if answers < 1:
         raise UsageError("--answers must be at least 1")
@@ -122,9 +122,9 @@ def _pair(fleet: Fleet, candidate: str | None, baseline: str | None) -> tuple[st
 
 
 def _text(fleet: Fleet, verdict: Verdict | None) -> str:
-    from edgekit.fleet.rollout_text import finding_cells, sentence
-    from edgekit.fleet.table import COLUMNS, lines_of
-    from edgekit.formats.plain_text import table
+    from edgekit.release.fleet.rollout_text import finding_cells, sentence
+    from edgekit.release.fleet.table import COLUMNS, lines_of
+    from edgekit.system.formats.plain_text import table
 
     lines = [f"{fleet.model}, {len(fleet.devices)} devices"]
     lines += table(COLUMNS, [line.cells for line in lines_of(fleet)])

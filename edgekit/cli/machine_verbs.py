@@ -13,7 +13,7 @@ from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from edgekit.toolchains.declaration import Toolchain
+    from edgekit.compiler.toolchains.declaration import Toolchain
 
 
 @main.command()
@@ -23,7 +23,7 @@ def targets(as_json: bool) -> None:
 
     For a missing engine, shows the pip command that installs it.
     """
-    from edgekit.commands import doctor
+    from edgekit.cli import doctor
 
     rows = doctor.targets()
     terminal.answer(as_json, {"targets": rows}, doctor.targets_text(rows))
@@ -34,7 +34,7 @@ def targets(as_json: bool) -> None:
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
     """Show this machine's engines, CPU, memory and governor."""
-    from edgekit.commands import doctor as examine
+    from edgekit.cli import doctor as examine
 
     engines = examine.engines()
     found = examine.doctor(engines)
@@ -52,7 +52,7 @@ def toolchain(action: str, name: str | None, accept_terms: bool, as_json: bool) 
 
     Each needs a Python environment of its own, made in the cache from a lock file with hashes.
     """
-    from edgekit.commands import toolchain as toolchains
+    from edgekit.compiler.toolchains import list_toolchains as toolchains
 
     if action == "list":
         if name is not None or accept_terms:

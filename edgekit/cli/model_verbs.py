@@ -67,7 +67,7 @@ def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) 
     if output.exists() and not force:
         raise UsageError(f"{output} already exists; give --force to replace it, or another name")
     from edgekit import draft_card
-    from edgekit.drafting.draft_text import drafted_text
+    from edgekit.compiler.card_inference.draft_text import drafted_text
 
     draft = draft_card(model, **opened_as(**opening))
     write_atomically(output, [draft.text.encode("utf-8")])
@@ -89,7 +89,7 @@ def check(
     Nothing is compiled. Without -t, checks every target whose compiler is installed.
     """
     from edgekit import check as check_model
-    from edgekit.findings import check_text, errors
+    from edgekit.diagnostics import check_text, errors
     from edgekit.target.installed_profiles import profile_names
 
     options = opened_as(**opening)

@@ -96,8 +96,8 @@ def publish(
         raise UsageError("give --repo and --keys, or --oci, or --for")
     refuse_given(["tag"], "needs --oci")
     refuse_given(["output", "image", "uri"], "needs --for")
-    from edgekit.updates.repository import Repository
-    from edgekit.updates.repository_keys import RoleKeys
+    from edgekit.release.updates.repository import Repository
+    from edgekit.release.updates.repository_keys import RoleKeys
 
     action = _action(bundle, asked)
     channel = _channel(action, channels)
@@ -113,7 +113,7 @@ def publish(
 
 
 def _publish_oci(folder: Path, bundle: Path | None, tag: str, name: str, as_json: bool) -> None:
-    from edgekit.updates.oci_publishing import publish as add
+    from edgekit.release.updates.oci_publishing import publish as add
 
     if bundle is None:
         raise UsageError("give the BUNDLE that is published")
@@ -137,7 +137,7 @@ def _write_platform(
     platform: str, path: Path | None, output: Path | None, name: str, image: str, uri: str, as_json: bool
 ) -> None:
     from edgekit.bundle.bundle import Bundle
-    from edgekit.commands.platform_files import platform_files, service_of, write_platform_files
+    from edgekit.release.export.platform_files import platform_files, service_of, write_platform_files
 
     if path is None or output is None:
         raise UsageError("give the BUNDLE and -o FOLDER")
@@ -195,7 +195,7 @@ def _init(
 def _publish(
     repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
 ) -> dict[str, Any]:
-    from edgekit.updates import publishing
+    from edgekit.release.updates import publishing
 
     assert bundle is not None
     percent = 100.0 if asked["rollout"] is None else asked["rollout"]
@@ -223,7 +223,7 @@ def _publish(
 def _rollout(
     repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
 ) -> dict[str, Any]:
-    from edgekit.updates import publishing
+    from edgekit.release.updates import publishing
 
     percent = asked["rollout"]
     model, number = publishing.roll_out(repository, channel, asked["name"], percent)
@@ -238,7 +238,7 @@ def _rollout(
 def _withdraw(
     repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
 ) -> dict[str, Any]:
-    from edgekit.updates import publishing
+    from edgekit.release.updates import publishing
 
     reason = asked["reason"] or "its publisher withdrew it"
     model, number = publishing.withdraw(repository, channel, asked["name"], asked["withdraw"], reason)
@@ -249,7 +249,7 @@ def _withdraw(
 def _stop(
     repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
 ) -> dict[str, Any]:
-    from edgekit.updates import publishing
+    from edgekit.release.updates import publishing
 
     reason = (asked["reason"] or "its publisher stopped it") if asked["stop"] else ""
     publishing.set_stopped(repository, channel, reason)
@@ -277,7 +277,7 @@ def _rotate(
 def _refresh(
     repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
 ) -> dict[str, Any]:
-    from edgekit.updates import publishing
+    from edgekit.release.updates import publishing
 
     signed = publishing.refresh(repository)
     return {"text": f"signed again: {', '.join(signed)}", "signed": list(signed)}

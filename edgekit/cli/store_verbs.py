@@ -47,9 +47,9 @@ def install(
     The app's next start takes it. FOLDER, e.g. a USB stick, is searched for it. Every byte is checked, and
     what runs is not touched.
     """
-    from edgekit.commands import store as stores
     from edgekit.errors import UsageError
-    from edgekit.runtime.bundle_store import Store
+    from edgekit.runtime.store import commands as stores
+    from edgekit.runtime.store.bundle_store import Store
 
     if signature is not None and not keys:
         raise UsageError("--signature is checked with a public key: give --key")
@@ -70,7 +70,7 @@ def status(store: Path, name: str | None, as_json: bool) -> None:
 
     Each is staged, a candidate, committed, the previous one or given up.
     """
-    from edgekit.commands import store as stores
+    from edgekit.runtime.store import commands as stores
 
     found = stores.status(store, name)
     terminal.answer(as_json, found, stores.status_text(found))
@@ -81,7 +81,7 @@ def status(store: Path, name: str | None, as_json: bool) -> None:
 @as_json_option
 def commit(store: Path, name: str | None, as_json: bool) -> None:
     """Commit the candidate of a device's store."""
-    from edgekit.commands import store as stores
+    from edgekit.runtime.store import commands as stores
 
     digest = stores.commit(stores.opened(store, name))
     terminal.answer(as_json, {"committed": digest}, f"  {digest[:12]} is committed")
@@ -96,7 +96,7 @@ def rollback(store: Path, name: str | None, reason: str, as_json: bool) -> None:
 
     The one before it is used again, at last the factory's.
     """
-    from edgekit.commands import store as stores
+    from edgekit.runtime.store import commands as stores
 
     digest, now = stores.rollback(stores.opened(store, name), reason)
     text = f"  {digest[:12]} is given up; the next start takes {now[:12] or 'the factory bundle'}"

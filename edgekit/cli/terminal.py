@@ -18,7 +18,7 @@ import click
 from edgekit.errors import with_local_lines
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.build_bundle import Stage
+    from edgekit.compiler.build.build_bundle import Stage
 
 NEXT = "next:"
 """Start of a line that holds a command to paste. It is not wrapped here, so that it is copied as one line."""

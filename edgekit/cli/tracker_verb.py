@@ -31,7 +31,7 @@ def log(bundle: Path, uri: str | None, project: str | None, as_json: bool) -> No
     Parameters, the figures of every variant and, as files, the bundle and its report. Nothing is run.
     """
     from edgekit.bundle.bundle import Bundle
-    from edgekit.commands import trackers
+    from edgekit.report import trackers
     from edgekit.report.page import need_packages, page_of, write_page
 
     if bool(uri) == bool(project):
@@ -99,7 +99,7 @@ def drift(
     figures of a sample's inputs and outputs and of its answer, never the sample itself.
     """
     from edgekit.bundle.bundle import Bundle
-    from edgekit.commands.drift import drift_of
+    from edgekit.compiler.evaluate.drift import drift_of
 
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; give a folder")

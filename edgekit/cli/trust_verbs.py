@@ -16,8 +16,8 @@ from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from edgekit.trust import SignedBy
-    from edgekit.trust.signing_keys import PrivateKey
+    from edgekit.signing import SignedBy
+    from edgekit.signing.signing_keys import PrivateKey
 
 F = TypeVar("F", bound=Callable[..., Any])
 PASSWORD = "EDGEKIT_KEY_PASSWORD"
@@ -45,7 +45,7 @@ def need_signature(bundle: Path, keys: Sequence[Path], signature: Path | None) -
         raise UsageError("--signature is checked with a public key: give --key")
     if not keys:
         return None
-    from edgekit.trust import TrustedKeys
+    from edgekit.signing import TrustedKeys
 
     return TrustedKeys(keys).check(bundle, signature)
 
@@ -56,8 +56,8 @@ def need_documents(documents: Sequence[Path], keys: Sequence[Path], signed: Sign
         return
     if signed is None:
         raise UsageError("--provenance is checked with a public key: give --key")
-    from edgekit.provenance.attestation import check_document
-    from edgekit.trust import TrustedKeys
+    from edgekit.release.provenance.attestation import check_document
+    from edgekit.signing import TrustedKeys
 
     trusted = TrustedKeys(keys)
     for document in documents:
@@ -65,7 +65,7 @@ def need_documents(documents: Sequence[Path], keys: Sequence[Path], signed: Sign
 
 
 def _private_key(path: Path) -> PrivateKey:
-    from edgekit.trust.signing_keys import is_encrypted, load_private_key
+    from edgekit.signing.signing_keys import is_encrypted, load_private_key
 
     password = os.environ.get(PASSWORD, "")
     if not password and sys.stdin.isatty() and is_encrypted(path):
@@ -91,8 +91,8 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
     The signature is a file of its own, in the format of OpenSSF model signing.
     """
     from edgekit.bundle.bundle import Bundle
+    from edgekit.signing.trusted_keys import sign_file, signature_path
     from edgekit.system.atomic_files import write_atomically
-    from edgekit.trust.trusted_keys import sign_file, signature_path
 
     output = signature_path(bundle) if output is None else output
     need_writable(output, "the signature")
@@ -126,7 +126,7 @@ def provenance(
     SLSA provenance says what it was built from, how and by which tools; a bill of materials (CycloneDX) lists
     its variants, their files, hashes and figures. With --key each is signed, in a file with .sig added.
     """
-    from edgekit.commands.provenance import describe
+    from edgekit.release.provenance.write_provenance import describe
 
     if output is None and bom is None:
         raise UsageError("nothing to write: give -o provenance.json, --bom bom.cdx.json or both")

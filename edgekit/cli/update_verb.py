@@ -76,13 +76,13 @@ def update(
     if repo_url is None or channel is None:
         raise UsageError("give --repo-url and --channel, or --oci")
     if every:
-        from edgekit.updates import polling
+        from edgekit.release.updates import polling
 
         again = polling.without_every(sys.argv[1:])
         polling.poll(lambda: polling.run_child(again), polling.interval_s(every))
-    from edgekit.runtime.bundle_store import Store
-    from edgekit.updates.http_files import HttpFiles
-    from edgekit.updates.update import update as run
+    from edgekit.release.updates.http_files import HttpFiles
+    from edgekit.release.updates.update import update as run
+    from edgekit.runtime.store.bundle_store import Store
 
     opened = Store(store, factory, keys or None, name=name)
     files = HttpFiles(repo_url, proxy)
@@ -117,8 +117,8 @@ def _update_oci(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from edgekit.runtime.bundle_store import Store
-    from edgekit.updates.oci_layout import update as run
+    from edgekit.release.updates.oci_layout import update as run
+    from edgekit.runtime.store.bundle_store import Store
 
     store = Store(root, factory, keys or None, name=name)
     outcome, artifact, bundle = run(store, reference, bool(keys), max_size << 20, dry_run)

@@ -18,9 +18,9 @@ from typing import Any
 from edgekit.devices import transport
 from edgekit.devices.address import Address
 from edgekit.errors import DeviceError
-from edgekit.formats import strict_json
-from edgekit.formats.strict_json import JsonError
-from edgekit.tensors import Json
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
+from edgekit.tensor_spec import Json
 
 ANSWER_LIMIT_BYTES = 8 << 20
 STDERR_LIMIT_BYTES = 65_536

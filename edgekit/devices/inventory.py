@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import DeviceError
-from edgekit.formats import strict_json
-from edgekit.formats.plain_text import size, table
 from edgekit.system import cache_folder, cpu, json_records
-from edgekit.tensors import Json
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.plain_text import size, table
+from edgekit.tensor_spec import Json
 
 KNOWN_LIMIT = 200
 """Devices remembered."""

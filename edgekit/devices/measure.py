@@ -10,16 +10,16 @@ from typing import Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.device_evidence import BY_EDGEKIT
+from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.variant import Variant
-from edgekit.commands.kept_variants import kept_variants
 from edgekit.devices import inventory as inventories
 from edgekit.devices import merge, provision, vendor_tools
 from edgekit.devices.address import Address, parse_address
 from edgekit.devices.connection import Connection, NoPython
 from edgekit.devices.inventory import Inventory
 from edgekit.errors import DeviceError
-from edgekit.formats.plain_text import size
-from edgekit.tensors import Json
+from edgekit.system.formats.plain_text import size
+from edgekit.tensor_spec import Json
 
 NEEDS = {"explain": ("build",)}
 """Extras that a verb needs besides engines: times of LiteRT's operators are taken of graphs cut out of the

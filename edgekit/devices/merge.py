@@ -13,7 +13,7 @@ from edgekit.bundle.device_evidence import KEY
 from edgekit.errors import DeviceError
 from edgekit.system.atomic_files import locked, private_folder
 from edgekit.system.cache_folder import cache_folder
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 KEPT_NODES = 200
 """Of a variant's nodes and values, the slowest and the noisiest: a manifest has a size limit."""

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from edgekit._version import __version__
 from edgekit.devices.inventory import Inventory, normalized
 from edgekit.errors import DeviceError, MissingDependency, ProfileError
-from edgekit.formats import strict_json
 from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.cache_folder import cache_folder
+from edgekit.system.formats import strict_json
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

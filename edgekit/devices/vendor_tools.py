@@ -22,8 +22,8 @@ from edgekit.devices.address import Address
 from edgekit.devices.connection import end, keep_the_end
 from edgekit.devices.inventory import Inventory
 from edgekit.errors import DeviceError, printable
-from edgekit.formats.plain_text import milliseconds, table
 from edgekit.system import cpu
+from edgekit.system.formats.plain_text import milliseconds, table
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle

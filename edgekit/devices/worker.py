@@ -49,18 +49,18 @@ def device_facts() -> dict[str, Any]:
 
 
 def _bench(bundle: Bundle, **options: Any) -> list[Any]:
-    from edgekit.commands.bench import bench_engines
+    from edgekit.compiler.bench.bench import bench_engines
 
     return list(bench_engines(bundle, **options))
 
 
 def _verify(bundle: Bundle) -> list[Any]:
-    from edgekit.commands.verify import verify_bundle
+    from edgekit.compiler.evaluate.verify_bundle import verify_bundle
 
     return [check.as_json() for check in verify_bundle(bundle)]
 
 
 def _explain(bundle: Bundle, **options: Any) -> list[Any]:
-    from edgekit.commands.explain import explain
+    from edgekit.compiler.explain.explain import explain
 
     return list(explain(bundle, **options))

@@ -1,8 +1,8 @@
 """Samples with the float model's answer and each variant's side by side, the worst disagreements first.
 
 The float model is the bundle's fp32 variant that is closest to the source model, which the bundle does not
-hold. How far two answers are apart is told by the metric of the task (edgekit/evaluate/task_metrics), or by
-the SNR of the outputs where it has none.
+hold. How far two answers are apart is told by the metric of the task
+(edgekit/compiler/evaluate/task_metrics), or by the SNR of the outputs where it has none.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.advice import advised
 from edgekit.bundle.report import lowest_snr
-from edgekit.commands.drawing import Canvas, draw
+from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
+from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
+from edgekit.compiler.evaluate.sample_files import find_files
+from edgekit.compiler.evaluate.samples import spread
 from edgekit.errors import EdgeKitError, UsageError, printable, reason_of
-from edgekit.evaluate.fidelity import Evaluator, Fidelity
-from edgekit.evaluate.picture_files import PICTURES, read_picture
-from edgekit.evaluate.sample_files import find_files
-from edgekit.evaluate.samples import spread
+from edgekit.processing.drawing import Canvas, draw
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
-    from edgekit.cards.card import Card
+    from edgekit.processing.card import Card
 
 COMPARED = 24
 """So many samples are run, evenly spread over those given."""
@@ -193,7 +193,7 @@ def _sample(
 def _answer(
     card: Card, picture: Array, placed: Any, variant: str, said: str, outputs: Mapping[str, Array]
 ) -> Answer:
-    from edgekit.cards import processing
+    from edgekit.processing import processing
 
     prediction = processing.decode(card, outputs, placed)
     text = printable(" ".join(str(prediction).split()))[:TEXT_LIMIT_CHARS] or "nothing found"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgekit.commands.explain_text import called, in_decibels
-from edgekit.formats.plain_text import milliseconds, shortened
+from edgekit.compiler.explain.text import called, in_decibels
+from edgekit.system.formats.plain_text import milliseconds, shortened
 
 if TYPE_CHECKING:
     from edgekit.bundle.causes import CauseText
-    from edgekit.commands.explain import Explanation
+    from edgekit.compiler.explain.explain import Explanation
     from edgekit.report.facts import Candidate
 
 NODES = 20

@@ -28,12 +28,12 @@ from edgekit.bundle.report import (
 from edgekit.bundle.shrunk_path import ShrunkPath, shrunk_paths
 from edgekit.bundle.source_names import SourceNames, read_source_names
 from edgekit.errors import printable, with_local_lines
-from edgekit.formats.plain_text import milliseconds, size
+from edgekit.system.formats.plain_text import milliseconds, size
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 
 EXACT_DB = 200.0
 """Where an output that equals the reference is drawn."""

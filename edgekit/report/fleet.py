@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit.fleet.rollout_text import finding_cells, sentence
-from edgekit.fleet.table import COLUMNS, lines_of
+from edgekit.release.fleet.rollout_text import finding_cells, sentence
+from edgekit.release.fleet.table import COLUMNS, lines_of
 from edgekit.report.charts import COLOURS, TICKS, layered
 from edgekit.report.page import need_packages, rendered
 
 if TYPE_CHECKING:
-    from edgekit.fleet.devices import Fleet
-    from edgekit.fleet.rollout import Verdict
-    from edgekit.fleet.table import Line
+    from edgekit.release.fleet.devices import Fleet
+    from edgekit.release.fleet.rollout import Verdict
+    from edgekit.release.fleet.table import Line
     from edgekit.report.charts import Spec
 
 FINDING_COLUMNS = ("measure", "devices", "difference", "at least", "at most", "says")

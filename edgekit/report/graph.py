@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.errors import printable
-from edgekit.formats.plain_text import milliseconds
 from edgekit.report.charts import CONFIG, Spec
+from edgekit.system.formats.plain_text import milliseconds
 
 if TYPE_CHECKING:
     from edgekit.bundle.source_names import CanonicalNode
     from edgekit.bundle.variant import Variant
-    from edgekit.commands.explain import Explanation
+    from edgekit.compiler.explain.explain import Explanation
 
 MOST_NODES = 1500
 """Of a larger graph no chart is made: an SVG element for each would hold up the browser."""

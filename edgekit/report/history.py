@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
-from edgekit.formats.plain_text import milliseconds
 from edgekit.report.charts import COLOURS, SHAPES, TICKS, layered
 from edgekit.report.page import need_packages, rendered
+from edgekit.system.formats.plain_text import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgekit.commands.bench_history import Run
+    from edgekit.compiler.bench.history import Run
     from edgekit.report.charts import Spec
 
 SUMMARY_COLUMNS = ("variant", "figures", "first", "newest", "change", "best")
@@ -73,7 +73,7 @@ def history_page(runs: Sequence[Run], name: str) -> str:
     """The page of a history: one HTML document that loads nothing.
 
     Args:
-        runs: As :func:`edgekit.commands.bench_history.read_history` gives them.
+        runs: As :func:`edgekit.compiler.bench.history.read_history` gives them.
         name: Of the history, for the title.
 
     Raises:

@@ -27,7 +27,7 @@ from edgekit.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
-    from edgekit.commands.explain import Explanation
+    from edgekit.compiler.explain.explain import Explanation
     from edgekit.report.answers import Answers
 
 VEGA = "globalThis.vegaEmbed = vegaEmbed;"
@@ -52,7 +52,7 @@ def page_of(bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: A
 
     Args:
         bundle: To report on.
-        explained: What ``edgekit.commands.explain.explain`` measured of its variants; empty: nothing.
+        explained: What ``edgekit.compiler.explain.explain.explain`` measured of its variants; empty: nothing.
         answers: Samples with the variants' answers; None: nothing.
 
     Raises:

@@ -21,7 +21,6 @@ from edgekit.runtime.session_state import Active
 
 if TYPE_CHECKING:
     from edgekit.runtime.ab_testing.ab_test import ABTest
-    from edgekit.runtime.bundle_store import Store
     from edgekit.runtime.caching.calibrate_similarity import SimilarityCalibration, calibration_from_json
     from edgekit.runtime.caching.calibrate_similarity import measure as measure_similarity
     from edgekit.runtime.caching.exact import ExactCache
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.remote.remote_session import RemoteSession
     from edgekit.runtime.scheduling.batching import Batching
     from edgekit.runtime.scheduling.request_queue import Requests
+    from edgekit.runtime.store.bundle_store import Store
     from edgekit.runtime.streaming.latest_frame import LatestFrame
 
 LAZY = {

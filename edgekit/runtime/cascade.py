@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgekit.cards import processing
-from edgekit.cards.cascade import Stage, read_stages
-from edgekit.cards.crops import cut, in_frame
-from edgekit.cards.predictions.cascaded import Cascaded
-from edgekit.cards.predictions.classes import Classes
 from edgekit.errors import EngineError
-from edgekit.tensors import Array
+from edgekit.processing import processing
+from edgekit.processing.cascade import Stage, read_stages
+from edgekit.processing.crops import cut, in_frame
+from edgekit.processing.predictions.cascaded import Cascaded
+from edgekit.processing.predictions.classes import Classes
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
-    from edgekit.cards.card import Card
+    from edgekit.processing.card import Card
     from edgekit.runtime.predictor import SessionProtocol
 
 

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.cards.predictions.embedding import Embedding
 from edgekit.errors import UsageError
+from edgekit.processing.predictions.embedding import Embedding
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.regular_file import read_plain
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 LIMIT_BYTES = 2 << 30
 """Of a stored gallery, and of what is in it: a million embeddings of 512 values."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
-    from edgekit.cards.card import Card
+    from edgekit.processing.card import Card
     from edgekit.runtime.fallback.policy import Fallback
     from edgekit.runtime.session_state import Active
     from edgekit.target.contract import Runner
-    from edgekit.tensors import Array, TensorSpec
+    from edgekit.tensor_spec import Array, TensorSpec
 
 
 class Predictor(Protocol):

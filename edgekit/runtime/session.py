@@ -12,21 +12,21 @@ from weakref import WeakSet
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.cards.generation import refuse_generation
 from edgekit.errors import UsageError
-from edgekit.runtime.fallback.chain import Chain
+from edgekit.processing.generation import refuse_generation
+from edgekit.runtime import local_timings
+from edgekit.runtime.chain import Chain
 from edgekit.runtime.fallback.policy import Fallback
-from edgekit.runtime.loading import local_timings
 from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.interrupts import pass_on
 from edgekit.target.tensor_checks import misfit
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from edgekit.cards.card import Card
+    from edgekit.processing.card import Card
     from edgekit.runtime.cascade import Cascade
     from edgekit.runtime.predictor import SessionProtocol
     from edgekit.runtime.scheduling.request_queue import Requests
@@ -200,7 +200,7 @@ class Session:
     ) -> tuple[dict[str, Array], Any]:
         """The first step of ``predict``, for apps that time or overlap the steps: what ``run`` takes."""
         card = self.card  # first: a missing card has a better error than what follows
-        from edgekit.cards import processing
+        from edgekit.processing import processing
 
         card.check_steps()
         feeds, placed = processing.prepare(card, frame, order, rate=rate)
@@ -208,7 +208,7 @@ class Session:
 
     def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
         """The last step of ``predict``: the prediction from the outputs of ``run``, with its options."""
-        from edgekit.cards import processing
+        from edgekit.processing import processing
 
         if self._cascade is not None:
             return self._cascade.decode(self.card, outputs, placed, options)

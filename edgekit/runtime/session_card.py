@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.bundle.card_files import read_card_file
-from edgekit.cards.card import parse_card
 from edgekit.errors import UsageError
+from edgekit.processing.card import parse_card
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
-    from edgekit.cards.card import Card
+    from edgekit.processing.card import Card
 
 
 def card_of(bundle: Bundle) -> Card:

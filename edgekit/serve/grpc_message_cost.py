@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from edgekit.serve.inference_requests import RequestError
-from edgekit.tensors import TensorSpec
+from edgekit.tensor_spec import TensorSpec
 
 LEAST_BYTES = 4 << 20
 """gRPC's own limit."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
-    from edgekit.tensors import Array, TensorSpec
+    from edgekit.tensor_spec import Array, TensorSpec
 
 CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",

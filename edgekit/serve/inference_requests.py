@@ -17,10 +17,10 @@ import numpy as np
 import orjson
 
 from edgekit.errors import EdgeKitError, printable
-from edgekit.formats.strict_json import brief
 from edgekit.runtime.remote.inference_protocol import BINARY, DATATYPES
 from edgekit.runtime.remote.inference_protocol import LENGTH as LENGTH
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.system.formats.strict_json import brief
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 EXTENSIONS = (BINARY, "model_repository")
 HEAD_LIMIT_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from edgekit.runtime.metrics import prometheus
 
 if TYPE_CHECKING:
     from edgekit.serve.served_model import ServedModel
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 
 
 def snapshots(models: Iterable[ServedModel]) -> list[dict[str, Json]]:

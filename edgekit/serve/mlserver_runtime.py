@@ -24,7 +24,7 @@ from edgekit.errors import BusyError, EdgeKitError, UsageError
 from edgekit.runtime.remote.inference_protocol import DATATYPES
 from edgekit.serve.inference_requests import Request, RequestError, by_input, priority, timeout_ms
 from edgekit.serve.served_model import ServedModel, ServeOptions
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 
 
 class EdgeKitRuntime(MLModel):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from edgekit.runtime.store.health import Watched
 from edgekit.serve.bundle_names import Key, bundles_by_name
 
 if TYPE_CHECKING:
-    from edgekit.cards.schedule import Schedule
+    from edgekit.processing.schedule import Schedule
     from edgekit.serve.served_model import Paths, ServedModel
 
 READY, LOADING, UNAVAILABLE = "READY", "LOADING", "UNAVAILABLE"

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
 
+from edgekit.compiler.evaluate.picture_files import decode_picture, picture_pixels
 from edgekit.errors import CardError, SampleError, UsageError
-from edgekit.evaluate.picture_files import decode_picture, picture_pixels
 from edgekit.serve.inference_requests import Request, RequestError
 
 if TYPE_CHECKING:
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 
 PICTURE_BYTES = 32 << 20
 """Of a picture as a file."""

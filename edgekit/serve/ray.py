@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request as HttpRequest
     from starlette.responses import Response
 
-    from edgekit.tensors import Array
+    from edgekit.tensor_spec import Array
 
 RETRY_S = 0.1
 """Before a request is sent again whose replica was lost: its end has to be noticed."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.cards.schedule import read_schedule
 from edgekit.errors import BusyError, UsageError
+from edgekit.processing.schedule import read_schedule
 from edgekit.runtime import Session
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.remote.inference_protocol import DATATYPES
@@ -27,7 +27,7 @@ from edgekit.serve.inference_requests import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from edgekit.tensors import Array
+    from edgekit.tensor_spec import Array
 
 Paths = Sequence[Path]
 """Of a model's bundle, and of the one with a larger batch size, if there is one."""

@@ -21,7 +21,7 @@ from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import Candidate
 from edgekit.serve.model_table import ModelTable
 from edgekit.serve.served_model import Paths, ServeOptions
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 LOOKED_S = 0.5
 """A candidate's health is judged at most this often."""

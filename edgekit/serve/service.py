@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.served_models import ServedModels
     from edgekit.serve.worker_group import WorkerGroup
-    from edgekit.tensors import Array, Json
+    from edgekit.tensor_spec import Array, Json
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 CHANGES = 8

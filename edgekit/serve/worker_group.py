@@ -25,7 +25,7 @@ from edgekit.system.atomic_files import locked
 
 if TYPE_CHECKING:
     from edgekit.serve.served_models import ServedModels
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 
 STATE = "models.state"
 SECONDS = 600.0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.system.atomic_files import locked
 
 if TYPE_CHECKING:
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 
 LOCK, LOCK_S = "metrics.lock", 5.0
 EVERY_S = 1.0

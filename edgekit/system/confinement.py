@@ -63,7 +63,7 @@ def confine(bounds: Bounds) -> dict[str, str]:
 def kept() -> dict[str, str]:
     """Which limits hold, as :func:`confine` gives them: a process was confined and tried what they forbid.
 
-    ``memory`` is what the parent watches (edgekit/containment/watch.py).
+    ``memory`` is what the parent watches (edgekit/compiler/sandbox/watch.py).
     """
     import subprocess
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from edgekit.errors import UsageError
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 THREADS_LIMIT = 4
 

@@ -10,12 +10,12 @@ import contextlib
 import os
 from pathlib import Path
 
-from edgekit.formats import strict_json
-from edgekit.formats.strict_json import JsonError
 from edgekit.system import ownership
 from edgekit.system.atomic_files import private_folder, write_atomically
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.interrupts import pass_on
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 
 def recall(folder: Path, name: str, limit_bytes: int) -> Json:

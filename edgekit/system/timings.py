@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from edgekit.formats import strict_json
 from edgekit.system import json_records
 from edgekit.system.cpu import identity
+from edgekit.system.formats import strict_json
 from edgekit.system.records_folder import records_folder
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 TIMINGS_LIMIT = 2000
 """Timings kept; the oldest are removed first."""

@@ -13,12 +13,12 @@ from edgekit.target.contract import Artifact, Compiler, Engine, EngineInfo, Runn
 from edgekit.target.precisions import TABLE
 from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import Rules, WeightForm
-from edgekit.tensors import Json, TensorSpec
+from edgekit.tensor_spec import Json, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from edgekit.findings import Finding
+    from edgekit.diagnostics import Finding
 
 
 @dataclass(frozen=True)

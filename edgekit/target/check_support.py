@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgekit import findings
+from edgekit import diagnostics as findings
+from edgekit.diagnostics import Finding
 from edgekit.errors import UnsupportedError
-from edgekit.findings import Finding
 from edgekit.target.build_target import BuildTarget
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from edgekit.findings import Finding
+    from edgekit.diagnostics import Finding
     from edgekit.target.cost_estimate import CostEstimate
     from edgekit.target.profile import Profile
     from edgekit.target.quant_rules import Rules
@@ -63,13 +63,14 @@ class TargetInfo(NamedTuple):
         precisions: What ``compile_model`` takes, e.g. ``("fp32", "fp16")``. Another precision is compiled as
             ``fp32``. A model with Q/DQ pairs is compiled as ``fp32``, or as ``int8`` where the target
             treats its float ops differently.
-        io_layouts: Layouts (lowering/io_layouts.py) that its artifacts can store their inputs and outputs in.
+        io_layouts: Layouts that its artifacts can store their inputs and outputs in
+            (compiler/lowering/io_layouts.py).
         quantization_rules: ``(profile) -> Rules``: what the target, or the device, computes on integers.
             None: the target has no int8.
         refine: ``(model, profile, precision, artifact, samples) -> Artifact``: improves an artifact with
             samples; returns the same artifact where there is no gain. None: not needed.
         app_files: ``(files, options, card, outputs) -> files``: the artifact in the form that the platform's
-            own tools take, for ``edgekit export --app``; ``card`` is an ``edgekit.cards.card.Card``.
+            own tools take, for ``edgekit export --app``; ``card`` is an ``edgekit.processing.card.Card``.
             Raises UsageError where the card can't be expressed.
         instruction_sets: Precision -> instruction sets of which a processor must have one to compute in it;
             the same in ``needs_isa`` of the artifact.

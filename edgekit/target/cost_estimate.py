@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 
 class NodeEstimate(NamedTuple):

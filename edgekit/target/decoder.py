@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from edgekit.errors import UsageError
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Artifact
@@ -161,10 +161,10 @@ class DecoderCompiler(Protocol):
         """Compile a language model.
 
         Args:
-            model: An ``edgekit.model.language.LanguageModel``.
+            model: An ``edgekit.compiler.model.language.LanguageModel``.
             precision: One of ``PRECISIONS``.
-            weights: Name -> ``edgekit.lowering.language.BlockWeights`` of the weights that are stored as
-                integers, from ``edgekit.quantize.language``; {} for floats.
+            weights: Name -> ``edgekit.compiler.lowering.language.BlockWeights`` of the weights that are
+                stored as integers, from ``edgekit.compiler.quantize.language``; {} for floats.
             context: Tokens that a cache shall hold at most.
 
         Raises:

@@ -2,7 +2,8 @@
 
 Such a variant has the target ``deferral`` and the files of both, below ``small/`` and ``large/``; each is run
 by the engine of its own target. How sure the small one is: the margin, the difference between its two best
-probabilities. ``edgekit defer`` finds the threshold (edgekit/evaluate/deferral_threshold.py). The options:
+probabilities. ``edgekit defer`` finds the threshold (edgekit/compiler/evaluate/deferral_threshold.py). The
+options:
 
     {"small": {"variant": "ort-int8", "target": "ort", "options": {...}}, "large": {...},
      "scores": "logits", "decode": "logits", "scale": 1.0, "threshold": 0.42}
@@ -20,7 +21,7 @@ from edgekit.errors import EngineError, MissingDependency, reason_of
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 from edgekit.target.contract import EngineInfo
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Runner

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENDINGS = [re.compile(f"(?:{ending})$") for ending in (r"_token_\d+", r"_[A-Za-z]+", r"[/:.]+[^/:.]*")]
 QUIET_PART = 4

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgekit.errors import ProfileError
-from edgekit.formats.toml_files import load_toml
+from edgekit.system.formats.toml_files import load_toml
 
 FACTS: Mapping[str, tuple[type, str]] = {
     "arch": (str, ""),  # machine as platform.machine() names it

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from edgekit.errors import EngineNotReady, ProfileError
-from edgekit.tensors import Json, TensorSpec
+from edgekit.tensor_spec import Json, TensorSpec
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgekit.errors import EngineError, UsageError
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 
 
 def fitted(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str, Array]:

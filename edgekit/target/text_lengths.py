@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from edgekit.errors import EngineError, reason_of
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Engine, Runner

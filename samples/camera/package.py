@@ -16,7 +16,7 @@ from pathlib import Path
 from fetch import face_detector, person_detector
 
 import edgekit
-from edgekit.pipeline.build_bundle import Stage
+from edgekit.compiler.build.build_bundle import Stage
 
 CARDS = Path(__file__).resolve().parents[1] / "cards"
 TARGETS = ("ort", "openvino", "tflite")

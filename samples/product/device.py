@@ -16,7 +16,6 @@ from typing import Any
 import cv2
 
 from edgekit.errors import UsageError
-from edgekit.formats import strict_json
 from edgekit.runtime import (
     Budget,
     FolderSink,
@@ -34,6 +33,7 @@ from edgekit.runtime import (
     otlp,
     read_signals,
 )
+from edgekit.system.formats import strict_json
 
 GOOD = 100
 """Predictions after which a bundle is confirmed."""

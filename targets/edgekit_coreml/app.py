@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.cards import Card
-from edgekit.cards.inputs.image import ImageInput
 from edgekit.errors import UsageError
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.processing import Card
+from edgekit.processing.inputs.image import ImageInput
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_coreml.app_check import LABEL, class_names, refuse_other_outputs
 from edgekit_coreml.package import FORMAT_OF_IOS, SPECIFICATION, WEIGHTS, package_files
 from edgekit_coreml.program import alone

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.cards import Card
-from edgekit.cards.inputs.image import ImageInput
+from edgekit.compiler.evaluate.verify import compare
 from edgekit.errors import UsageError
-from edgekit.evaluate.verify import compare
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.processing import Card
+from edgekit.processing.inputs.image import ImageInput
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_coreml.interpreter.execute import Executor
 from edgekit_coreml.interpreter.program import find_in_package, read_package
 from edgekit_coreml.package import MANIFEST

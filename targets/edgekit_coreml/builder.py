@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.op_table import OpTable
-from edgekit.model.node_checks import static_dims
-from edgekit.model.rewriting import node_name
+from edgekit.compiler.lowering.op_table import OpTable
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.constants import Constants
 from edgekit_coreml.values import (
     HALF_EPSILON,

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from edgekit._version import __version__
+from edgekit.compiler.lowering.wide_floats import narrowed_floats
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.diagnostics import Finding, as_lines, errors
 from edgekit.errors import UnsupportedError, UsageError
-from edgekit.findings import Finding, as_lines, errors
-from edgekit.lowering.wide_floats import narrowed_floats
-from edgekit.model.rewriting import node_name
 from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
     ops_activation,
     ops_conv,

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.lowering.fp16_weights import FP16_MIN_ELEMENTS
-from edgekit.model.rewriting import fingerprint, same_bits
-from edgekit.tensors import Array
+from edgekit.compiler.lowering.fp16_weights import FP16_MIN_ELEMENTS
+from edgekit.compiler.model.rewriting import fingerprint, same_bits
+from edgekit.tensor_spec import Array
 from edgekit_coreml.palette import grouped_tables, table_of
 from edgekit_coreml.values import Packed, Shape, narrowed
 

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.rewriting import node_name
-from edgekit.tensors import Array, Json
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.tensor_spec import Array, Json
 from edgekit_coreml.interpreter.execute import Executor
 from edgekit_coreml.interpreter.one_node import converted
 from edgekit_coreml.interpreter.program import Op, find_in_package, read_package
@@ -37,7 +37,7 @@ from edgekit_coreml.rounding import rounded_kernels
 from edgekit_coreml.values import HALF_LIMIT, MASK_LIMIT
 
 ENOUGH_DB = 40.0
-"""The SNR that every output of a fp16 package is to reach: evaluate/verify.py's for arithmetic in fp16."""
+"""The SNR that every output of a fp16 package is to reach, as in compiler/evaluate/verify.py for fp16 arithmetic."""
 MARGIN_DB = 1.0
 """Aimed at so much more: the search sees some of the samples."""
 HEADROOM = 1.5

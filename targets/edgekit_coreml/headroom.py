@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.rewriting import node_name
+from edgekit.compiler.model.rewriting import node_name
 from edgekit_coreml.values import HALF_LIMIT
 
 FLOAT32_OPS: Mapping[str, str] = {

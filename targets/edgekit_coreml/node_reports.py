@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from edgekit.target.node_reports import NodeReports, NodeValue
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_coreml.interpreter.execute import Executor
 from edgekit_coreml.interpreter.program import Name, Op, find_in_package, read_package
 from edgekit_coreml.package import MANIFEST

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.activation_parameters import clip_bounds, slope_along
+from edgekit.compiler.lowering.activation_parameters import clip_bounds, slope_along
+from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import select
 

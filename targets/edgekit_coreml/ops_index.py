@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.index_arguments import (
+from edgekit.compiler.lowering.index_arguments import (
     gathered_range,
     gathered_shape,
     non_negative,
@@ -15,7 +14,8 @@ from edgekit.lowering.index_arguments import (
     refuse_repeats,
     trilu_mask,
 )
-from edgekit.tensors import Array
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import select
 from edgekit_coreml.ops_math import to_dtype

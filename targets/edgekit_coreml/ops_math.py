@@ -6,12 +6,12 @@ from typing import Any
 
 import onnx_ir as ir
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.activation_parameters import (
+from edgekit.compiler.lowering.activation_parameters import (
     batch_norm_factors,
     refuse_random_dropout,
     scalar_exponent,
 )
+from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import masked, select
 from edgekit_coreml.values import STORED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.tensors import Array
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import broadcast, masked, select
 from edgekit_coreml.values import MASK_LIMIT

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.sliding_windows import Window, divisors, window
+from edgekit.compiler.lowering.sliding_windows import Window, divisors, window
+from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_shape import strided_slice
 from edgekit_coreml.padding import interleaved

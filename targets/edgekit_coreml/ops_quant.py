@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.quantization_parameters import quantization_parameters
-from edgekit.tensors import Array
+from edgekit.compiler.lowering.quantization_parameters import quantization_parameters
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.values import Packed
 

@@ -1,4 +1,4 @@
-"""LSTM; another form of it, GRU and RNN are written out step by step (edgekit.passes.decompositions)."""
+"""LSTM; another form of it, GRU and RNN are written out step by step (edgekit.compiler.passes.decompositions)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.tensors import Array
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 from edgekit_coreml.builder import NARROW_IOS, Builder, Value, lower
 
 

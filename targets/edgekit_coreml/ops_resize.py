@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.lowering.resize_arguments import inside_of_image, repetition, resized_axes
-from edgekit.model.resize_matrix import Line
-from edgekit.tensors import Array
+from edgekit.compiler.lowering.resize_arguments import inside_of_image, repetition, resized_axes
+from edgekit.compiler.model.resize_matrix import Line
+from edgekit.tensor_spec import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_index import gather
 from edgekit_coreml.ops_logic import select

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgekit.lowering.sliding_windows import Window
+from edgekit.compiler.lowering.sliding_windows import Window
 
 
 def interleaved(frame: Window) -> dict[str, Any]:

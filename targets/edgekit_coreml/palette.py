@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 GROUP = 16
 """Output channels that share a table."""

@@ -16,12 +16,12 @@ from typing import Any
 
 import onnx_ir as ir
 
-from edgekit.findings import Finding, Inexpressible
-from edgekit.lowering.op_table import open_shapes
-from edgekit.model.node_checks import static_dims
-from edgekit.model.rewriting import node_name, opset_of
-from edgekit.passes.expand_functions import with_expansions
-from edgekit.tensors import Json
+from edgekit.compiler.lowering.op_table import open_shapes
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.rewriting import node_name, opset_of
+from edgekit.compiler.passes.expand_functions import with_expansions
+from edgekit.diagnostics import Finding, Inexpressible
+from edgekit.tensor_spec import Json
 from edgekit_coreml.builder import MIL_DTYPES, RANK_LIMIT, Builder, lower
 from edgekit_coreml.values import Value, stored_dtype
 from edgekit_coreml.vendor import coremltools

@@ -23,7 +23,7 @@ from math import prod
 
 import numpy as np
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_coreml.values import HALF_LIMIT
 
 

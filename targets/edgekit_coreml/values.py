@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Inexpressible
-from edgekit.tensors import Array
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 
 Shape = tuple[int, ...]
 

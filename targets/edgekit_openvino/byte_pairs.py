@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.lowering.byte_pairs import held_bytes
-from edgekit.model.rewriting import add_constant, nodes_of, replace_node
+from edgekit.compiler.lowering.byte_pairs import held_bytes
+from edgekit.compiler.model.rewriting import add_constant, nodes_of, replace_node
 
 DOMAIN = "org.openvinotoolkit"
 """Of operators that OpenVINO's ONNX reader has beside the standard's."""

@@ -7,15 +7,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.compiler.lowering.fp16_weights import with_fp16_weights
+from edgekit.compiler.lowering.shared_transposes import with_shared_transposes
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.rewriting import PART_OF
+from edgekit.compiler.passes.expand_functions import with_expansions
+from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import UsageError
-from edgekit.findings import Finding, cannot_run
-from edgekit.lowering.fp16_weights import with_fp16_weights
-from edgekit.lowering.shared_transposes import with_shared_transposes
-from edgekit.model.onnx_file import save_model
-from edgekit.model.rewriting import PART_OF
-from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_openvino.byte_pairs import with_fake_quantize
 from edgekit_openvino.concat_pairs import with_fake_quantized_concats
 from edgekit_openvino.quant_rules import rules
@@ -64,7 +64,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     _name_nodes(read, "")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         xml = Path(folder) / XML_FILE
-        # OpenVINO's own compression also rounds weights where that costs accuracy (lowering/fp16_weights.py).
+        # OpenVINO's own compression also rounds weights where that costs accuracy
+        # (compiler/lowering/fp16_weights.py).
         openvino().save_model(read, str(xml), compress_to_fp16=False)
         files = {name: (Path(folder) / name).read_bytes() for name in (XML_FILE, BIN_FILE)}
     names = {name for port in read.inputs for name in port.get_names()}

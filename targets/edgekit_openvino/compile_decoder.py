@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.compiler.lowering.language import BlockWeights
+from edgekit.compiler.lowering.language.decoder_writer import DecoderWriter, rotation_tables
+from edgekit.compiler.lowering.language.graph_writer import CONTRIB
 from edgekit.errors import UsageError
-from edgekit.lowering.language import BlockWeights
-from edgekit.lowering.language.decoder_writer import DecoderWriter, rotation_tables
-from edgekit.lowering.language.graph_writer import CONTRIB
 from edgekit.target import Artifact
 from edgekit.target.decoder import OPTION
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_openvino.decoder import WINDOW, state_names
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino
 
 if TYPE_CHECKING:
-    from edgekit.model.language import LanguageModel
+    from edgekit.compiler.model.language import LanguageModel
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
 OURS = "edgekit"

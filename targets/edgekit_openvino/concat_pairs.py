@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.rewriting import (
+from edgekit.compiler.model.rewriting import (
     add_constant,
     array_of,
     dims_of,
@@ -23,7 +23,7 @@ from edgekit.model.rewriting import (
     producer_of,
     replace_node,
 )
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_openvino.byte_pairs import DOMAIN
 
 BETWEEN = ("Add", "Div", "Mul", "Relu", "Sub")

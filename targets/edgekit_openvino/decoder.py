@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 from edgekit_openvino.run import BIN_FILE, XML_FILE, engine_version, openvino, plain
 
 WINDOW = "sliding_window"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.target.node_reports import QUIET_PART, NodeReports, NodeTime, NodeTimes
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_openvino.run import OpenvinoRunner, compiled_model, executed_layers
 
 UNTIMED = ("Parameter", "Result", "Constant")

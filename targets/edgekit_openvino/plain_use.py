@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_openvino.run import arithmetic
 
 

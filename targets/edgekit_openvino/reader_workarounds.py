@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Finding
-from edgekit.model.rewriting import (
+from edgekit.compiler.model.rewriting import (
     add_constant,
     input_of,
     insert_before,
@@ -24,8 +23,9 @@ from edgekit.model.rewriting import (
     replace_node,
     scalar_of,
 )
-from edgekit.passes.write_out_pad import write_out_pad
-from edgekit.passes.write_out_resize import write_out_resize
+from edgekit.compiler.passes.write_out_pad import write_out_pad
+from edgekit.compiler.passes.write_out_resize import write_out_resize
+from edgekit.diagnostics import Finding
 
 COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "IsInf", "Less", "LessOrEqual")
 

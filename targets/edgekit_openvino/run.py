@@ -13,7 +13,7 @@ import numpy as np
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.system import cpu
 from edgekit.target.contract import EngineInfo, TritonForm
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
     packages=("openvino",),

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgekit.compiler.lowering.byte_pairs import with_bytes_read
+from edgekit.compiler.lowering.fp16_weights import with_fp16_weights
+from edgekit.compiler.lowering.shared_transposes import with_shared_transposes
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.rewriting import array_of, producer_of
+from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import EngineError, UsageError
-from edgekit.findings import Finding, cannot_run
-from edgekit.lowering.byte_pairs import with_bytes_read
-from edgekit.lowering.fp16_weights import with_fp16_weights
-from edgekit.lowering.shared_transposes import with_shared_transposes
-from edgekit.model.onnx_file import save_model
-from edgekit.model.rewriting import array_of, producer_of
 from edgekit.target import Artifact, TargetInfo
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_ort.integer_products import with_integer_products
 from edgekit_ort.linear_layers import with_integer_gemms
 from edgekit_ort.node_probe import failing_nodes

@@ -17,7 +17,7 @@ import numpy as np
 from edgekit.errors import EngineError
 from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 from edgekit_ort.run import MODEL_FILE, engine_version, open_session
 
 DATA_FILE = "model.data"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.rewriting import (
+from edgekit.compiler.model.rewriting import (
     add_constant,
     array_of,
     dims_of,
@@ -24,8 +24,8 @@ from edgekit.model.rewriting import (
     put_before,
     replace_node,
 )
-from edgekit.passes.remove_dead_code import remove_dead_code
-from edgekit.tensors import Array
+from edgekit.compiler.passes.remove_dead_code import remove_dead_code
+from edgekit.tensor_spec import Array
 
 
 def with_integer_products(model: ir.Model) -> ir.Model:

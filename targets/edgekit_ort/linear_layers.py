@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.node_checks import static_dims
-from edgekit.model.rewriting import (
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.rewriting import (
     add_constant,
     array_of,
     free_name,
@@ -35,8 +35,8 @@ from edgekit.model.rewriting import (
     put_before,
     replace_node,
 )
-from edgekit.passes.remove_dead_code import remove_dead_code
-from edgekit.tensors import Array
+from edgekit.compiler.passes.remove_dead_code import remove_dead_code
+from edgekit.tensor_spec import Array
 
 INT32_MAX = float(np.iinfo(np.int32).max)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgekit.compiler.lowering.node_probes import probes
+from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError
-from edgekit.findings import Finding
-from edgekit.lowering.node_probes import probes
 from edgekit_ort.run import open_session
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from edgekit.target.node_reports import (
     quiet_times,
     without_endings,
 )
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_ort.run import MODEL_FILE, open_session
 
 KERNEL = "_kernel_time"
@@ -182,7 +182,7 @@ def node_values(
     """
     import onnx_ir as ir  # here: a device has no onnx, and can report times
 
-    from edgekit.model.reference import onnx_values
+    from edgekit.compiler.model.reference import onnx_values
 
     return onnx_values(ir.load(files[MODEL_FILE]), feeds)
 

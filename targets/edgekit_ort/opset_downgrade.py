@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.lowering.opset_downgrade import with_opset
+from edgekit.compiler.lowering.opset_downgrade import with_opset
 
 if TYPE_CHECKING:
     import onnx_ir as ir

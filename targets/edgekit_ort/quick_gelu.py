@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.model.rewriting import producer_of, replace_node
-from edgekit.quantize.placement.kernels import silu_of
+from edgekit.compiler.model.rewriting import producer_of, replace_node
+from edgekit.compiler.quantize.placement.kernels import silu_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -20,7 +20,7 @@ from edgekit.errors import EngineError
 from edgekit.system import cpu
 from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.target.contract import EngineInfo, TritonForm
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
     packages=("onnxruntime",),

@@ -3,7 +3,7 @@ compiling.
 
     canonical graph  opset 23
       -> every node between Q/DQ pairs or in float16          htp_types
-      -> opset 21, or newer where an operator needs it        edgekit.lowering.opset_downgrade
+      -> opset 21, or newer where an operator needs it        edgekit.compiler.lowering.opset_downgrade
       -> compiled by Qualcomm's compiler with the CPU switched off: what it takes is on the NPU
       -> context.onnx, context_qnn.bin                        where the profile has ``accelerator``
 
@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import onnx
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.node_probes import probes
+from edgekit.compiler.lowering.opset_downgrade import with_opset
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.rewriting import PART_OF
+from edgekit.compiler.passes.expand_functions import with_expansions
+from edgekit.diagnostics import Finding, cannot_run, errors
 from edgekit.errors import EngineError, UsageError
-from edgekit.findings import Finding, cannot_run, errors
-from edgekit.lowering.node_probes import probes
-from edgekit.lowering.opset_downgrade import with_opset
-from edgekit.model.onnx_file import save_model
-from edgekit.model.rewriting import PART_OF
-from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_qnn.htp_types import PAIRS, refused_forms, with_htp_types
 from edgekit_qnn.quant_rules import rules
 from edgekit_qnn.run import CONTEXT_FILE, DEFAULT_ARCH, MODEL_FILE, PROVIDER, open_session, placement

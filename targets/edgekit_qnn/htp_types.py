@@ -15,10 +15,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Finding
-from edgekit.lowering.average_by_conv import average_by_conv
-from edgekit.lowering.fp16_types import FLOAT, set_types
-from edgekit.model.rewriting import (
+from edgekit.compiler.lowering.average_by_conv import average_by_conv
+from edgekit.compiler.lowering.fp16_types import FLOAT, set_types
+from edgekit.compiler.model.rewriting import (
     PART_OF,
     add_constant,
     array_of,
@@ -29,6 +28,7 @@ from edgekit.model.rewriting import (
     node_name,
     nodes_of,
 )
+from edgekit.diagnostics import Finding
 
 PAIRS = ("QuantizeLinear", "DequantizeLinear")
 FLOAT16_LIMIT = 65504.0

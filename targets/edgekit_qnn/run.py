@@ -19,7 +19,7 @@ from edgekit.errors import EngineError, MissingDependency
 from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.system.redirection import redirected
 from edgekit.target.contract import EngineInfo
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
     packages=("onnxruntime", "onnxruntime-qnn"),

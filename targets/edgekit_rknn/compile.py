@@ -1,12 +1,12 @@
 """Make ``model.rknn`` through rknn-toolkit2, in its environment.
 
     canonical graph  opset 23
-      -> operators that came after opset 19 written with older ones     edgekit.passes.expand_functions
+      -> operators that came after opset 19 written with older ones     compiler.passes.expand_functions
       -> forms that the toolkit computes wrongly, as others             explicit_forms
       -> Q/DQ pairs so that the NPU has the chosen integers             quantized_forms
-      -> opset 19                                                       edgekit.lowering.opset_downgrade
+      -> opset 19                                                       compiler.lowering.opset_downgrade
       -> built in a child process                                       npu_child
-      -> nodes that it refuses alone written with others, and again     edgekit.passes.expand_functions
+      -> nodes that it refuses alone written with others, and again     compiler.passes.expand_functions
 
 ``model.onnx`` is kept beside it: the simulator runs what it builds, not a .rknn file.
 """
@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.opset_downgrade import nodes_changed_since, with_opset
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.compiler.passes.expand_functions import with_expansions
+from edgekit.compiler.toolchains.child import ToolchainChild
+from edgekit.compiler.toolchains.environment import Environment, require
+from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import EngineError, UsageError, reason_of
-from edgekit.findings import Finding, cannot_run
-from edgekit.formats import strict_json
-from edgekit.lowering.opset_downgrade import nodes_changed_since, with_opset
-from edgekit.model.onnx_file import save_model
-from edgekit.model.rewriting import node_name
-from edgekit.passes.expand_functions import with_expansions
+from edgekit.system.formats import strict_json
 from edgekit.target import Artifact, TargetInfo
-from edgekit.tensors import Json
-from edgekit.toolchains.child import ToolchainChild
-from edgekit.toolchains.environment import Environment, require
+from edgekit.tensor_spec import Json
 from edgekit_rknn import simulator
 from edgekit_rknn.explicit_forms import refused_forms, write_forms
 from edgekit_rknn.layers import LIMIT_BYTES, estimate, read_layers

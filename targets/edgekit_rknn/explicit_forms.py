@@ -14,10 +14,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from edgekit.findings import Finding
-from edgekit.lowering.average_by_conv import average_by_conv
-from edgekit.lowering.sliding_windows import transposed_window
-from edgekit.model.rewriting import (
+from edgekit.compiler.lowering.average_by_conv import average_by_conv
+from edgekit.compiler.lowering.sliding_windows import transposed_window
+from edgekit.compiler.model.rewriting import (
     dims_of,
     int_of,
     ints_of,
@@ -26,6 +25,7 @@ from edgekit.model.rewriting import (
     producer_of,
     text_of,
 )
+from edgekit.diagnostics import Finding
 
 
 def write_forms(model: ir.Model) -> None:
@@ -42,8 +42,8 @@ def refused_forms(model: ir.Model, target: str) -> Iterator[Finding]:
     """What is computed wrongly, or never done, in this form.
 
     An average over three axes with pads has other numbers, or ends the compiler's process; it is written with
-    fewer axes then (edgekit.passes.decompositions.axes). Of a Gemm on integers with more than one row the
-    compiler moves a Reshape to and fro without end; with one row it is done.
+    fewer axes then (edgekit.compiler.passes.decompositions.axes). Of a Gemm on integers with more than one
+    row the compiler moves a Reshape to and fro without end; with one row it is done.
     """
     for _, node in nodes_of(model, "AveragePool", "Gemm"):
         dims = dims_of(node.inputs[0]) or ()

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgekit.formats import strict_json
+from edgekit.system.formats import strict_json
 from edgekit.target.cost_estimate import CostEstimate, NodeEstimate
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_rknn.run import LAYERS_FILE
 from edgekit_rknn.toolchain import VERSION
 

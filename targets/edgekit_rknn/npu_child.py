@@ -1,7 +1,7 @@
 """The child: builds a model with rknn-toolkit2, and runs it on the toolkit's simulator.
 
-Run by edgekit/toolchains/answering.py in the toolkit's environment. The simulator runs what was built in the
-same process, and no .rknn file: so one that simulates builds again.
+Run by edgekit/compiler/toolchains/answering.py in the toolkit's environment. The simulator runs what was
+built in the same process, and no .rknn file: so one that simulates builds again.
 """
 
 from __future__ import annotations

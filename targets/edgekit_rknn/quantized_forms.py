@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.rewriting import add_constant, array_of, input_of, nodes_of
-from edgekit.tensors import Array
+from edgekit.compiler.model.rewriting import add_constant, array_of, input_of, nodes_of
+from edgekit.tensor_spec import Array
 
 ZERO = -1
 """Any but 0."""

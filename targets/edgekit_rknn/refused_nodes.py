@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgekit.compiler.lowering.node_probes import probes
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.compiler.toolchains.child import ToolchainChild
+from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError
-from edgekit.findings import Finding
-from edgekit.lowering.node_probes import probes
-from edgekit.model.onnx_file import save_model
-from edgekit.model.rewriting import node_name
-from edgekit.toolchains.child import ToolchainChild
 from edgekit_rknn import simulator
 from edgekit_rknn.run import SOURCE_FILE
 from edgekit_rknn.toolchain import VERSION
@@ -21,8 +21,8 @@ from edgekit_rknn.toolchain import VERSION
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from edgekit.compiler.toolchains.environment import Environment
     from edgekit.target.profile import Profile
-    from edgekit.toolchains.environment import Environment
 
 PAIR = ("QuantizeLinear", "DequantizeLinear")
 EVERY_CONSTANT = 1 << 40

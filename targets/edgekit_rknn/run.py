@@ -16,7 +16,7 @@ import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.target.contract import EngineInfo
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 PACKAGE = "rknn-toolkit-lite2"
 ENGINE = EngineInfo(packages=(PACKAGE,))

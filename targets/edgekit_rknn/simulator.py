@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.compiler.toolchains.child import ToolchainChild
+from edgekit.compiler.toolchains.environment import require
 from edgekit.errors import EngineError
 from edgekit.target.contract import EngineInfo
-from edgekit.tensors import Array, Json, TensorSpec
-from edgekit.toolchains.child import ToolchainChild
-from edgekit.toolchains.environment import require
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_rknn.run import SOURCE_FILE, named
 from edgekit_rknn.toolchain import TOOLCHAIN, VERSION
 

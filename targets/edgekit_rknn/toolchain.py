@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.toolchains.declaration import Toolchain
+from edgekit.compiler.toolchains.declaration import Toolchain
 
 VERSION = "rknn-toolkit2 2.5.0"
 TERMS = """\

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_tensorrt.device.presence import compiler_version
 
 SECONDS_LIMIT = 600.0

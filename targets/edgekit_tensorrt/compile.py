@@ -2,11 +2,11 @@
 
     canonical graph  opset 23
       -> float16 by the types of the graph, for fp16                     fp16_graph
-      -> operators that came after opset 20 written with older ones      edgekit.passes.expand_functions
+      -> operators that came after opset 20 written with older ones      compiler.passes.expand_functions
       -> Q/DQ pairs in the one form that TensorRT takes                  quantized_forms
-      -> resizes that it has no layer for, as products with matrices     edgekit.passes.write_out_resize
+      -> resizes that it has no layer for, as products with matrices     compiler.passes.write_out_resize
       -> no 8-bit integers but at the interface and in pairs             narrow_types
-      -> opset 19, or 20 where an operator of 20 is in it                edgekit.lowering.opset_downgrade
+      -> opset 19, or 20 where an operator of 20 is in it                compiler.lowering.opset_downgrade
       -> checked by every rule and, if installed, by NVIDIA's compiler   rules, acceptance
 
 Opset 19: the parser of 10.3 ends at 20, and 19 is the first with float8 for what may come.
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.opset_downgrade import nodes_changed_since, with_opset
+from edgekit.compiler.lowering.shared_transposes import with_shared_transposes
+from edgekit.compiler.model.onnx_file import save_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.compiler.passes.expand_functions import with_expansions
+from edgekit.compiler.passes.write_out_resize import write_out_resize
+from edgekit.diagnostics import Finding, cannot_run, errors
 from edgekit.errors import EngineError, UsageError, index_line
-from edgekit.findings import Finding, cannot_run, errors
-from edgekit.formats import strict_json
-from edgekit.formats.npy import npy_bytes
-from edgekit.lowering.opset_downgrade import nodes_changed_since, with_opset
-from edgekit.lowering.shared_transposes import with_shared_transposes
-from edgekit.model.onnx_file import save_model, signature
-from edgekit.model.reference import Reference
-from edgekit.model.rewriting import node_name
-from edgekit.passes.expand_functions import with_expansions
-from edgekit.passes.write_out_resize import write_out_resize
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.npy import npy_bytes
 from edgekit.target import Artifact, TargetInfo
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_tensorrt import reference_executor
 from edgekit_tensorrt.acceptance import ask_compiler
 from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, golden_sha256, kept

@@ -21,9 +21,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.lowering.fp16_types import FLOAT, set_types, takes_fp16
-from edgekit.model.rewriting import array_of
-from edgekit.tensors import Array
+from edgekit.compiler.lowering.fp16_types import FLOAT, set_types, takes_fp16
+from edgekit.compiler.model.rewriting import array_of
+from edgekit.tensor_spec import Array
 
 WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"})
 FLOAT32_OPS = frozenset(

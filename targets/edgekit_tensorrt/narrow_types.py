@@ -14,8 +14,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Finding
-from edgekit.model.rewriting import (
+from edgekit.compiler.model.rewriting import (
     add_constant,
     array_of,
     dims_of,
@@ -30,6 +29,7 @@ from edgekit.model.rewriting import (
     replace_node,
     scalar_of,
 )
+from edgekit.diagnostics import Finding
 
 FLOAT = ir.DataType.FLOAT
 NARROW = (ir.DataType.INT8, ir.DataType.UINT8)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from edgekit.model.reference import onnx_values
+from edgekit.compiler.model.reference import onnx_values
 from edgekit.target.node_reports import NodeReports, NodeValue
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_tensorrt.reference_executor import with_roundings
 from edgekit_tensorrt.run import MODEL_FILE
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.rewriting import add_constant, array_of, input_of, int_of, nodes_of
+from edgekit.compiler.model.rewriting import add_constant, array_of, input_of, int_of, nodes_of
 
 MIDDLE = 128
 

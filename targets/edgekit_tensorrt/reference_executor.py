@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.reference import Reference
-from edgekit.model.rewriting import array_of
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.model.rewriting import array_of
 from edgekit.target.contract import EngineInfo
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_tensorrt.run import MODEL_FILE
 
 ENGINE = EngineInfo()

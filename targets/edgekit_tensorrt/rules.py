@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Finding, Severity
-from edgekit.model.rewriting import (
+from edgekit.compiler.model.rewriting import (
     array_of,
     dims_of,
     input_of,
@@ -26,6 +25,7 @@ from edgekit.model.rewriting import (
     producer_of,
     text_of,
 )
+from edgekit.diagnostics import Finding, Severity
 from edgekit_tensorrt.operators import TYPES, operators
 from edgekit_tensorrt.run import FLOOR
 
@@ -51,7 +51,7 @@ class Rule:
     Attributes:
         name: As tests call it.
         ops: The operators it is about; () for all.
-        code: Of the finding; EK10.. is an error, EK11.. a warning (edgekit.findings).
+        code: Of the finding; EK10.. is an error, EK11.. a warning (edgekit.diagnostics).
         breaks: What does not fit about a node, or None.
         fix: What the user can do; may be empty.
         source: Where this is written, or what was measured.

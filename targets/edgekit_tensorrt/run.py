@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.formats import strict_json
-from edgekit.formats.strict_json import JsonError
 from edgekit.runtime.device_builds.build import Limits, ready_or_build
 from edgekit.runtime.device_builds.engine_store import EngineStore, fingerprint, sha256_of
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
 from edgekit.target.contract import EngineInfo, TritonForm
-from edgekit.tensors import Json, TensorSpec
+from edgekit.tensor_spec import Json, TensorSpec
 from edgekit_tensorrt.device.cuda import CAPABILITY_MAJOR, CAPABILITY_MINOR, Cuda
 from edgekit_tensorrt.device.engine import TensorRtRunner, read_file
 from edgekit_tensorrt.device.golden import golden_feeds, golden_file, golden_sha256, why_wrong

@@ -15,10 +15,10 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from edgekit.cards import Card
-from edgekit.cards.inputs.image import ImageInput
 from edgekit.errors import UsageError
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.processing import Card
+from edgekit.processing.inputs.image import ImageInput
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_tflite import metadata
 from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
 from edgekit_tflite.layout import channels_last

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 schema: Any = import_module("edgekit_tflite.generated.schema")
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.op_table import OpTable
-from edgekit.model.node_checks import static_dims
+from edgekit.compiler.lowering.op_table import OpTable
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.diagnostics import Inexpressible
 from edgekit_tflite import layout
 from edgekit_tflite.demand import Demands, io_perm, only_multiplied
 from edgekit_tflite.graph import Quantization

@@ -9,17 +9,17 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.byte_pairs import with_bytes_read
+from edgekit.compiler.lowering.io_layouts import LAYOUTS
+from edgekit.compiler.lowering.op_table import open_shapes
+from edgekit.compiler.lowering.wide_floats import narrowed_floats
+from edgekit.compiler.model.rewriting import opset_of
+from edgekit.compiler.passes.expand_functions import with_expansions
+from edgekit.diagnostics import Finding, Inexpressible, as_lines, errors
 from edgekit.errors import UnsupportedError
-from edgekit.findings import Finding, Inexpressible, as_lines, errors
-from edgekit.lowering.byte_pairs import with_bytes_read
-from edgekit.lowering.io_layouts import LAYOUTS
-from edgekit.lowering.op_table import open_shapes
-from edgekit.lowering.wide_floats import narrowed_floats
-from edgekit.model.rewriting import opset_of
-from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_activation,
     ops_bits,

@@ -21,22 +21,22 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgekit.compiler.lowering.language import BlockWeights
+from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter, rotation_tables
+from edgekit.compiler.lowering.language.graph_writer import GraphWriter
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.language.block_rounding import nearest8
+from edgekit.compiler.quantize.language.rotated_model import RotatedModel, rotated_model
 from edgekit.errors import UsageError
-from edgekit.lowering.language import BlockWeights
-from edgekit.lowering.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter, rotation_tables
-from edgekit.lowering.language.graph_writer import GraphWriter
-from edgekit.passes import run_passes
-from edgekit.quantize.language.block_rounding import nearest8
-from edgekit.quantize.language.rotated_model import RotatedModel, rotated_model
 from edgekit.target import Artifact
 from edgekit.target.decoder import EXTRA_BYTES, OPTION
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 from edgekit_tflite.compile import compile_model
 from edgekit_tflite.decoder import HIDDEN, PROMPT, WINDOW
 
 if TYPE_CHECKING:
-    from edgekit.model.language import LanguageModel
+    from edgekit.compiler.model.language import LanguageModel
 
 PRECISIONS = ("fp32", "fp16", "int8")
 PROMPT_TOKENS = 32

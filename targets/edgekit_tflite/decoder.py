@@ -16,7 +16,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 from edgekit_tflite.run import FILE, open_interpreter
 
 WINDOW = "sliding_window"

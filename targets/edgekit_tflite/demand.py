@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from edgekit.lowering.io_layouts import is_channels_last
-from edgekit.model.node_checks import static_dims
+from edgekit.compiler.lowering.io_layouts import is_channels_last
+from edgekit.compiler.model.node_checks import static_dims
 from edgekit_tflite import layout
 from edgekit_tflite.layout import Perm, channels_last, identity
 from edgekit_tflite.pairs import PAIR, is_constant, per_tensor

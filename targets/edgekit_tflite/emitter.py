@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Inexpressible
-from edgekit.model.rewriting import node_name
-from edgekit.tensors import Array
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 from edgekit_tflite import layout
 from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
 from edgekit_tflite.kernel_types import DATA_OPERAND, INTEGER_KERNELS, KERNEL_TYPES

@@ -9,11 +9,11 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Finding
-from edgekit.formats.plain_text import size
-from edgekit.model.rewriting import node_name
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.diagnostics import Finding
+from edgekit.system.formats.plain_text import size
 from edgekit.target.profile import Profile
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_tflite.builder import Builder
 from edgekit_tflite.graph import Graph, Op
 from edgekit_tflite.ops_shape import CONCATENATION_INPUTS

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import flatbuffers
 import numpy as np
 
-from edgekit.model.rewriting import fingerprint, same_bits
-from edgekit.tensors import Array
+from edgekit.compiler.model.rewriting import fingerprint, same_bits
+from edgekit.tensor_spec import Array
 from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
 from edgekit_tflite.graph import Graph, Op, Tensor
 from edgekit_tflite.op_versions import op_version

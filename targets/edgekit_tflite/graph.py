@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 
 @dataclass(frozen=True)

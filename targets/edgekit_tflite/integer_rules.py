@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.node_checks import static_dims
-from edgekit.model.resize_matrix import resize_lines
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.resize_matrix import resize_lines
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.padding import average_window, bilinear_options
 from edgekit_tflite.pairs import (

@@ -14,7 +14,7 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 NAME = "TFLITE_METADATA"
 """Of the model's metadata entry whose buffer holds it."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.target.node_reports import NodeReports, NodeTimes, NodeValue
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_tflite.run import FILE, open_runner
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.target.node_reports import NodeTime, NodeTimes, quiet_times
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_tflite.flatbuffer import pack
 from edgekit_tflite.graph import Graph, Op, Tensor
 from edgekit_tflite.run import open_interpreter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.activation_parameters import FLOAT32_MAX, clip_bounds, slope_along
+from edgekit.compiler.lowering.activation_parameters import FLOAT32_MAX, clip_bounds, slope_along
+from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.ops_reduce import reduce

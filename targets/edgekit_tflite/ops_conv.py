@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.sliding_windows import conv_window, transposed_window
-from edgekit.tensors import Array
+from edgekit.compiler.lowering.sliding_windows import conv_window, transposed_window
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.focus import blocks_as_channels

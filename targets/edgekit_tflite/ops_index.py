@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.lowering.index_arguments import (
+from edgekit.compiler.lowering.index_arguments import (
     gathered_range,
     gathered_shape,
     non_negative,

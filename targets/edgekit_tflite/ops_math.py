@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.activation_parameters import (
+from edgekit.compiler.lowering.activation_parameters import (
     batch_norm_factors,
     refuse_random_dropout,
     scalar_exponent,
 )
+from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.values import STORED

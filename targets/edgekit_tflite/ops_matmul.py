@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
+from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import Perm, identity
 

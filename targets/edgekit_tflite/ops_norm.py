@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.reduce_axes import axes_from
+from edgekit.compiler.lowering.reduce_axes import axes_from
+from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import channels_last
 from edgekit_tflite.ops_reduce import reduce

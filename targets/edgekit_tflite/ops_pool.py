@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.sliding_windows import Window, divisors, window
+from edgekit.compiler.lowering.sliding_windows import Window, divisors, window
+from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import channels_last

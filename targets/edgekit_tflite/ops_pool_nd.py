@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce as folded
 
-from edgekit.lowering.sliding_windows import Window, window
+from edgekit.compiler.lowering.sliding_windows import Window, window
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.ops_conv import filled
 from edgekit_tflite.ops_math import power

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.quantization_parameters import quantization_parameters
-from edgekit.tensors import Array
+from edgekit.compiler.lowering.quantization_parameters import quantization_parameters
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.ops_math import to_dtype

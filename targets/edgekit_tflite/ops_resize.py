@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.lowering.resize_arguments import inside_of_image, repetition, resized_axes
-from edgekit.model.resize_matrix import Line
-from edgekit.tensors import Array
+from edgekit.compiler.lowering.resize_arguments import inside_of_image, repetition, resized_axes
+from edgekit.compiler.model.resize_matrix import Line
+from edgekit.tensor_spec import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import channels_last

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.index_arguments import has_repeats, refuse_repeats
-from edgekit.tensors import Array
+from edgekit.compiler.lowering.index_arguments import has_repeats, refuse_repeats
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import identity
 from edgekit_tflite.ops_index import element_positions, wrapped_nd

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.constant_inputs import constant_ints
-from edgekit.lowering.pad_amounts import PadPart, pad_amounts, pad_parts
-from edgekit.lowering.slice_ranges import slice_ends, slice_objects, slice_ranges
+from edgekit.compiler.lowering.constant_inputs import constant_ints
+from edgekit.compiler.lowering.pad_amounts import PadPart, pad_amounts, pad_parts
+from edgekit.compiler.lowering.slice_ranges import slice_ends, slice_objects, slice_ranges
+from edgekit.diagnostics import Inexpressible
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, View, lower
 from edgekit_tflite.focus import space_to_depth

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgekit.lowering.sliding_windows import Window, divisors, window
-from edgekit.model.resize_matrix import Line
-from edgekit.tensors import Array
+from edgekit.compiler.lowering.sliding_windows import Window, divisors, window
+from edgekit.compiler.model.resize_matrix import Line
+from edgekit.tensor_spec import Array
 
 
 def padding_scheme(frame: Window) -> str:

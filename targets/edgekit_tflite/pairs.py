@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_tflite.graph import Quantization
 
 PAIR = frozenset({"DequantizeLinear", "QuantizeLinear"})

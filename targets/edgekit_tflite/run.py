@@ -23,7 +23,7 @@ from edgekit.errors import EngineError, MissingDependency
 from edgekit.system import cpu
 from edgekit.system.redirection import redirected
 from edgekit.target.contract import EngineInfo
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
     packages=("ai-edge-litert", "tflite-runtime"),

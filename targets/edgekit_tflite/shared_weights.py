@@ -16,7 +16,7 @@ import flatbuffers
 import numpy as np
 
 from edgekit.target import Artifact
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
 from edgekit_tflite.flatbuffer import SIGNATURE, schema
 from edgekit_tflite.run import FILE

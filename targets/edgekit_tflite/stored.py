@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Inexpressible
-from edgekit.model.rewriting import node_name
-from edgekit.tensors import Array
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 from edgekit_tflite.emitter import Emitter
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.integer import IntegerPlan

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.findings import Inexpressible
-from edgekit.tensors import Array
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import Perm, Shape
 

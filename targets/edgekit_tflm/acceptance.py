@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.findings import Finding
-from edgekit.model.rewriting import node_name
 from edgekit_tflm import run
 from edgekit_tflm.kernels import KERNELS
 

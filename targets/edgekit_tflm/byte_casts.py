@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.rewriting import add_constant, new_node, replace_node
+from edgekit.compiler.model.rewriting import add_constant, new_node, replace_node
 
 
 def with_quantized_bytes(model: ir.Model) -> ir.Model:

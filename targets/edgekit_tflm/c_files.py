@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_tflm.kernels import KERNELS
 from edgekit_tflm.run import FILE
 

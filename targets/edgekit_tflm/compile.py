@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgekit.compiler.lowering.integer_ends import IntegerEnds, with_integer_ends
+from edgekit.compiler.lowering.io_layouts import INTEGERS, KEY, LAYOUTS, asks_for_integers
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.diagnostics import Finding, as_lines, errors
 from edgekit.errors import UnsupportedError
-from edgekit.findings import Finding, as_lines, errors
-from edgekit.lowering.integer_ends import IntegerEnds, with_integer_ends
-from edgekit.lowering.io_layouts import INTEGERS, KEY, LAYOUTS, asks_for_integers
-from edgekit.model.rewriting import node_name
 from edgekit.target import Artifact, TargetInfo, registry
 from edgekit_tflm.acceptance import compared_without_scales, refusals
 from edgekit_tflm.byte_casts import with_quantized_bytes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from edgekit.target.profile import Profile
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 
 PRECISIONS = ("fp32",)
 WITHOUT_XNNPACK = "EK1101"

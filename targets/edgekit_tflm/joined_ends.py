@@ -16,7 +16,14 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.model.rewriting import add_constant, array_of, free_name, input_of, insert_before, new_node
+from edgekit.compiler.model.rewriting import (
+    add_constant,
+    array_of,
+    free_name,
+    input_of,
+    insert_before,
+    new_node,
+)
 
 MOVES = ("Concat", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 LARGEST = 32767

@@ -18,7 +18,7 @@ import numpy as np
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.system.redirection import redirected
 from edgekit.target.contract import EngineInfo
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
     packages=("tflite-micro", "ethos-u-vela"),

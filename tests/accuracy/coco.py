@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.cards.predictions import Detections
-from edgekit.evaluate.picture_files import read_picture
-from edgekit.tensors import Array
+from edgekit.compiler.evaluate.picture_files import read_picture
+from edgekit.processing.predictions import Detections
+from edgekit.tensor_spec import Array
 
 Pictures = Mapping[int, Array]  # by COCO's image id
 

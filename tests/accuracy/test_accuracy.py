@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import edgekit
-from edgekit.cards import load_card, processing
-from edgekit.cards.predictions import Classes, Detections
-from edgekit.evaluate.picture_files import read_picture
+from edgekit.compiler.evaluate.picture_files import read_picture
+from edgekit.processing import load_card, processing
+from edgekit.processing.predictions import Classes, Detections
 from edgekit.runtime import Session
 from tests.accuracy.coco import mean_average_precision, read_photographs
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import edgekit
-from edgekit.cards import load_card, processing
-from edgekit.cards.predictions import Classes, Detections
-from edgekit.evaluate.fidelity import worst_snr_db
-from edgekit.evaluate.picture_files import read_picture
-from edgekit.model.onnx_file import open_model
-from edgekit.model.reference import Reference
+from edgekit.compiler.evaluate.fidelity import worst_snr_db
+from edgekit.compiler.evaluate.picture_files import read_picture
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.processing import load_card, processing
+from edgekit.processing.predictions import Classes, Detections
 from edgekit.runtime import Session
 from tests.accuracy.coco import mean_average_precision, read_photographs
 

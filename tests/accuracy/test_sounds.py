@@ -9,9 +9,9 @@ import onnxruntime
 import pytest
 
 import edgekit
-from edgekit.cards import load_card
+from edgekit.processing import load_card
 from edgekit.runtime import Session
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.sounds import chirp
 
 pytestmark = [pytest.mark.needs_shared, pytest.mark.needs_ort]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300

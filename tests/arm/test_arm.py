@@ -16,24 +16,24 @@ import pytest
 
 import edgekit
 from edgekit.bundle import Bundle
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.passes import run_passes
-from edgekit.quantize.observe.calibrate import observe
-from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import place
-from edgekit.quantize.recipe import Recipe
-from edgekit.quantize.weights.optimize_weights import optimize
-from edgekit.quantize.weights.weight_only import with_stored_weights
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
+from edgekit.compiler.quantize.recipe import Recipe
+from edgekit.compiler.quantize.weights.optimize_weights import optimize
+from edgekit.compiler.quantize.weights.weight_only import with_stored_weights
 from edgekit.runtime import Session
 from edgekit.target import registry
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 from tests.arm import emulated
+from tests.compiler.passes.meaning import snr_db
+from tests.compiler.quantize.search import planted
 from tests.fixtures.models import parse
 from tests.fixtures.shared_models import CASES, feeds
-from tests.passes.meaning import snr_db
-from tests.quantize.search import planted
 
 pytestmark = [pytest.mark.needs_arm, pytest.mark.needs_ort, pytest.mark.needs_tflite]
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.evaluate.arm import instructions as a64
-from edgekit.evaluate.arm.emulator import EmulatedEngine, emulator_folder
-from edgekit.evaluate.arm.estimate import Estimate, Estimator
-from edgekit.evaluate.arm.processors import PROCESSORS
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.passes import run_passes
+from edgekit.compiler.evaluate.arm import instructions as a64
+from edgekit.compiler.evaluate.arm.emulator import EmulatedEngine, emulator_folder
+from edgekit.compiler.evaluate.arm.estimate import Estimate, Estimator
+from edgekit.compiler.evaluate.arm.processors import PROCESSORS
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.passes import run_passes
 from edgekit.target.build_target import resolve
 from edgekit.target.contract import Artifact
 from edgekit.target.installed_profiles import find_profile

@@ -27,12 +27,12 @@ import numpy as np
 
 import edgekit
 from edgekit.bundle import Bundle, Variant
-from edgekit.cards import load_card
-from edgekit.evaluate.samples import load_samples
-from edgekit.evaluate.timing import OWN_TIME, turns
+from edgekit.compiler.evaluate.samples import load_samples
+from edgekit.compiler.evaluate.timing import OWN_TIME, turns
+from edgekit.processing import load_card
 from edgekit.target import Runner
 from edgekit.target.registry import engine, open_ready
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.benchmarks.real_inputs import write_lines, write_pages, write_words
 
 CARDS = Path(__file__).resolve().parents[2] / "samples" / "cards"

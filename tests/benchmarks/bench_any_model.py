@@ -24,8 +24,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from edgekit._version import __version__
-from edgekit.drafting.lines import GUESSED, toml_value
-from edgekit.formats.plain_text import table
+from edgekit.compiler.card_inference.lines import GUESSED, toml_value
+from edgekit.system.formats.plain_text import table
 from tests.benchmarks.bert_tokenizer import write_tokenizer
 from tests.benchmarks.expectations import judge
 from tests.benchmarks.packaged_models import SHARED, Model, Package, fetch, fetch_member, read_table

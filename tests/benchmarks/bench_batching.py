@@ -20,7 +20,7 @@ import numpy as np
 from edgekit.runtime import Session
 from edgekit.runtime.scheduling.batching import Batching
 from edgekit.runtime.scheduling.request_queue import Requests
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.benchmarks.interleaved import interleaved
 
 

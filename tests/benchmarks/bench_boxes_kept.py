@@ -22,12 +22,12 @@ import numpy as np
 import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Variant
-from edgekit.cards import Card, load_card, processing
-from edgekit.cards.nms import suppress
-from edgekit.evaluate.fidelity import whole_input
-from edgekit.evaluate.picture_files import read_picture
+from edgekit.compiler.evaluate.fidelity import whole_input
+from edgekit.compiler.evaluate.picture_files import read_picture
+from edgekit.processing import Card, load_card, processing
+from edgekit.processing.nms import suppress
 from edgekit.target import registry
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 CALIBRATION = 64
 SCORE, CARD_SCORE, VARIANT_SCORE, IOU = 0.25, 0.3, 0.2, 0.5

@@ -20,7 +20,7 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 
-from edgekit.fleet.capacity import simulate
+from edgekit.release.fleet.capacity import simulate
 from edgekit.runtime import Session
 from edgekit.runtime.remote.inference_protocol import request_of
 

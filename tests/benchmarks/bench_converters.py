@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.compiler.lowering.io_layouts import lay_out
+from edgekit.compiler.model.onnx_file import open_model, save_model
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import EdgeKitError, ModelError
-from edgekit.lowering.io_layouts import lay_out
-from edgekit.model.onnx_file import open_model, save_model
-from edgekit.passes import run_passes
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.registry import compiler

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgekit.cards.predictions import ImagePlacement
-from edgekit.cards.tasks.detect.yolov8 import YoloOptions, detect_yolov8
+from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.tasks.detect.yolov8 import YoloOptions, detect_yolov8
 
 Array = npt.NDArray[Any]
 PLACED = ImagePlacement(640, 480, 640, 640, 1, 1, 0, 80)

@@ -1,7 +1,7 @@
 """Decoders and preparation against their origins' own code, on photographs: the same boxes, masks, points.
 
     python tests/benchmarks/bench_decoders.py PHOTOS --models FOLDER [--only NAME ...] [--count 50]
-    python tests/benchmarks/bench_decoders.py PHOTOS --models FOLDER --golden tests/cards/tasks/golden
+    python tests/benchmarks/bench_decoders.py PHOTOS --models FOLDER --golden tests/processing/tasks/golden
 
     found, ours    things that the origin found, and that we did
     same           found by both: one class, corners, points within 1 pixel, scores within 0.001
@@ -33,8 +33,8 @@ import cv2
 import numpy as np
 import onnxruntime
 
-from edgekit.cards import processing
-from edgekit.cards.card import parse_card
+from edgekit.processing import processing
+from edgekit.processing.card import parse_card
 from tests.benchmarks.decoder_origins import (
     clones,
     golden,

@@ -29,10 +29,10 @@ import numpy as np
 
 import edgekit
 from edgekit.bundle.bundle import Bundle
-from edgekit.cards.card import parse_card
-from edgekit.commands.defer import share_of
-from edgekit.evaluate.deferral_threshold import find_threshold
-from edgekit.evaluate.samples import FileSamples, read_files
+from edgekit.compiler.build.defer import share_of
+from edgekit.compiler.evaluate.deferral_threshold import find_threshold
+from edgekit.compiler.evaluate.samples import FileSamples, read_files
+from edgekit.processing.card import parse_card
 from edgekit.runtime import Session
 from edgekit.target.deferral import top_and_margin
 from tests.benchmarks.bench_int8 import pictures

@@ -23,7 +23,7 @@ from onnx import numpy_helper
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import edgekit
-from edgekit.updates.delta import apply_delta, make_delta
+from edgekit.release.updates.delta import apply_delta, make_delta
 
 CHANGES = (("last", 0.03), ("last", 0.3), ("all", 0.0001), ("all", 0.001), ("all", 0.01), ("all", 0.03))
 """Layers that change, and by how much."""

@@ -16,9 +16,9 @@ from typing import Any
 import cv2
 import numpy as np
 
-from edgekit.cards.frame_sampling import linear_to_frame
-from edgekit.cards.predictions import ImagePlacement
-from edgekit.cards.tasks.segment import SegmentOptions, segment_scores
+from edgekit.processing.frame_sampling import linear_to_frame
+from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.tasks.segment import SegmentOptions, segment_scores
 from edgekit.runtime.gallery import Gallery
 
 Array = Any

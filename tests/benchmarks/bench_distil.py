@@ -23,16 +23,16 @@ import numpy as np
 from PIL import Image
 
 import edgekit
-from edgekit.cards import load_card
-from edgekit.compress.network_cost import multiplications, weight_bytes
-from edgekit.compress.prune import plan_pruning, pruned_model
-from edgekit.evaluate.fidelity import Evaluator
-from edgekit.model.onnx_file import open_model, save_model
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
-from edgekit.pipeline.progress import Stage
+from edgekit.compiler.build.progress import Stage
+from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
+from edgekit.compiler.compress.prune import plan_pruning, pruned_model
+from edgekit.compiler.evaluate.fidelity import Evaluator
+from edgekit.compiler.model.onnx_file import open_model, save_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.processing import load_card
 from edgekit.runtime import Session
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",

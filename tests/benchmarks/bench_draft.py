@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgekit.evaluate.verify import write_files
-from edgekit.model.language.language_model import LanguageModel
-from edgekit.model.language.open_model import open_language_model
-from edgekit.quantize.language import quantize_decoder
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.compiler.model.language.open_model import open_language_model
+from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.runtime.generate import TextParts, TextSession
 from edgekit.runtime.generate.draft_model import DraftModel, DraftText
 from edgekit.runtime.generate.options import GenerateOptions

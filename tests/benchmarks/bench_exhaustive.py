@@ -15,16 +15,15 @@ import argparse
 import time
 from pathlib import Path
 
-from edgekit.cards import load_card
-from edgekit.evaluate.relative_time import FASTER
-from edgekit.model.onnx_file import open_model
-from edgekit.passes import run_passes
-from edgekit.pipeline.build_options import BuildOptions
-from edgekit.pipeline.int8_search import search_int8, why_missed
-from edgekit.pipeline.quantization_data import QuantizationData
-from edgekit.quantize.search.candidates import Candidates
-from edgekit.quantize.search.fronts import pareto_front
-from edgekit.quantize.search.measurement import (
+from edgekit.compiler.build.build_options import BuildOptions
+from edgekit.compiler.build.int8_search import search_int8, why_missed
+from edgekit.compiler.build.quantization_data import QuantizationData
+from edgekit.compiler.evaluate.relative_time import FASTER
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.search.candidates import Candidates
+from edgekit.compiler.quantize.search.fronts import pareto_front
+from edgekit.compiler.quantize.search.measurement import (
     BASELINE,
     COMPENSATED,
     DEFAULT,
@@ -33,6 +32,7 @@ from edgekit.quantize.search.measurement import (
     CandidateConfig,
     Measurement,
 )
+from edgekit.processing import load_card
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
 from tests.benchmarks.bench_int8 import calibrated, engine_version, pictures

@@ -17,15 +17,15 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.evaluate.verify import write_files
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
-from edgekit.model.rewriting import array_of
-from edgekit.passes import run_passes
-from edgekit.passes.remove_dead_code import remove_dead_code
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.model.rewriting import array_of
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.passes.remove_dead_code import remove_dead_code
 from edgekit.target import registry
 from edgekit.target.installed_profiles import find_profile, profile_names
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 STORED = ("Mul", "Add", "Concat")
 EVERY = (*STORED, "Conv", "Sigmoid", "MaxPool", "Resize")

@@ -18,10 +18,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from edgekit.evaluate.verify import write_files
-from edgekit.model.language import LanguageModel
-from edgekit.model.language.gguf_model import open_gguf_model
-from edgekit.quantize.language import quantize_decoder
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.language import LanguageModel
+from edgekit.compiler.model.language.gguf_model import open_gguf_model
+from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.target.registry import decoder_compiler
 from tests.benchmarks.genai_folder import write_genai_folder
 

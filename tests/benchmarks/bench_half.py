@@ -6,7 +6,8 @@ task's own metric beside the float model's.
 
 One figure of 128 photographs wanders with a few detections that lie on an edge. So the photographs are also
 moved by chance, by a tenth of a grey level, for both models alike: what remains in the mean of the draws is
-the precision's, the rest is chance. OTHER_PHOTOS have labels, as edgekit/evaluate/labels.py finds them.
+the precision's, the rest is chance. OTHER_PHOTOS have labels, as edgekit/compiler/evaluate/labels.py finds
+them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from pathlib import Path
 import numpy as np
 
 import edgekit
-from edgekit.cards import load_card
-from edgekit.evaluate.fidelity import Evaluator
-from edgekit.evaluate.labels import find_labels
-from edgekit.evaluate.samples import FileSamples, read_files
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
+from edgekit.compiler.evaluate.fidelity import Evaluator
+from edgekit.compiler.evaluate.labels import find_labels
+from edgekit.compiler.evaluate.samples import FileSamples, read_files
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.processing import load_card
 from edgekit.runtime import Session
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.benchmarks.bench_int8 import pictures
 
 MOVED = 0.1

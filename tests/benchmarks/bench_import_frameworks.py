@@ -36,7 +36,7 @@ import numpy as np
 import edgekit
 from edgekit.errors import EdgeKitError, reason_of
 from edgekit.runtime import Session
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ("ort", "tflite", "openvino")

@@ -31,18 +31,18 @@ import onnx_ir as ir
 from edgekit_tflite.importer.convert import convert_file
 from edgekit_tflite.importer.original import run_original
 
+from edgekit.compiler.build.import_check import NEGLIGIBLE
+from edgekit.compiler.build.variant_build import run_reference
+from edgekit.compiler.evaluate.verify import ReferenceOutputs, compare, write_files
+from edgekit.compiler.importers.contract import ImportOptions
+from edgekit.compiler.importers.conversion import open_source_model
+from edgekit.compiler.model.onnx_file import signature
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import EdgeKitError
-from edgekit.evaluate.verify import ReferenceOutputs, compare, write_files
-from edgekit.importers.contract import ImportOptions
-from edgekit.importers.conversion import open_source_model
-from edgekit.model.onnx_file import signature
-from edgekit.passes import run_passes
-from edgekit.pipeline.import_check import NEGLIGIBLE
-from edgekit.pipeline.variant_build import run_reference
 from edgekit.system.cache_folder import cache_folder
 from edgekit.target import registry
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 from tests.benchmarks.packaged_models import SHARED, Package, fetch_archive
 from tests.fixtures.shared_models import picture
 

@@ -25,25 +25,25 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.cards import Card, load_card
+from edgekit.compiler.build.build_options import TIME_BUDGETS_SECONDS, BuildOptions
+from edgekit.compiler.build.int8_search import best_rejected, search_int8, why_missed
+from edgekit.compiler.build.quantization_data import QuantizationData, collect_quantization_data
+from edgekit.compiler.build.variant_build import runs_here
+from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
+from edgekit.compiler.evaluate.labels import find_labels
+from edgekit.compiler.evaluate.picture_files import PICTURES
+from edgekit.compiler.evaluate.samples import FileSamples, read_files
+from edgekit.compiler.evaluate.verify import ReferenceOutputs, write_files
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import split
+from edgekit.compiler.quantize.search.candidates import Candidates
+from edgekit.compiler.quantize.search.fronts import best_with_baseline, pareto_front
+from edgekit.compiler.quantize.search.measurement import Measurement
+from edgekit.compiler.quantize.search.search_context import run_qdq_graph
 from edgekit.errors import MissingDependency
-from edgekit.evaluate.fidelity import Evaluator, Fidelity
-from edgekit.evaluate.labels import find_labels
-from edgekit.evaluate.picture_files import PICTURES
-from edgekit.evaluate.samples import FileSamples, read_files
-from edgekit.evaluate.verify import ReferenceOutputs, write_files
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
-from edgekit.pipeline.build_options import TIME_BUDGETS_SECONDS, BuildOptions
-from edgekit.pipeline.int8_search import best_rejected, search_int8, why_missed
-from edgekit.pipeline.quantization_data import QuantizationData, collect_quantization_data
-from edgekit.pipeline.variant_build import runs_here
-from edgekit.quantize.observe.calibrate import split
-from edgekit.quantize.search.candidates import Candidates
-from edgekit.quantize.search.fronts import best_with_baseline, pareto_front
-from edgekit.quantize.search.measurement import Measurement
-from edgekit.quantize.search.search_context import run_qdq_graph
+from edgekit.processing import Card, load_card
 from edgekit.target import Artifact, Runner, contract
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile

@@ -25,21 +25,21 @@ import cv2
 import numpy as np
 
 import edgekit
-from edgekit.cards import load_card, processing
-from edgekit.cards.card import Card
-from edgekit.evaluate.samples import load_samples
-from edgekit.evaluate.verify import write_files
-from edgekit.lowering.byte_input import byte_card, find_byte_input, fold_bytes
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.passes import run_passes
-from edgekit.quantize.observe.calibrate import observe
-from edgekit.quantize.placement.float_weights import with_float_weights
-from edgekit.quantize.placement.placement_presets import floats_of, rules_of
-from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import place
-from edgekit.quantize.placement.rewrites import rewritten
-from edgekit.quantize.search.measurement import BASELINE
-from edgekit.quantize.weights.optimize_weights import optimize
+from edgekit.compiler.evaluate.samples import load_samples
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.lowering.byte_input import byte_card, find_byte_input, fold_bytes
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.placement.float_weights import with_float_weights
+from edgekit.compiler.quantize.placement.placement_presets import floats_of, rules_of
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
+from edgekit.compiler.quantize.placement.rewrites import rewritten
+from edgekit.compiler.quantize.search.measurement import BASELINE
+from edgekit.compiler.quantize.weights.optimize_weights import optimize
+from edgekit.processing import load_card, processing
+from edgekit.processing.card import Card
 from edgekit.runtime import Session
 from edgekit.target.build_target import resolve
 from edgekit.target.contract import Runner

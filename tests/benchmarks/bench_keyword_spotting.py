@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 import edgekit
-from edgekit.model.onnx_file import open_model
-from edgekit.model.reference import Reference
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
 from edgekit.runtime import Session
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 SCALE, ZERO_POINT = np.float32(0.5847029), 83
 """Of the input of kws_ref_model.tflite, in mlcommons/tiny's benchmark/training/keyword_spotting."""

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from edgekit.cards.card import parse_card
-from edgekit.cards.processing import decode, prepare
+from edgekit.processing.card import parse_card
+from edgekit.processing.processing import decode, prepare
 
 Array = Any
 GRAPHS = {

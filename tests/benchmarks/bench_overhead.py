@@ -21,7 +21,7 @@ import numpy as np
 
 import edgekit
 from edgekit.runtime import Session
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.benchmarks.interleaved import Timing, interleaved
 from tests.fixtures.models import TWO_INPUTS, write
 

@@ -28,16 +28,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
+from edgekit.compiler.evaluate.prepared_files import text_placements
+from edgekit.compiler.evaluate.timing import OWN_TIME
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EdgeKitError
-from edgekit.evaluate.fidelity import Evaluator, Fidelity
-from edgekit.evaluate.prepared_files import text_placements
-from edgekit.evaluate.timing import OWN_TIME
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
 from edgekit.system.cpu import cpu_name, instruction_sets
 from edgekit.target.contract import Runner
 from edgekit.target.registry import engine, open_ready
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.benchmarks.peer_makers import PEERS, Made, load_made, make_ours, make_parent, make_peer
 from tests.benchmarks.peer_networks import NETWORKS, Network, card_of, prepare, samples_of
 

@@ -16,15 +16,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from edgekit.evaluate.timing import OWN_TIME, turns
-from edgekit.evaluate.verify import write_files
-from edgekit.quantize.search.candidates import Candidates, CompiledCandidate
-from edgekit.quantize.search.measurement import CandidateConfig
-from edgekit.quantize.search.search_context import SearchContext
+from edgekit.compiler.evaluate.timing import OWN_TIME, turns
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.quantize.search.candidates import Candidates, CompiledCandidate
+from edgekit.compiler.quantize.search.measurement import CandidateConfig
+from edgekit.compiler.quantize.search.search_context import SearchContext
 from edgekit.target import registry
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
-from tests.quantize.search import planted
+from tests.compiler.quantize.search import planted
 
 ROUNDS = 20
 NETWORKS: tuple[tuple[Callable[[Path], Path], frozenset[str]], ...] = (

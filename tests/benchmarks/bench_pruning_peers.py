@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.cards import load_card
-from edgekit.compress import network_cost
-from edgekit.compress.prune import allocate, plan_pruning, pruned_model
-from edgekit.evaluate.fidelity import Evaluator
-from edgekit.evaluate.labels import find_labels
-from edgekit.evaluate.samples import FileSamples, Sample, read_files
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
+from edgekit.compiler.compress import network_cost
+from edgekit.compiler.compress.prune import allocate, plan_pruning, pruned_model
+from edgekit.compiler.evaluate.fidelity import Evaluator
+from edgekit.compiler.evaluate.labels import find_labels
+from edgekit.compiler.evaluate.samples import FileSamples, Sample, read_files
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.processing import load_card
 from tests.benchmarks.bench_int8 import pictures
 from tests.benchmarks.network_in_torch import (
     estimate_statistics,

@@ -19,15 +19,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from edgekit.cards import load_card
-from edgekit.evaluate.samples import load_samples
-from edgekit.evaluate.verify import ReferenceOutputs
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.passes import run_passes
-from edgekit.pipeline.quantization_data import collect_quantization_data
-from edgekit.quantize.observe.calibrate import split
-from edgekit.quantize.search.candidates import Candidates
-from edgekit.quantize.search.measurement import CandidateConfig
+from edgekit.compiler.build.quantization_data import collect_quantization_data
+from edgekit.compiler.evaluate.samples import load_samples
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import split
+from edgekit.compiler.quantize.search.candidates import Candidates
+from edgekit.compiler.quantize.search.measurement import CandidateConfig
+from edgekit.processing import load_card
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 

@@ -22,16 +22,16 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.cards import load_card
 from edgekit.cli.arguments import Shape
-from edgekit.evaluate.samples import load_samples
-from edgekit.evaluate.verify import compare, perturbed
-from edgekit.model.onnx_file import open_model, save_model, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
+from edgekit.compiler.evaluate.samples import load_samples
+from edgekit.compiler.evaluate.verify import compare, perturbed
+from edgekit.compiler.model.onnx_file import open_model, save_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.processing import load_card
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.registry import compiler, engine
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 SAMPLES = 2

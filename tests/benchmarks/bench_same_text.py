@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.cards.tokenizer import tokenize
-from edgekit.evaluate.verify import write_files
-from edgekit.model.language import LanguageModel
-from edgekit.model.language.open_model import open_language_model
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.language import LanguageModel
+from edgekit.compiler.model.language.open_model import open_language_model
+from edgekit.processing.tokenizer import tokenize
 from edgekit.target.decoder import DecoderRunner
 from edgekit.target.registry import decoder_compiler, open_decoder
 

@@ -4,7 +4,7 @@
         [--shares .1 .2 .3] [--int8] [-t ort -t openvino -t tflite]
 
 Three quarters of PHOTOS fit weights, a quarter chooses channels. LABELLED are others with labels, as
-edgekit/evaluate/labels.py finds them; without labels they are judged by the whole model's answers.
+edgekit/compiler/evaluate/labels.py finds them; without labels they are judged by the whole model's answers.
 Times are of one thread, over the unpruned float32 of the same engine.
 With --int8 the variants are those of ``build --shrink auto``, float32 and int8, also those that it rejects.
 """
@@ -17,18 +17,18 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from edgekit.cards import load_card
-from edgekit.commands.shrink_timing import ModelTimer, targets_to_time
-from edgekit.compress.network_cost import multiplications
-from edgekit.compress.prune import allocate, plan_pruning, pruned_model
-from edgekit.evaluate.fidelity import Evaluator
-from edgekit.evaluate.labels import find_labels
-from edgekit.evaluate.samples import FileSamples, read_files
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
-from edgekit.pipeline import shrunk, stages, variant_build
-from edgekit.pipeline.build_bundle import build
+from edgekit.compiler.build import shrunk, stages, variant_build
+from edgekit.compiler.build.build_bundle import build
+from edgekit.compiler.build.shrink_timing import ModelTimer, targets_to_time
+from edgekit.compiler.compress.network_cost import multiplications
+from edgekit.compiler.compress.prune import allocate, plan_pruning, pruned_model
+from edgekit.compiler.evaluate.fidelity import Evaluator
+from edgekit.compiler.evaluate.labels import find_labels
+from edgekit.compiler.evaluate.samples import FileSamples, read_files
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.processing import load_card
 from edgekit.runtime import Session
 from tests.benchmarks.bench_int8 import pictures
 

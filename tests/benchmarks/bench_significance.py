@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.bundle import Bundle
-from edgekit.commands.bench_compare import Side, compare, statement
+from edgekit.compiler.bench.compare import Side, compare, statement
 
 LAYERS = 33
 SHAPE = (1, 32, 24, 24)

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 import edgekit
-from edgekit.cards.audio_features import compute_features
-from edgekit.cards.card import load_card
-from edgekit.cards.inputs.audio_features import read_features
-from edgekit.cards.resample import resample
-from edgekit.evaluate.sound_files import read_sound
+from edgekit.compiler.evaluate.sound_files import read_sound
+from edgekit.processing.audio_features import compute_features
+from edgekit.processing.card import load_card
+from edgekit.processing.inputs.audio_features import read_features
+from edgekit.processing.resample import resample
 from edgekit.runtime import Session
 
 Array = Any

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.runtime import Metrics, Store
-from edgekit.runtime.bundle_store import HealthWindow
+from edgekit.runtime.store.bundle_store import HealthWindow
 
 
 def model(path: Path, size_mb: float, seed: int) -> Path:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgekit.cards import load_card
-from edgekit.evaluate.fidelity import Evaluator
-from edgekit.evaluate.labels import find_labels
-from edgekit.evaluate.samples import FileSamples, read_files
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
-from edgekit.pipeline.build_bundle import build
+from edgekit.compiler.build.build_bundle import build
+from edgekit.compiler.evaluate.fidelity import Evaluator
+from edgekit.compiler.evaluate.labels import find_labels
+from edgekit.compiler.evaluate.samples import FileSamples, read_files
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.processing import load_card
 from edgekit.runtime import Session
 from tests.benchmarks.bench_int8 import pictures
 

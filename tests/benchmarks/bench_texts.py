@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import edgekit
-from edgekit.cards.card import load_card
+from edgekit.processing.card import load_card
 from edgekit.runtime import Session
 
 LENGTH = 64

@@ -16,9 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.updates.conftest import World
-from tests.updates.file_server import serving
-from tests.updates.update_faults import CALLS, at_every_call
+from tests.release.updates.conftest import World
+from tests.release.updates.file_server import serving
+from tests.release.updates.update_faults import CALLS, at_every_call
 
 
 def main() -> None:

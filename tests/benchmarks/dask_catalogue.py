@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import edgekit
-from edgekit.catalogue.build_job import Row
+from edgekit.batch.build_job import Row
 from tests.fixtures import networks
 
 TARGETS, PRECISIONS, MODELS = ("ort", "tflite", "openvino"), ("fp32", "fp16"), 4

@@ -11,8 +11,8 @@ from edgekit_ort.compile_decoder import _OrtDecoder
 from edgekit_ort.decoder import DATA_FILE
 from edgekit_ort.run import MODEL_FILE
 
-from edgekit.lowering.language import BlockWeights
-from edgekit.model.language import LanguageModel
+from edgekit.compiler.lowering.language import BlockWeights
+from edgekit.compiler.model.language import LanguageModel
 
 
 class _GenaiDecoder(_OrtDecoder):

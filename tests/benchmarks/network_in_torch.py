@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from edgekit.model.rewriting import array_of, int_of, ints_of
+from edgekit.compiler.model.rewriting import array_of, int_of, ints_of
 
 
 def in_torch(model: ir.Model) -> Any:

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.bundle import Bundle
-from edgekit.evaluate.verify import write_files
-from edgekit.model.onnx_file import open_model
-from edgekit.passes import run_passes
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.passes import run_passes
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.registry import compiler

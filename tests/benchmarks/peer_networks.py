@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from edgekit.cards import load_card
-from edgekit.cards.card import Card
-from edgekit.drafting.draft import draft_card
-from edgekit.evaluate.samples import Sample, read_files, spread
-from edgekit.evaluate.text_files import text_lines
-from edgekit.importers.contract import ImportOptions
-from edgekit.importers.conversion import open_source_model
-from edgekit.model.onnx_file import save_model, signature
-from edgekit.tensors import Array
+from edgekit.compiler.card_inference.draft import draft_card
+from edgekit.compiler.evaluate.samples import Sample, read_files, spread
+from edgekit.compiler.evaluate.text_files import text_lines
+from edgekit.compiler.importers.contract import ImportOptions
+from edgekit.compiler.importers.conversion import open_source_model
+from edgekit.compiler.model.onnx_file import save_model, signature
+from edgekit.processing import load_card
+from edgekit.processing.card import Card
+from edgekit.tensor_spec import Array
 from tests.benchmarks.bert_tokenizer import write_tokenizer
 from tests.benchmarks.packaged_models import SHARED, fetch, fetch_member, read_table
 from tests.benchmarks.real_inputs import CARDS, write_lines

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from edgekit.cards import load_card
-from edgekit.cards.processing import prepare
-from edgekit.tensors import Array
+from edgekit.processing import load_card
+from edgekit.processing.processing import prepare
+from edgekit.tensor_spec import Array
 
 CARDS = Path(__file__).resolve().parents[2] / "samples" / "cards"
 

@@ -6,7 +6,7 @@ import pytest
 
 from edgekit.bundle import Bundle, Variant
 from edgekit.bundle.advice import advice
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from tests.fixtures.bundles import small_bundle
 from tests.report.reported import reported_bundle, timing, variant
 

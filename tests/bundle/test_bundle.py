@@ -22,11 +22,11 @@ from onnx import parser
 
 from edgekit import build
 from edgekit.bundle import Bundle, Variant
-from edgekit.commands.verify import verify_bundle
+from edgekit.compiler.evaluate.verify_bundle import verify_bundle
 from edgekit.errors import BundleError
-from edgekit.formats.npy import NpyError, npy_bytes, parse_npy
 from edgekit.runtime import Session
-from edgekit.tensors import TensorSpec
+from edgekit.system.formats.npy import NpyError, npy_bytes, parse_npy
+from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.bundles import X, small_bundle, small_manifest, variant
 
 

@@ -15,7 +15,7 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit.bundle import manifest as schema
 from edgekit.errors import BundleError
-from edgekit.formats import npy, strict_json
+from edgekit.system.formats import npy, strict_json
 from tests.fixtures.bundles import X, pack, packed_parts, small_bundle
 
 GOOD, DATA = packed_parts(small_bundle())

@@ -5,7 +5,7 @@ import pytest
 from edgekit.bundle import Variant
 from edgekit.bundle.report import lowest_snr, render_bundle
 from edgekit.errors import BundleError
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from tests.fixtures.bundles import small_bundle
 
 TIMING = {"p50_ms": 7.2, "cpu": "A CPU", "threads": 2}

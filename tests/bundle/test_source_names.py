@@ -5,8 +5,8 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit.bundle.source_names import CanonicalNode, SourceNames, SourceNode, read_source_names
 from edgekit.errors import BundleError
-from edgekit.formats.strict_json import encode
-from edgekit.tensors import Json
+from edgekit.system.formats.strict_json import encode
+from edgekit.tensor_spec import Json
 from tests.fixtures.bundles import small_bundle
 
 CONV, NORM, RELU, ADD = (SourceNode(name.lower(), name, "") for name in ("Conv", "Norm", "Relu", "Add"))

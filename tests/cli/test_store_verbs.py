@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgekit.cli import main
-from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.store.bundle_store import Store
 from tests.fixtures.bundles import small_bundle, variant
 
 

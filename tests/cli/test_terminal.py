@@ -78,7 +78,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSI
 def test_the_line_of_the_stage_that_failed_is_taken_off() -> None:
     code = """if True:
         from edgekit.cli import terminal
-        from edgekit.pipeline.build_bundle import Stage
+        from edgekit.compiler.build.build_bundle import Stage
         terminal.stage(Stage("reference", "", None))
         terminal.fail("SampleError", "no samples", [], as_json=False)
     """

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.command_line import Call, answer
-from tests.updates.file_server import serving
+from tests.release.updates.file_server import serving
 
 pytest.importorskip("tuf")
 
@@ -61,7 +61,9 @@ def test_from_keys_to_an_installed_bundle(
             "stopped",
             ["channel stable is stopped: investigating"],
         )
-    monkeypatch.setattr("edgekit.updates.http_files.random.uniform", lambda low, high: 0.0)  # waits no second
+    monkeypatch.setattr(
+        "edgekit.release.updates.http_files.random.uniform", lambda low, high: 0.0
+    )  # waits no second
     gone = call("update", *device, "--json")
     assert gone.exit_code == 1
     assert "the repository can't be read" in gone.stderr

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from edgekit.cli import main
-from edgekit.commands.doctor import EngineCheck, EngineStatus
-from edgekit.commands.verify import Check, CheckOutcome
+from edgekit.cli.doctor import EngineCheck, EngineStatus
+from edgekit.compiler.evaluate.verify_bundle import Check, CheckOutcome
 from edgekit.errors import install_line
 from tests.fixtures import models
 from tests.fixtures.command_line import Call, answer
@@ -317,10 +317,10 @@ def test_bench_refuses_a_time_that_is_none(bundle: Path, call: Call) -> None:
 def test_a_rejected_variant_ends_with_1(
     model: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgekit.evaluate.verify.SNR_LIMITS_DB", {"fp32": 1000.0, "fp16": 1000.0})
+    monkeypatch.setattr("edgekit.compiler.evaluate.verify.SNR_LIMITS_DB", {"fp32": 1000.0, "fp16": 1000.0})
     arguments = ["build", model, "-t", "ort", "-o", tmp_path / "m.edgekit"]
-    monkeypatch.setattr("edgekit.evaluate.verify.SATURATED_SNR_LIMIT_DB", 1000.0)
-    monkeypatch.setattr("edgekit.evaluate.verify.LOWEST_LIMIT_DB", 1000.0)
+    monkeypatch.setattr("edgekit.compiler.evaluate.verify.SATURATED_SNR_LIMIT_DB", 1000.0)
+    monkeypatch.setattr("edgekit.compiler.evaluate.verify.LOWEST_LIMIT_DB", 1000.0)
     result = call(*arguments)
     assert (result.exit_code, "next:" in result.stdout) == (1, False)
     assert call(*arguments, "--precision", "auto").exit_code == 0
@@ -331,13 +331,13 @@ def test_verify_ends_with_what_it_found(
     bundle: Path, call: Call, monkeypatch: pytest.MonkeyPatch, outcome: CheckOutcome, code: int
 ) -> None:
     found = [Check("v", outcome, "on x")]
-    monkeypatch.setattr("edgekit.commands.verify.verify_bundle", lambda opened: found)
+    monkeypatch.setattr("edgekit.compiler.evaluate.verify_bundle.verify_bundle", lambda opened: found)
     assert call("verify", bundle).exit_code == code
 
 
 def test_a_broken_engine_makes_the_doctor_end_with_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [EngineCheck("ort", EngineStatus.BROKEN, "why")]
-    monkeypatch.setattr("edgekit.commands.doctor.engines", lambda: found)
+    monkeypatch.setattr("edgekit.cli.doctor.engines", lambda: found)
     assert call("doctor").exit_code == 1
 
 

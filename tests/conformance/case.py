@@ -13,7 +13,7 @@ import onnx.parser
 import onnx.shape_inference
 from onnx import helper, numpy_helper
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 OPSET = 23
 IR_VERSIONS = ((23, 11), (21, 10), (19, 9), (15, 8), (13, 7), (10, 5), (9, 4))

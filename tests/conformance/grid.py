@@ -29,16 +29,16 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgekit.compiler.evaluate.verify import FP16_SNR_LIMIT_DB, write_files
+from edgekit.compiler.model.onnx_file import open_model, save_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.diagnostics import Finding, errors
 from edgekit.errors import EngineError, ModelError, UnsupportedError
-from edgekit.evaluate.verify import FP16_SNR_LIMIT_DB, write_files
-from edgekit.findings import Finding, errors
-from edgekit.model.onnx_file import open_model, save_model, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
 from edgekit.target import registry
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Profile
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 from tests.conformance import (
     blocks,
     conv,

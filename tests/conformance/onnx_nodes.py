@@ -20,10 +20,10 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
 
+from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EdgeKitError
-from edgekit.formats.toml_files import load_toml
-from edgekit.model.reference import Reference
-from edgekit.tensors import Array
+from edgekit.system.formats.toml_files import load_toml
+from edgekit.tensor_spec import Array
 
 EXPECTED = Path(__file__).with_name("expected.toml")
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import onnx.defs
 
-from edgekit.model.onnx_file import OPSETS
-from edgekit.passes.decompositions.linear_algebra import MOST_ROWS
-from edgekit.passes.decompositions.recurrent import MOST_STEPS
-from edgekit.passes.unroll_loops import MOST_NODES
-from edgekit.passes.write_out_newer import CUM_PROD_LENGTH
+from edgekit.compiler.model.onnx_file import OPSETS
+from edgekit.compiler.passes.decompositions.linear_algebra import MOST_ROWS
+from edgekit.compiler.passes.decompositions.recurrent import MOST_STEPS
+from edgekit.compiler.passes.unroll_loops import MOST_NODES
+from edgekit.compiler.passes.write_out_newer import CUM_PROD_LENGTH
 from tests.conformance import chips
 from tests.conformance.expectations import Expected, read_expected
 from tests.conformance.grid import CASES, TARGETS

@@ -14,12 +14,12 @@ import numpy as np
 from edgekit_tflite.compile import FILE, compile_model
 from edgekit_tflite.importer.convert import convert
 
+from edgekit.compiler.importers.contract import ImportOptions
+from edgekit.compiler.model.onnx_file import open_bytes, signature
+from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EdgeKitError, ModelError, UnsupportedError
-from edgekit.importers.contract import ImportOptions
-from edgekit.model.onnx_file import open_bytes, signature
-from edgekit.model.reference import Reference
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.conformance.expectations import read_expected
 from tests.conformance.grid import CASES, FAMILIES, Outcome, judge, prepare
 

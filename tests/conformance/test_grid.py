@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.diagnostics import Finding
 from edgekit.errors import UnsupportedError
-from edgekit.findings import Finding
 from tests.conformance import expectations, grid
 from tests.conformance.case import Case
 from tests.conformance.expectations import Expected

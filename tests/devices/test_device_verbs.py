@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from edgekit.bundle import Bundle
 from edgekit.cli import main
-from edgekit.commands.bench_history import read_history
+from edgekit.compiler.bench.history import read_history
 from edgekit.system import cpu
 from tests.devices.local_ssh import local_ssh
 from tests.fixtures import models

@@ -11,11 +11,11 @@ from pathlib import Path
 import click
 import pytest
 
-from edgekit.cards import load_card
-from edgekit.cards.cascade import read_stages
 from edgekit.cli import main
 from edgekit.errors import CardError
-from edgekit.formats.toml_files import load_toml
+from edgekit.processing import load_card
+from edgekit.processing.cascade import read_stages
+from edgekit.system.formats.toml_files import load_toml
 from tests.docs.documents import DOCUMENTS, ROOT, linked_file, name_of, python_blocks, repository_url
 
 TREE = ("edgekit/", "targets/", "tests/", "docs/", "samples/")
@@ -99,7 +99,11 @@ def test_names_and_paths_in_backticks_exist(path: Path) -> None:
     paths = [name for name in quoted if name.startswith(TREE) and not set(name) & set(" <>*{}()")]
     names = [name for name in quoted if re.fullmatch(r"edgekit(\.[a-z_]\w*)+(\.[A-Z]\w*)?", name)]
     metrics = {"edgekit.inference.duration", "edgekit.stage.duration", "edgekit.inferences"}
-    metrics |= {"edgekit.fallbacks", "edgekit.model.info", "edgekit.names"}  # of OpenTelemetry, of Core ML
+    metrics |= {
+        "edgekit.fallbacks",
+        "edgekit.compiler.model.info",
+        "edgekit.names",
+    }  # of OpenTelemetry, of Core ML
     metrics |= {"edgekit.device.class", "edgekit.channel"}  # of OpenTelemetry, too
     groups = {"edgekit.compilers", "edgekit.runners"}  # of entry points
     missing = [name for name in paths if not (ROOT / name.partition(":")[0]).exists()]

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.trust.signing_keys import load_private_key
-from edgekit.trust.trusted_keys import sign_file
+from edgekit.signing.signing_keys import load_private_key
+from edgekit.signing.trusted_keys import sign_file
 from tests.docs.documents import DOCUMENTS, ROOT, name_of, python_blocks
 from tests.fixtures.keys import KINDS, key_files
 from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write

@@ -157,7 +157,7 @@ def test_a_message_that_nobody_says_is_found() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_examples_of_codes_are_messages_of_the_source(code: str) -> None:
-    assert is_said(CODES[code].message, (path for path in sources() if path != "edgekit/findings.py"))
+    assert is_said(CODES[code].message, (path for path in sources() if path != "edgekit/diagnostics.py"))
 
 
 @pytest.fixture(scope="module")

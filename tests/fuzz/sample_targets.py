@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.compiler.evaluate.array_files import read_arrays
+from edgekit.compiler.evaluate.picture_files import read_picture
+from edgekit.compiler.evaluate.sound_files import read_sound
+from edgekit.compiler.evaluate.text_files import read_line, text_lines
 from edgekit.errors import SampleError
-from edgekit.evaluate.array_files import read_arrays
-from edgekit.evaluate.picture_files import read_picture
-from edgekit.evaluate.sound_files import read_sound
-from edgekit.evaluate.text_files import read_line, text_lines
-from edgekit.formats.npy import NpyError, npy_bytes, parse_npy
-from edgekit.tensors import TensorSpec
+from edgekit.system.formats.npy import NpyError, npy_bytes, parse_npy
+from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.bundle_mutations import bytes_changed
 from tests.fuzz import mutations
 from tests.fuzz.target import READ, SPECS, Target, refused

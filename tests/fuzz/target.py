@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgekit.errors import printable
-from edgekit.tensors import TensorSpec
+from edgekit.tensor_spec import TensorSpec
 
 SPECS = (TensorSpec("x", "float32", (4, 5)), TensorSpec("y", "int64", (3,)))
 READ, REFUSED = "read", "refused"

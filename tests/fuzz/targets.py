@@ -19,18 +19,18 @@ from typing import Any
 
 from edgekit.bundle import Bundle
 from edgekit.bundle.manifest import decode_manifest
-from edgekit.cards import load_card
-from edgekit.cards.card import parse_card
 from edgekit.errors import BundleError, CardError, EdgeKitError, SignatureError, printable
-from edgekit.formats.json_schema import ManifestError
-from edgekit.provenance.bill_of_materials import bill_of_materials
-from edgekit.provenance.slsa import provenance_of
-from edgekit.runtime.bundle_store import Store
+from edgekit.processing import load_card
+from edgekit.processing.card import parse_card
+from edgekit.release.provenance.bill_of_materials import bill_of_materials
+from edgekit.release.provenance.slsa import provenance_of
 from edgekit.runtime.http_connection import ConnectionFailedError, HttpConnection, Reply
 from edgekit.runtime.remote.inference_protocol import LENGTH, AnswerError, answer_of
-from edgekit.trust import TrustedKeys
-from edgekit.trust.signing_keys import load_private_key
-from edgekit.trust.trusted_keys import sign_file
+from edgekit.runtime.store.bundle_store import Store
+from edgekit.signing import TrustedKeys
+from edgekit.signing.signing_keys import load_private_key
+from edgekit.signing.trusted_keys import sign_file
+from edgekit.system.formats.json_schema import ManifestError
 from tests.fixtures.bundle_mutations import bytes_changed, mutated
 from tests.fixtures.bundles import packed_parts, small_bundle, variant
 from tests.fixtures.keys import KINDS, key_files
@@ -39,7 +39,7 @@ from tests.fuzz.language_targets import language_models
 from tests.fuzz.sample_targets import arrays, media
 from tests.fuzz.target import READ, REFUSED, SPECS, Target, refused
 from tests.fuzz.update_targets import updates
-from tests.provenance.described import described_bundle
+from tests.release.provenance.described import described_bundle
 
 CARDS = sorted((Path(__file__).resolve().parents[2] / "samples" / "cards").glob("*.toml"))
 
@@ -227,7 +227,7 @@ def _signatures(folder: Path) -> dict[str, Target]:
         if draw.random() < 0.5:
             return mutations.changed_json(draw, original)
         # A holder of the key signs what is no statement: the statement's reader sees it.
-        from edgekit.trust.signature_file import SignatureFile, message_of
+        from edgekit.signing.signature_file import SignatureFile, message_of
 
         payload = mutations.changed_json(draw, statement)
         return SignatureFile(payload, key.sign(message_of(payload)), key.public.hint).encode()

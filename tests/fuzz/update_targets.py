@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import UpdateError, UsageError, printable
-from edgekit.updates.delta import BLOCK, HEAD, MAGIC, DeltaError, apply_delta, make_delta
-from edgekit.updates.oci_layout import blob_path, digest_of, open_artifact
-from edgekit.updates.oci_publishing import publish
-from edgekit.updates.releases import Target as UpdateTarget
-from edgekit.updates.releases import parse_channel, parse_release
+from edgekit.release.updates.delta import BLOCK, HEAD, MAGIC, DeltaError, apply_delta, make_delta
+from edgekit.release.updates.oci_layout import blob_path, digest_of, open_artifact
+from edgekit.release.updates.oci_publishing import publish
+from edgekit.release.updates.releases import Target as UpdateTarget
+from edgekit.release.updates.releases import parse_channel, parse_release
 from tests.fixtures.bundle_mutations import bytes_changed
 from tests.fixtures.bundles import small_bundle
 from tests.fuzz import mutations

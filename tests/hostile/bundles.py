@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.bundle import Bundle
-from edgekit.formats.npy import npy_bytes
+from edgekit.system.formats.npy import npy_bytes
 from tests.fixtures.bundles import X, pack, packed_parts, small_bundle
 from tests.hostile.case import ESCAPE, Case, file, link, pipe
 

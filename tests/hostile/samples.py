@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from edgekit.formats.npy import npy_bytes
+from edgekit.system.formats.npy import npy_bytes
 from tests.fixtures.bundles import X
 from tests.hostile.case import ESCAPE, Case, file, pipe
 

@@ -63,7 +63,7 @@ def _linked(slot: Path) -> None:
 
 def installed(folder: Path) -> Path:
     """A store with a bundle beside ``factory.edgekit``."""
-    from edgekit.runtime.bundle_store import Store
+    from edgekit.runtime.store.bundle_store import Store
 
     factory = small_bundle([variant("factory", "ort")]).save(folder / "factory.edgekit")
     store = Store(folder / "store", factory)

@@ -21,15 +21,15 @@ from typing import NamedTuple
 from click.testing import CliRunner
 
 from edgekit.bundle import Bundle
-from edgekit.cards import load_card
-from edgekit.cards.card import parse_card
 from edgekit.cli import main
+from edgekit.compiler.evaluate.samples import load_samples
+from edgekit.compiler.evaluate.sound_files import read_sound
+from edgekit.compiler.evaluate.text_files import read_line, text_lines
 from edgekit.errors import EdgeKitError
-from edgekit.evaluate.samples import load_samples
-from edgekit.evaluate.sound_files import read_sound
-from edgekit.evaluate.text_files import read_line, text_lines
-from edgekit.runtime.bundle_store import Store
-from edgekit.tensors import TensorSpec
+from edgekit.processing import load_card
+from edgekit.processing.card import parse_card
+from edgekit.runtime.store.bundle_store import Store
+from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.bundles import X
 from tests.fixtures.keys import KINDS, key_files
 from tests.fuzz.readers import Watched

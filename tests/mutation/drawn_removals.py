@@ -28,7 +28,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_a_table_of_another_form_is_refused",
         ),
     ],
-    ("edgekit/catalogue/rebuild.py", "tests/catalogue/test_rebuild.py"): [
+    ("edgekit/batch/rebuild.py", "tests/batch/test_rebuild.py"): [
         ("if unknown:", "test_an_option_that_is_not_known_is_not_dropped"),
         ('"distil", ', "test_every_option_of_a_build_is_one_of_its_rebuild", ""),
     ],
@@ -55,7 +55,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ("edgekit/devices/vendor_tools.py", "tests/devices/test_hostile_devices.py"): [
         ("if len(out) > OUTPUT_LIMIT_BYTES:", "test_a_tool_that_prints_for_ever_is_ended"),
     ],
-    ("edgekit/fleet/devices.py", "tests/fleet/test_fleet.py"): [
+    ("edgekit/release/fleet/devices.py", "tests/release/fleet/test_fleet.py"): [
         ("known[min(ignored(len(known)), len(known) - 1)]", "test_one_device_decides_nothing", "known[0]"),
         (
             "process.last.since if process.last.since >= EARLIEST else process.first_sent",
@@ -68,11 +68,11 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "return since",
         ),
     ],
-    ("edgekit/fleet/rollout.py", "tests/fleet/test_fleet.py"): [
+    ("edgekit/release/fleet/rollout.py", "tests/release/fleet/test_fleet.py"): [
         ("cut = min(ignored(count), (count - 1) // 2)", "test_one_device_decides_nothing", "cut = 0"),
         ("if digest not in known:", "test_a_bundle_that_nobody_has"),
     ],
-    ("edgekit/fleet/rows.py", "tests/fleet/test_fleet.py"): [
+    ("edgekit/release/fleet/rows.py", "tests/release/fleet/test_fleet.py"): [
         ("if not EARLIEST <= row.until <= now + DAY_S:", "test_rows_of_a_wrong_clock_are_counted"),
         ("if seconds > count * MOST:", "test_times_that_add_up_to_too_much_are_no_times"),
         ("if score_sum > score_count:", "test_scores_are_at_most_1"),
@@ -92,23 +92,26 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_a_wrong_row_is_passed_over_with_its_reason",
         ),
     ],
-    ("edgekit/formats/strict_json.py", "tests/fleet/test_fleet.py"): [
+    ("edgekit/system/formats/strict_json.py", "tests/release/fleet/test_fleet.py"): [
         ("if len(data) > limit_bytes:", "test_a_row_has_at_most_a_megabyte"),
     ],
-    ("edgekit/importers/torch_archives.py", "tests/importers/test_torch_archives.py"): [
+    ("edgekit/compiler/importers/torch_archives.py", "tests/compiler/importers/test_torch_archives.py"): [
         (
             "if text not in TENSOR_NAMES and not _STORAGE.fullmatch(text):",
             "test_a_program_that_would_run_code",
         ),
         ("if not _NAME.fullmatch(value) or value in _IMPORTED:", "test_a_program_that_would_run_code"),
     ],
-    ("edgekit/model/language/gguf_file.py", "tests/model/language/test_hostile_gguf.py"): [
+    ("edgekit/compiler/model/language/gguf_file.py", "tests/compiler/model/language/test_hostile_gguf.py"): [
         ("if self._file.size - self.position >= size:", "test_a_head_over_the_limit_is_not_read"),
     ],
-    ("edgekit/model/language/hugging_face.py", "tests/model/language/test_hugging_face.py"): [
+    (
+        "edgekit/compiler/model/language/hugging_face.py",
+        "tests/compiler/model/language/test_hugging_face.py",
+    ): [
         ("if len(names) > SHARDS_LIMIT:", "test_a_folder_of_very_many_shards_is_refused"),
     ],
-    ("edgekit/model/tree_ensembles.py", "tests/model/test_tree_ensembles.py"): [
+    ("edgekit/compiler/model/tree_ensembles.py", "tests/compiler/model/test_tree_ensembles.py"): [
         ("if leaves * outputs > WEIGHTS_LIMIT:", "test_leaves_by_outputs_are_limited"),
     ],
     ("edgekit/report/facts.py", "tests/report/test_facts.py"): [
@@ -185,7 +188,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if self.size > limit_bytes:", "test_a_file_has_a_size_within_its_limit"),
         ("if len(content) > limit_bytes:", "test_no_more_is_read_than_allowed"),
     ],
-    ("edgekit/trust/signature_file.py", "tests/trust/test_trusted_keys.py"): [
+    ("edgekit/signing/signature_file.py", "tests/signing/test_trusted_keys.py"): [
         (
             (
                 "if not isinstance(signatures, list) or len(signatures) != 1 or not "
@@ -199,11 +202,11 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_a_signature_with_parts_replaced_is_one_clear_error",
         ),
     ],
-    ("edgekit/trust/trusted_keys.py", "tests/trust/test_trusted_keys.py"): [
+    ("edgekit/signing/trusted_keys.py", "tests/signing/test_trusted_keys.py"): [
         ("if sha256_of(path) != digest:", "test_a_file_changed_in_one_byte_fails"),
         ("if isinstance(paths, (str, os.PathLike)) or not paths:", "test_keys_that_are_none"),
     ],
-    ("edgekit/updates/delta.py", "tests/updates/test_delta.py"): [
+    ("edgekit/release/updates/delta.py", "tests/release/updates/test_delta.py"): [
         (
             '_expect(zstd.frame_content_size(payload) == size, "a block is not as large as it says")',
             "test_a_frame_that_declares_much_takes_no_memory",
@@ -233,20 +236,20 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
         ('_expect(form in (PLAIN, PATCH), "a block of an unknown form")', "test_malformed_blocks", "pass"),
     ],
-    ("edgekit/updates/oci_publishing.py", "tests/updates/test_oci_layout.py"): [
+    ("edgekit/release/updates/oci_publishing.py", "tests/release/updates/test_oci_layout.py"): [
         ("if not TAGS.fullmatch(tag):", "test_nothing_is_published_of_what_does_not_fit"),
     ],
-    ("edgekit/updates/publishing.py", "tests/updates/test_model_names.py"): [
+    ("edgekit/release/updates/publishing.py", "tests/release/updates/test_model_names.py"): [
         (
             'if index["models"] and model not in index["models"] and not add_model:',
             "test_a_second_model_is_asked_for",
         ),
         ("if sides[0] == sides[1] != ([], []):", "test_what_may_be_another_model_is_asked_about", "if True:"),
     ],
-    ("edgekit/updates/publishing.py", "tests/updates/test_update.py"): [
+    ("edgekit/release/updates/publishing.py", "tests/release/updates/test_update.py"): [
         ("if number not in known:", "test_a_release_that_is_not_there_is_not_withdrawn"),
     ],
-    ("edgekit/updates/releases.py", "tests/updates/test_releases.py"): [
+    ("edgekit/release/updates/releases.py", "tests/release/updates/test_releases.py"): [
         ("if type(number) is not int or not 0 < number < 1 << 31:", "test_a_malformed_release_is_refused"),
         (
             "if type(buckets) is not int or not 0 <= buckets <= BUCKETS:",
@@ -268,10 +271,10 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if not isinstance(models, dict):", "test_a_malformed_channel_is_refused"),
         ("if not isinstance(found, dict):", "test_a_malformed_channel_is_refused"),
     ],
-    ("edgekit/updates/tuf_metadata.py", "tests/updates/test_update.py"): [
+    ("edgekit/release/updates/tuf_metadata.py", "tests/release/updates/test_update.py"): [
         ("max(now, channel.issued)", "test_a_clock_that_is_behind_does_not_hide_expiry", "now"),
     ],
-    ("edgekit/updates/update.py", "tests/updates/test_update.py"): [
+    ("edgekit/release/updates/update.py", "tests/release/updates/test_update.py"): [
         (
             "if ownership.read_own(bundle, HEADER.size)[-32:].hex() != release.bundle:",
             "test_a_bundle_is_the_one_that_its_channel_names",

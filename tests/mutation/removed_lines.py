@@ -35,7 +35,7 @@ PASSED, FAILED = 0, 1
 
 PROBE = "tests/runtime/loading/test_probe.py::"
 CONFINED = (f"{PROBE}test_the_child_is_confined_when_an_engine_loads",)
-MODELS_CHILD = "tests/containment/test_contained.py::test_the_child_is_confined"
+MODELS_CHILD = "tests/compiler/sandbox/test_contained.py::test_the_child_is_confined"
 DURABLE = "tests/system/test_atomic_files.py::"
 NAMED = (f"{DURABLE}test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_that_is_said",)
 CACHE = "tests/runtime/loading/test_unpacked_files.py::"
@@ -43,7 +43,7 @@ UNPACKED = (f"{CACHE}test_unpacked_files_are_on_the_disk_before_their_folder_has
 OWNERSHIP = "tests/system/test_ownership.py::"
 BLAME = "tests/runtime/test_store_blame.py::"
 CANDIDATES = "tests/runtime/store/test_candidates.py::"
-FAULTS = "tests/pipeline/test_faults.py::"
+FAULTS = "tests/compiler/build/test_faults.py::"
 ENGINES = "tests/runtime/device_builds/test_build.py::"
 FOREIGN_ENGINES = (f"{ENGINES}test_no_engine_of_a_folder_that_others_may_write_to_is_loaded_or_built",)
 RECORDS = (
@@ -68,21 +68,21 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     # --- a fault is one variant's, and no fault is hidden as one ------------------------------------------
     Removal(
-        "edgekit/pipeline/faults.py",
+        "edgekit/compiler/build/faults.py",
         "if any(problem is each for each in self._of_caller):\n                raise",
         (f"{FAULTS}test_what_the_progress_function_raises_is_no_bug",),
     ),
     Removal(
-        "edgekit/pipeline/stages.py",
+        "edgekit/compiler/build/stages.py",
         "refuse_if_all_are_lost(job.name, job.faults, job.targets, variants)\n    return variants",
         (f"{FAULTS}test_nothing_is_written_if_every_target_meets_a_fault",),
         "return variants",
     ),
     # --- only a whole search is not repeated --------------------------------------------------------------
     Removal(
-        "edgekit/pipeline/int8_search.py",
+        "edgekit/compiler/build/int8_search.py",
         "if not clock.left_out and not candidates.deaths:",
-        ("tests/pipeline/test_int8_search.py::test_a_search_that_was_cut_goes_on_until_it_is_whole",),
+        ("tests/compiler/build/test_int8_search.py::test_a_search_that_was_cut_goes_on_until_it_is_whole",),
         "if not candidates.deaths:",
     ),
     # --- no packet at an engine's import -----------------------------------------------------------------
@@ -119,7 +119,7 @@ REMOVALS: tuple[Removal, ...] = (
         CONFINED,
     ),
     # --- a model's child is confined ---------------------------------------------------------------------
-    Removal("edgekit/containment/confined_start.py", "confine(Bounds(*bounds))", (MODELS_CHILD,)),
+    Removal("edgekit/compiler/sandbox/confined_start.py", "confine(Bounds(*bounds))", (MODELS_CHILD,)),
     # --- the probe is not switched off -------------------------------------------------------------------
     Removal(
         "edgekit/runtime/loading/probe.py",
@@ -128,7 +128,7 @@ REMOVALS: tuple[Removal, ...] = (
         "if variant.options.get(background.OPTION) or",
     ),
     Removal(
-        "edgekit/runtime/loading/background.py",
+        "edgekit/runtime/deadline/background.py",
         " if prepares_on_device(name)]",
         (f"{PROBE}test_a_bundle_cannot_switch_the_probe_off",),
         "]",
@@ -252,23 +252,28 @@ REMOVALS: tuple[Removal, ...] = (
     Removal("edgekit/runtime/loading/unpacked_files.py", "flush_folder(path.parent)", UNPACKED),
     Removal("edgekit/runtime/loading/unpacked_files.py", "flush_folder(root)", UNPACKED),
     # --- a store gives up for a bundle's own faults, and confirms what it opened --------------------------
-    Removal("edgekit/runtime/bundle_store.py", "return self.opened\n", OPENED, "return self.state.current\n"),
     Removal(
-        "edgekit/runtime/bundle_store.py", "self.opened, self._watched = digest,", OPENED, "self._watched ="
+        "edgekit/runtime/store/bundle_store.py", "return self.opened\n", OPENED, "return self.state.current\n"
     ),
     Removal(
-        "edgekit/runtime/bundle_store.py",
+        "edgekit/runtime/store/bundle_store.py",
+        "self.opened, self._watched = digest,",
+        OPENED,
+        "self._watched =",
+    ),
+    Removal(
+        "edgekit/runtime/store/bundle_store.py",
         "self._files.hold(digest)",
         (f"{CANDIDATES}test_what_another_process_has_open_is_not_removed",),
     ),
     Removal(
-        "edgekit/runtime/bundle_store.py",
+        "edgekit/runtime/store/bundle_store.py",
         "action = failure_action(blame, digest in self.state.good)",
         (f"{BLAME}test_what_may_pass_costs_no_confirmed_bundle",),
         'action = "give up"',
     ),
     Removal(
-        "edgekit/runtime/bundle_store.py",
+        "edgekit/runtime/store/bundle_store.py",
         "self._uncount(digest)\n                raise",
         (f"{BLAME}test_an_argument_that_does_not_fit_counts_for_no_start",),
         "raise",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgekit.bundle import Bundle, Variant
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from tests.fixtures.bundles import small_bundle
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">{{7*7}}'&"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgekit.commands.bench_history import Run
+from edgekit.compiler.bench.history import Run
 
 
 def run(day: int, medians_ms: Mapping[str, float], *, cpu: str = "A CPU", threads: int = 2) -> Run:

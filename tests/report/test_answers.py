@@ -12,8 +12,8 @@ from PIL import Image
 
 import edgekit
 from edgekit.bundle import Bundle
-from edgekit.cards.card import parse_card
 from edgekit.errors import SampleError, UsageError
+from edgekit.processing.card import parse_card
 from edgekit.report.answers import answers_of
 from edgekit.report.page import page_of
 from tests.fixtures import models

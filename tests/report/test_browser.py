@@ -13,11 +13,11 @@ import pytest
 
 import edgekit
 from edgekit.bundle import Bundle
-from edgekit.commands.explain import explain
+from edgekit.compiler.explain.explain import explain
 from edgekit.report.answers import answers_of
 from edgekit.report.history import history_page
 from edgekit.report.page import page_of, write_page
-from tests.quantize.search import planted
+from tests.compiler.quantize.search import planted
 from tests.report.browser import DESK, PHONE, browser, opened
 from tests.report.reported import HOSTILE, reported_bundle
 from tests.report.runs import run

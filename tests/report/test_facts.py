@@ -10,7 +10,7 @@ from edgekit.bundle.source_names import CanonicalNode, SourceNames, SourceNode
 from edgekit.errors import BundleError
 from edgekit.report.charts import variants_chart
 from edgekit.report.facts import facts_of
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from tests.fixtures.bundles import small_bundle
 from tests.report.reported import accuracy, reported_bundle, timing, variant
 

@@ -14,7 +14,7 @@ import pytest
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.report import page as page_module
 from edgekit.report.page import need_packages, page_of, write_page
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from tests.report.reported import HOSTILE, reported_bundle
 
 pytestmark = pytest.mark.needs_report

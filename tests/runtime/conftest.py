@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import edgekit
-from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.store.bundle_store import Store
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import engines as engines
 from tests.fixtures.models import SMALL_CNN, write

@@ -32,12 +32,11 @@ import numpy as np
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BusyError, NoVariantError
-from edgekit.runtime import Session
-from edgekit.runtime.fallback import chain
+from edgekit.runtime import Session, chain
 from edgekit.runtime.generate import TextParts, TextSession
 from edgekit.runtime.loading import unpacked_files
 from edgekit.target import registry
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import Engines, doubled
 from tests.fixtures.numpy_decoder import STOP_ID, NumpyDecoder, byte_tokenizer

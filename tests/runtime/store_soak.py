@@ -24,7 +24,7 @@ if __name__ == "__main__":
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError, MissingDependency
-from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.store.bundle_store import Store
 from edgekit.target import registry
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import Engines

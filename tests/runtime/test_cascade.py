@@ -9,10 +9,10 @@ import pytest
 
 import edgekit
 from edgekit.bundle.bundle import Bundle
-from edgekit.cards.predictions.cascaded import Cascaded
 from edgekit.errors import BundleError, UsageError
+from edgekit.processing.predictions.cascaded import Cascaded
 from edgekit.runtime import Session
-from edgekit.runtime.fallback.chain import Chain
+from edgekit.runtime.chain import Chain
 from tests.fixtures.cascades import quarters, stages
 
 pytestmark = pytest.mark.needs_ort

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.cards.predictions.embedding import Embedding
 from edgekit.errors import UsageError
+from edgekit.processing.predictions.embedding import Embedding
 from edgekit.runtime import Gallery
 from edgekit.runtime.gallery import Match
 

@@ -17,7 +17,7 @@ from edgekit.runtime import Session
 from edgekit.runtime.deadline.watchdog import Watched
 from edgekit.runtime.scheduling.pending import Pending
 from edgekit.system.interrupts import Background, Notifier
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, change, doubled, throws
 from tests.runtime.interrupted import MODES, in_child

@@ -13,7 +13,7 @@ from edgekit.bundle import Bundle
 from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
 from edgekit.runtime import Active, Session
 from edgekit.system.cpu import default_threads
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled, throws
 

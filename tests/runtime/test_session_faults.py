@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgekit.errors import BundleError, EdgeKitError, EngineError, MissingDependency, NoVariantError
 from edgekit.runtime import Fallback, Session
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import (
     Behaviour,

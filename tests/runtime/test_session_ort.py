@@ -75,9 +75,9 @@ def test_importing_the_runtime_draws_in_little() -> None:
     unwanted |= {"importlib.metadata", "email", "socket", "ssl", "http", "urllib.request", "html", "asyncio"}
     unwanted |= {
         "edgekit.build",
-        "edgekit.model.onnx_file",
-        "edgekit.evaluate.verify",
-        "edgekit.cards.card",
+        "edgekit.compiler.model.onnx_file",
+        "edgekit.compiler.evaluate.verify",
+        "edgekit.processing.card",
         "edgekit.cli.verbs",
     }
     assert not drawn & unwanted
@@ -94,7 +94,7 @@ def test_no_socket_is_opened(path: Path) -> None:
         "    if event.startswith('socket.') and event != 'socket.gethostname': refuse()\n"
         "socket.socket = socket.create_connection = socket.getaddrinfo = refuse\n"
         "sys.addaudithook(audit)\n"
-        "import numpy as np; from edgekit.runtime.bundle_store import Store\n"
+        "import numpy as np; from edgekit.runtime.store.bundle_store import Store\n"
         "store = Store(sys.argv[1] + '.store', sys.argv[1]); store.install(sys.argv[1])\n"
         "with store.open(threads=1, deadline_ms=60000, probe=True, warm=True) as session:\n"
         "    y = session.run({'x': np.ones((1, 6), np.float32)})['y']\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import EngineError, MissingDependency, NoVariantError, UsageError
-from edgekit.runtime.bundle_store import Store
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.probe import ProbeResult
+from edgekit.runtime.store.bundle_store import Store
 from edgekit.runtime.store.files import StoreFiles
 from edgekit.runtime.store.state import (
     STARTS_LIMIT,

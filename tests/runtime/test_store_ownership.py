@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import BundleError
-from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.store.bundle_store import Store
 from edgekit.runtime.store.state import StoreState
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
@@ -22,7 +22,7 @@ def on_disk(store: Store) -> tuple[StoreState, set[str]]:
 
 
 SCRIPT = (
-    "import sys\nfrom edgekit.runtime.bundle_store import Store\nstore = Store(*sys.argv[1:])\n"
+    "import sys\nfrom edgekit.runtime.store.bundle_store import Store\nstore = Store(*sys.argv[1:])\n"
     "print(store.begin().name)\nprint(*store.notes, sep='\\n')"
 )
 

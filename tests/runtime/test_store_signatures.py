@@ -9,9 +9,9 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.errors import MissingDependency, SignatureError
-from edgekit.runtime.bundle_store import Store
-from edgekit.trust.signing_keys import load_private_key
-from edgekit.trust.trusted_keys import sign_file
+from edgekit.runtime.store.bundle_store import Store
+from edgekit.signing.signing_keys import load_private_key
+from edgekit.signing.trusted_keys import sign_file
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.keys import KINDS, key_files
 

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 import edgekit
-from edgekit.cards.card import load_card
 from edgekit.cli import main
-from edgekit.drafting.draft import draft_card
+from edgekit.compiler.card_inference.draft import draft_card
+from edgekit.processing.card import load_card
 from edgekit.runtime import Session
 from tests.fixtures.texts import TOKENIZER, reranker
 

@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.runtime import Session
 from edgekit.target import Runner
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle
 
 THREADS, RUNS = 8, 25

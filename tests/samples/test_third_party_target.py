@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.evaluate.verify import compare
-from edgekit.model.onnx_file import open_model
-from edgekit.model.reference import Reference
-from edgekit.tensors import Array
+from edgekit.compiler.evaluate.verify import compare
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.tensor_spec import Array
 from tests.fixtures.models import SMALL_CNN, write
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -209,7 +209,7 @@ def test_the_memory_of_a_message_is_known_before_it_is_parsed() -> None:
 
 
 def test_a_message_ten_times_as_large_as_a_tensor_needs_fits(bundle: Path) -> None:
-    from edgekit.tensors import TensorSpec
+    from edgekit.tensor_spec import TensorSpec
 
     spec = TensorSpec("x", "float32", (1, 3, 640, 640))
     tensor = messages()["ModelInferRequest"]()

@@ -23,7 +23,7 @@ from edgekit.serve.inference_requests import (
     body_limit_bytes,
     metadata,
 )
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 
 DTYPES = [name for name in client.DATATYPES if name != "float16"]
 SPEC = TensorSpec("x", "float32", (1, 3))

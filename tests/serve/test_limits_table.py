@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 pytest.importorskip("httptools", reason="httptools is not installed (the extra serve)")
-from edgekit.evaluate.picture_files import PIXELS_LIMIT
+from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
 from edgekit.serve import (
     connections,
     event_loop,

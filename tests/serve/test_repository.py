@@ -15,8 +15,8 @@ import pytest
 import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.model_version import with_version
-from edgekit.cards.card import parse_card
 from edgekit.errors import EngineError, UsageError
+from edgekit.processing.card import parse_card
 from edgekit.runtime.store.health import HealthWindow
 from edgekit.serve import model_table
 from edgekit.serve.inference_requests import RequestError

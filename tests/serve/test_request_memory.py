@@ -29,7 +29,7 @@ from edgekit.serve.request_memory import (
     default_budget_bytes,
     parsed_bytes,
 )
-from edgekit.tensors import TensorSpec
+from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.classifiers import vectors
 from tests.fixtures.servers import Running, running
 from tests.fixtures.threads import until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.quantize.search import measurement_cache
+from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.system import cpu, timings
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.quantize.search import measurement_cache
+from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.system import cache_folder, cpu, json_records, timings
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.commands import doctor
+from edgekit.cli import doctor
 from tests.fixtures import native_sockets
 from tests.fixtures.models import SMALL_CNN, write
 from tests.fixtures.native_sockets import Done, FilterRefused
@@ -37,8 +37,8 @@ ENGINES = ("ort", "openvino", "tflite", "coreml")
 WAYS = (
     "from edgekit_ort.run import engine_version; engine_version()",
     "from edgekit_coreml.interpreter.one_node import onnxruntime as ours; ours()",
-    "from edgekit.model.reference import reference_version; reference_version()",
-    "from edgekit.model.node_evaluation import session_options; session_options(1, True)",
+    "from edgekit.compiler.model.reference import reference_version; reference_version()",
+    "from edgekit.compiler.model.node_evaluation import session_options; session_options(1, True)",
 )
 """Ours to ONNX Runtime, of the device and of the host."""
 REFUSED_MODEL = """

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.evaluate.verify import compare
+from edgekit.compiler.evaluate.verify import compare
 from edgekit.runtime import Session
 from edgekit.target import registry
 from tests.fixtures import models

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from edgekit.cli import main as commands
-from edgekit.evaluate.verify import SNR_LIMITS_DB
-from edgekit.pipeline.build_options import FOR_SIZE, INT8, PRECISIONS, WEIGHT_FORMS
+from edgekit.compiler.build.build_options import FOR_SIZE, INT8, PRECISIONS, WEIGHT_FORMS
+from edgekit.compiler.evaluate.verify import SNR_LIMITS_DB
 from edgekit.target.precisions import TABLE, accuracy_rank, names_to_ask_for, precision_of
 from edgekit.target.quant_rules import PALETTES
 

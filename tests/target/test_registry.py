@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit import tensors
+from edgekit import tensor_spec as tensors
 from edgekit.errors import EngineNotReady, ProfileError
 from edgekit.target import registry
 

@@ -13,7 +13,7 @@ from edgekit.errors import EngineError
 from edgekit.target import text_lengths
 from edgekit.target.registry import open_runner
 from edgekit.target.text_lengths import TokenAxes
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 INPUTS = [TensorSpec("ids", "int64", (1, 6)), TensorSpec("mask", "int64", (1, 6))]
 OUTPUTS = [TensorSpec("tokens", "float32", (1, 6, 2)), TensorSpec("score", "float32", (1, 1))]

@@ -9,14 +9,14 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from edgekit.evaluate.verify import write_files
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
 from edgekit.target import Artifact, Runner
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Profile
 from edgekit.target.registry import compiler, engine
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 from tests.fixtures.models import parse
 
 EDGES = """

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.model.onnx_file import open_model
-from edgekit.model.reference import Reference
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
 from tests.targets.engine_trial import load
 
 TARGETS = [

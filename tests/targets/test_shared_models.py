@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.compiler.model.onnx_file import open_model, save_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import ModelError
-from edgekit.model.onnx_file import open_model, save_model, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
+from tests.compiler.passes.meaning import snr_db
 from tests.fixtures.shared_models import CASES, feeds
-from tests.passes.meaning import snr_db
 
 pytestmark = [pytest.mark.needs_shared, pytest.mark.needs_ort]
 

@@ -12,19 +12,19 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.evaluate.samples import Sample
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
-from edgekit.quantize.observe.calibrate import observe
-from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import place
-from edgekit.quantize.recipe import Recipe
-from edgekit.quantize.weights.optimize_weights import optimize
-from edgekit.quantize.weights.weight_only import with_stored_weights
+from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
+from edgekit.compiler.quantize.recipe import Recipe
+from edgekit.compiler.quantize.weights.optimize_weights import optimize
+from edgekit.compiler.quantize.weights.weight_only import with_stored_weights
 from edgekit.target.build_target import resolve
 from edgekit.target.registry import compiler, engine
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.targets.engine_trial import profile, put_down
 
 LAYERS = 8

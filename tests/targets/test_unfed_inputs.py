@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import EngineError
-from edgekit.passes import run_passes
 from edgekit.target.registry import compiler, engine
-from edgekit.tensors import TensorSpec
+from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.models import TWO_INPUTS, parse
 from tests.targets.engine_trial import profile, put_down
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
-from edgekit.quantize.weights.weight_only import with_stored_weights
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.weights.weight_only import with_stored_weights
 from edgekit.target.build_target import resolve
 from edgekit.target.registry import compiler, engine
 from tests.fixtures import models

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import edgekit
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.command_line import call as call
 from tests.train.digits import card_of, digits, network, trained, write
 

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from PIL import Image, ImageDraw, ImageFont
 
-from edgekit.model.onnx_file import save_model
-from edgekit.tensors import Array
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.tensor_spec import Array
 from tests.fixtures.graphs import Graph
 
 SIZE = 16
@@ -67,8 +67,8 @@ def trained(model: ir.Model, pictures: Array, labels: Array, epochs: int, seed: 
     """A copy of the network, trained on labels: a loop as a user of ``OnnxModule`` writes it."""
     import torch
 
-    from edgekit.compress.torch import OnnxModule
-    from edgekit.compress.torch.trained_weights import first_weights
+    from edgekit.compiler.compress.torch import OnnxModule
+    from edgekit.compiler.compress.torch.trained_weights import first_weights
 
     torch.manual_seed(seed)
     module: Any = OnnxModule(model, scales=dict.fromkeys(first_weights(model), 128.0))

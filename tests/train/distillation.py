@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import edgekit
-from edgekit.commands.distilled_model import DistilledModel
-from edgekit.pipeline.progress import Stage
+from edgekit.compiler.build.distilled_model import DistilledModel
+from edgekit.compiler.build.progress import Stage
 from tests.train.conftest import Digits
 from tests.train.digits import digits
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import edgekit
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.reference import Reference
 from edgekit.errors import SampleError, UnsupportedError, UsageError
-from edgekit.model.onnx_file import save_model
-from edgekit.model.reference import Reference
 from edgekit.runtime import Session
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.graphs import Graph
 from tests.train.conftest import Digits
@@ -68,7 +68,7 @@ def test_a_learning_rate_that_is_too_high_is_lowered(
     """Unless it was given. A training that begins again, and is stopped after that, is resumed."""
     given = distilled(digits_pair, learning_rate=1.0)
     assert not given.better
-    monkeypatch.setattr("edgekit.commands.distil.LEARNING_RATE", 1.0)
+    monkeypatch.setattr("edgekit.compiler.build.distil.LEARNING_RATE", 1.0)
     lowered = distilled(digits_pair, epochs=4)
     assert lowered.better
     assert lowered.losses[1] > lowered.losses[0] > lowered.losses[-1]

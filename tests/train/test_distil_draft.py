@@ -10,10 +10,10 @@ import pytest
 
 import edgekit
 from edgekit.bundle.draft_entry import draft_of
-from edgekit.commands.distil_draft import DistilledDraft, distil_draft
+from edgekit.compiler.build.distil_draft import DistilledDraft, distil_draft
+from edgekit.compiler.model.language.open_model import open_language_model
+from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
 from edgekit.errors import SampleError, UsageError
-from edgekit.model.language.open_model import open_language_model
-from edgekit.model.language.reference_decoder import ReferenceDecoder
 from tests.fixtures.command_line import Call
 from tests.fixtures.gguf_files import write_tiny
 from tests.train.distillation import StopAt
@@ -42,8 +42,8 @@ def test_more_of_its_guesses_are_right_after_training(trained: DistilledDraft) -
 
 
 def test_the_module_computes_what_the_reference_does(model: Path) -> None:
-    from edgekit.compress.torch.decoder_module import Cache, hidden
-    from edgekit.compress.torch.draft_training import model_weights
+    from edgekit.compiler.compress.torch.decoder_module import Cache, hidden
+    from edgekit.compiler.compress.torch.draft_training import model_weights
 
     opened = open_language_model(model)
     texts = [[5, 9, 40, 7, 3, 60], [8, 1, 2, 30, 31, 32]]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.cards.card import load_card
+from edgekit.processing.card import load_card
 from tests.fixtures.graphs import Graph
 
 torch: Any = pytest.importorskip("torch")
@@ -28,7 +28,7 @@ def answers(decode: str) -> Any:
 
 @pytest.mark.parametrize("decode", ["yolox", "yolov8"])
 def test_what_is_never_read_costs_nothing(decode: str) -> None:
-    from edgekit.compress.torch.distillation_loss import DETECTORS, DistillationLoss, Term
+    from edgekit.compiler.compress.torch.distillation_loss import DETECTORS, DistillationLoss, Term
 
     rows, teacher = DETECTORS[decode], answers(decode)
     loss = DistillationLoss([Term("y", "y", None, rows.parts, rows=rows)], {"y": teacher})
@@ -51,7 +51,7 @@ def test_what_is_never_read_costs_nothing(decode: str) -> None:
 
 def test_a_score_of_nearly_0_has_a_gradient() -> None:
     """By the squared error a Sigmoid has none there, and nothing that it missed would be learned."""
-    from edgekit.compress.torch.distillation_loss import DETECTORS, DistillationLoss, Term
+    from edgekit.compiler.compress.torch.distillation_loss import DETECTORS, DistillationLoss, Term
 
     rows, teacher = DETECTORS["yolox"], answers("yolox")
     loss = DistillationLoss([Term("y", "y", None, rows.parts, rows=rows)], {"y": teacher})
@@ -65,7 +65,7 @@ def test_a_score_of_nearly_0_has_a_gradient() -> None:
 @pytest.mark.parametrize("decode", ["yolox", "yolov8"])
 def test_boxes_are_compared_by_how_far_those_of_objects_are_apart(decode: str) -> None:
     """The background's boxes are anywhere: by their variance an error of an object's would be nothing."""
-    from edgekit.compress.torch.distillation_loss import DETECTORS, DistillationLoss, Term
+    from edgekit.compiler.compress.torch.distillation_loss import DETECTORS, DistillationLoss, Term
 
     rows, near = DETECTORS[decode], answers(decode)
     far, student = near.clone(), near.clone()
@@ -81,7 +81,7 @@ def test_boxes_are_compared_by_how_far_those_of_objects_are_apart(decode: str) -
 
 
 def test_the_card_says_what_the_rows_are(tmp_path: Path) -> None:
-    from edgekit.compress.torch.distillation_loss import DETECTORS, output_terms
+    from edgekit.compiler.compress.torch.distillation_loss import DETECTORS, output_terms
 
     graph = Graph({"images": [1, 3, 4, 4]})
     rows = graph("Reshape", graph.conv("images", 85, 3), np.array([1, 16, 85], np.int64))
@@ -99,7 +99,11 @@ def test_the_card_says_what_the_rows_are(tmp_path: Path) -> None:
 
 
 def test_channels_of_a_student_are_compared_with_their_own(tmp_path: Path) -> None:
-    from edgekit.compress.torch.distillation_loss import DistillationLoss, feature_terms, shared_features
+    from edgekit.compiler.compress.torch.distillation_loss import (
+        DistillationLoss,
+        feature_terms,
+        shared_features,
+    )
 
     def network(wide: int) -> Any:
         graph = Graph({"x": [1, 3, 4, 4]})

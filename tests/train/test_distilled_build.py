@@ -8,11 +8,11 @@ import pytest
 
 import edgekit
 from edgekit.bundle import Bundle
-from edgekit.commands.verify import CheckOutcome, verify_bundle
-from edgekit.model.reference import Reference
-from edgekit.pipeline import distilled, shrunk, variant_build
-from edgekit.pipeline.build_bundle import build
-from edgekit.pipeline.progress import Stage
+from edgekit.compiler.build import distilled, shrunk, variant_build
+from edgekit.compiler.build.build_bundle import build
+from edgekit.compiler.build.progress import Stage
+from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
+from edgekit.compiler.model.reference import Reference
 from edgekit.report.facts import facts_of
 from edgekit.runtime import Session
 from tests.train.conftest import Digits

@@ -10,12 +10,12 @@ import onnx_ir as ir
 import pytest
 
 import edgekit
-from edgekit.compress.int8_placement import place_int8
+from edgekit.compiler.compress.int8_placement import place_int8
+from edgekit.compiler.model.onnx_file import open_bytes
+from edgekit.compiler.model.reference import Reference
 from edgekit.errors import UsageError
-from edgekit.model.onnx_file import open_bytes
-from edgekit.model.reference import Reference
 from edgekit.runtime import Session
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.graphs import Graph, samples_for
 
 torch: Any = pytest.importorskip("torch")
@@ -53,7 +53,7 @@ def batch_of(samples: list[dict[str, Array]]) -> dict[str, Any]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_it_answers_as_the_int8_graph(tmp_path: Path, target: str) -> None:
     """A rounding step here and there may differ, where sums in another order fall on two sides of a half."""
-    from edgekit.compress.torch import FakeQuantizedModule
+    from edgekit.compiler.compress.torch import FakeQuantizedModule
 
     torch.manual_seed(0)
     model, name = network(tmp_path), ""
@@ -87,7 +87,7 @@ def test_it_answers_as_the_int8_graph(tmp_path: Path, target: str) -> None:
 def test_scales_are_kept_by_a_build(tmp_path: Path) -> None:
     """From a module of PyTorch to a bundle: what was trained is what the engine computes."""
     pytest.importorskip("onnxscript")
-    from edgekit.compress.torch import fake_quantize
+    from edgekit.compiler.compress.torch import fake_quantize
 
     torch.manual_seed(0)
     nn = torch.nn
@@ -127,7 +127,7 @@ def scales_of(model: ir.Model) -> set[float]:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    from edgekit.compress.torch import fake_quantize
+    from edgekit.compiler.compress.torch import fake_quantize
 
     with pytest.raises(UsageError, match="fake_quantize needs samples"):
         fake_quantize(None, "ort", [])
@@ -139,7 +139,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 def test_zero_points_move_to_where_the_values_are(tmp_path: Path) -> None:
     """Ranges of inputs that were larger: with the zero points alone, less is clipped."""
-    from edgekit.compress.torch import FakeQuantizedModule
+    from edgekit.compiler.compress.torch import FakeQuantizedModule
 
     graph = Graph({"x": [1, 3, 8, 8]})
     model = graph.model(tmp_path, graph.conv(graph.conv("x", 8, 3, 3), 4, 8))

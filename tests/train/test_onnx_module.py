@@ -9,15 +9,15 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit.compress.torch.trained_weights import first_weights, trained_weights
+from edgekit.compiler.compress.torch.trained_weights import first_weights, trained_weights
+from edgekit.compiler.model.onnx_file import open_model, save_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.model.rewriting import array_of
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.errors import ModelError, UnsupportedError, UsageError
-from edgekit.model.onnx_file import open_model, save_model
-from edgekit.model.reference import Reference
-from edgekit.model.rewriting import array_of
-from edgekit.passes import run_passes
-from edgekit.quantize.placement.float_weights import with_float_weights
-from edgekit.tensors import Array
-from tests.compress.random_networks import random_network
+from edgekit.tensor_spec import Array
+from tests.compiler.compress.random_networks import random_network
 from tests.conformance.grid import CASES, judge
 from tests.fixtures.graphs import Graph, samples_for
 
@@ -42,7 +42,7 @@ def answers(module: Any, feeds: list[dict[str, Array]]) -> list[dict[str, Array]
 
 def test_every_operator_answers_as_onnx_runtime_does(tmp_path: Path) -> None:
     """Of the conformance cases, all that have a form here; a batch of two samples at once."""
-    from edgekit.compress.torch import OnnxModule
+    from edgekit.compiler.compress.torch import OnnxModule
 
     refused, wrong, judged = [], [], 0
     for key, case in CASES.items():
@@ -74,7 +74,7 @@ def test_every_operator_answers_as_onnx_runtime_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_networks_and_their_gradients(tmp_path: Path, seed: int) -> None:
     """A batch answers as its samples do; gradients are those of the outputs' differences, in float64."""
-    from edgekit.compress.torch import OnnxModule
+    from edgekit.compiler.compress.torch import OnnxModule
 
     model = random_network(tmp_path, seed)
     module, feeds = OnnxModule(model), samples_for(model, 3)
@@ -109,7 +109,7 @@ def test_random_networks_and_their_gradients(tmp_path: Path, seed: int) -> None:
     ["resnet8_cifar10_fp32", "vww_96_float", "kws_ref_model_float32", "yolox_nano", "efficientnet_lite0"],
 )
 def test_real_networks(shared: Path, name: str) -> None:
-    from edgekit.compress.torch import OnnxModule
+    from edgekit.compiler.compress.torch import OnnxModule
 
     model = open_model(shared / "models" / f"{name}.onnx")
     run_passes(model)
@@ -139,7 +139,7 @@ def test_weights_and_what_is_none(tmp_path: Path) -> None:
 
 def test_weights_go_back_into_the_same_graph(tmp_path: Path) -> None:
     """With and without a scale; the module that is written answers as the one that was trained."""
-    from edgekit.compress.torch import OnnxModule
+    from edgekit.compiler.compress.torch import OnnxModule
 
     model = picture_network(tmp_path)
     before = save_model(model)
@@ -167,7 +167,7 @@ def test_weights_go_back_into_the_same_graph(tmp_path: Path) -> None:
 
 def test_hooks(tmp_path: Path) -> None:
     """Of a value, of what one node reads, and of a weight; a module's parameters are trained too."""
-    from edgekit.compress.torch import OnnxModule
+    from edgekit.compiler.compress.torch import OnnxModule
 
     model = picture_network(tmp_path)
     relu = next(node for node in model.graph if node.op_type == "Relu")
@@ -212,7 +212,7 @@ def test_hooks(tmp_path: Path) -> None:
 
 
 def test_nodes_without_a_form_are_named(tmp_path: Path) -> None:
-    from edgekit.compress.torch import OnnxModule
+    from edgekit.compiler.compress.torch import OnnxModule
 
     graph = Graph({"x": [1, 3, 6, 6]})
     y = graph("LRN", graph("Det", "x"), size=3)
@@ -227,7 +227,7 @@ def test_nodes_without_a_form_are_named(tmp_path: Path) -> None:
 
 
 def test_half_floats(tmp_path: Path) -> None:
-    from edgekit.compress.torch import OnnxModule
+    from edgekit.compiler.compress.torch import OnnxModule
 
     graph = Graph({"x": [1, 4]})
     y = graph("MatMul", graph("Cast", "x", to=10), graph.weights(4, 4).astype(np.float16))

@@ -12,7 +12,7 @@ from edgekit.errors import UsageError
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
-from edgekit.compress.torch import prune_groups  # noqa: E402  (needs torch)
+from edgekit.compiler.compress.torch import prune_groups  # noqa: E402  (needs torch)
 
 nn = torch.nn
 

@@ -10,11 +10,11 @@ import onnx_ir as ir
 import pytest
 
 import edgekit
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
 from edgekit.errors import ProfileError
-from edgekit.model.onnx_file import open_model
-from edgekit.model.reference import Reference
 from edgekit.runtime import Session
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.command_line import Call, answer
 from tests.train.conftest import Digits
 from tests.train.distillation import StopAt, accuracy, distilled

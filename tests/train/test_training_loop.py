@@ -8,12 +8,12 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from edgekit.compress.picture_augmentation import PictureAugmentation
-from edgekit.compress.student_training import TrainingTask, train_student
+from edgekit.compiler.compress.picture_augmentation import PictureAugmentation
+from edgekit.compiler.compress.student_training import TrainingTask, train_student
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import UsageError
-from edgekit.model.onnx_file import open_model
-from edgekit.passes import run_passes
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 pytest.importorskip("torch", reason="PyTorch is not installed (pip install '.[train]')")
 pytestmark = pytest.mark.needs_ort
@@ -27,7 +27,7 @@ line (float[1,2] x) => (float[1,1] y) <float[2,1] w = {1, 2}> { y = MatMul(x, w)
 @pytest.mark.parametrize("lowered", [False, True])
 def test_a_sample_whose_answer_is_infinite_ends_the_training(tmp_path: Path, lowered: bool) -> None:
     """Its loss is infinite with any weights, which says nothing of the learning rate."""
-    from edgekit.compress.torch.training_loop import TrainingOptions
+    from edgekit.compiler.compress.torch.training_loop import TrainingOptions
 
     path = tmp_path / "line.onnx"
     path.write_bytes(onnx.parser.parse_model(LINE).SerializeToString())

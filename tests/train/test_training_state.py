@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install '.[train]')")
 
-from edgekit.compress.torch.training_state import TrainingState, load_state, save_state  # noqa: E402
+from edgekit.compiler.compress.torch.training_state import TrainingState, load_state, save_state  # noqa: E402
 from edgekit.errors import UsageError  # noqa: E402
 
 

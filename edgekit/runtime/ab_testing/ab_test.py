@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import UsageError
 from edgekit.runtime.ab_testing.sequential_test import LEAST, Comparison, step
 from edgekit.runtime.streaming.replica import Replica
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.predictor import SessionProtocol

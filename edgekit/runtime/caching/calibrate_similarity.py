@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
-from edgekit.formats import strict_json
 from edgekit.runtime.caching.frame_signature import distance, signature_of
 from edgekit.runtime.caching.same_prediction import same_prediction
 from edgekit.runtime.clopper_pearson import upper_bound
-from edgekit.tensors import Array
+from edgekit.system.formats import strict_json
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.predictor import Predictor

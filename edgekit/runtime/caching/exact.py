@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import UsageError
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.metrics.metrics import Metrics

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.errors import UsageError
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 SAMPLES = 65536
 BLOCK = 8

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgekit.cards.nms import overlaps
-from edgekit.cards.predictions import Classes, Detections
 from edgekit.errors import UsageError
+from edgekit.processing.nms import overlaps
+from edgekit.processing.predictions import Classes, Detections
 
 CONFIDENT_SCORE = 0.5
 """Score from which a detection must match; detections around the card's threshold may come and go."""

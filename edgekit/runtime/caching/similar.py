@@ -17,7 +17,7 @@ from edgekit.errors import UsageError
 from edgekit.runtime.caching.calibrate_similarity import PredictionCache, SimilarityCalibration
 from edgekit.runtime.caching.exact import OUTCOME
 from edgekit.runtime.caching.frame_signature import signature_of
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.metrics.metrics import Metrics

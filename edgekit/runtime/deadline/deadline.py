@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError, reason_of
+from edgekit.runtime.deadline.background import Preparation
 from edgekit.runtime.deadline.watchdog import DeadlineExceededError, Watched, cutoff_s, first_answer
 from edgekit.runtime.device_builds.memory import resident_mb
 from edgekit.runtime.fallback.policy import Failure, blame_of
-from edgekit.runtime.loading.background import Preparation
 from edgekit.runtime.session_state import StateCallback
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Runner

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import EngineError
 from edgekit.system.interrupts import Background, in_engine
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Runner

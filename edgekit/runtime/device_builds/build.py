@@ -31,7 +31,7 @@ from edgekit.runtime.device_builds.engine_store import (
     sha256_of,
 )
 from edgekit.runtime.device_builds.memory import resident_mb
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 RESULT, STAGE, LOG = "result.json", "stage", "log"
 NO_ROOM = 75

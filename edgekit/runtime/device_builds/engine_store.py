@@ -23,13 +23,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from edgekit.formats import strict_json
-from edgekit.formats.strict_json import JsonError
 from edgekit.system import cache_folder, ownership
 from edgekit.system.atomic_files import flush_folder, private_folder, write_atomically
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.memory import free_memory_bytes
 from edgekit.system.regular_file import open_regular
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 FAILURES_LIMIT = 2
 """Failures after which an engine is disabled for its fingerprint, so that a crash does not recur at each

@@ -23,7 +23,7 @@ from edgekit.system.cpu import processor_kind
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
-    from edgekit.tensors import Json
+    from edgekit.tensor_spec import Json
 EQUAL_RATIO = 1.03
 """Times within this ratio of the fastest count as equal, and the order in the bundle decides: measurements
 vary by more than a percent, and the choice must not."""

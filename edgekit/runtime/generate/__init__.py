@@ -11,9 +11,9 @@ Standard library and numpy; the extra ``text`` has what reads tokenizers, templa
 
 from __future__ import annotations
 
-from edgekit.runtime.generate.generated_text import GeneratedText
 from edgekit.runtime.generate.text_parts import TextParts
 from edgekit.runtime.generate.text_session import TextSession
 from edgekit.runtime.generate.text_stream import TextStream
+from edgekit.runtime.generated_text import GeneratedText
 
 __all__ = ["GeneratedText", "TextParts", "TextSession", "TextStream"]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from edgekit.bundle.draft_entry import DraftEntry, draft_of
 from edgekit.errors import EngineError
+from edgekit.runtime import local_timings
 from edgekit.runtime.generate.draft_model import DraftModel
 from edgekit.runtime.generate.memory_plan import MemoryPlan, check_draft_memory, plan_memory
-from edgekit.runtime.loading import local_timings, unpacked_files
+from edgekit.runtime.loading import unpacked_files
 from edgekit.system.cpu import lacking
 from edgekit.system.timings import milliseconds_of
 from edgekit.target import registry

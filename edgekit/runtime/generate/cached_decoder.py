@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.runtime.generate.prefix_cache import WORTH_SAVING, PrefixCache, common_length
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.target.decoder import BatchRunner, DecoderRunner

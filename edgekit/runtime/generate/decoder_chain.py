@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from edgekit.errors import EngineError, MissingDependency, ProfileError, UsageError, reason_of
+from edgekit.runtime import local_timings
 from edgekit.runtime.fallback import strict_errors
 from edgekit.runtime.fallback.load_order import rank_variants, why_emulated
 from edgekit.runtime.fallback.policy import (
@@ -27,7 +28,7 @@ from edgekit.runtime.fallback.policy import (
 from edgekit.runtime.fallback.variant_health import VariantHealth
 from edgekit.runtime.generate.bundle_draft import draft_for
 from edgekit.runtime.generate.memory_plan import MemoryPlan, check_memory
-from edgekit.runtime.loading import local_timings, unpacked_files
+from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry

@@ -22,7 +22,7 @@ from edgekit.runtime.generate.turns import Turns
 from edgekit.runtime.session_state import log
 from edgekit.system.interrupts import pass_on
 from edgekit.target.decoder import BatchRunner
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.runtime.generate.speculation import Proposer

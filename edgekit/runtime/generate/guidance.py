@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.cards.tokenizer import guarded
 from edgekit.errors import MissingDependency, UsageError
+from edgekit.processing.tokenizer import guarded
 from edgekit.runtime.generate.options import GenerateOptions
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 SCHEMA_LIMIT_CHARS, GRAMMAR_LIMIT_CHARS = 1 << 20, 256 << 10
 SYMBOLS_LIMIT = 50_000

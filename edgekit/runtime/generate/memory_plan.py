@@ -8,7 +8,7 @@ from typing import NamedTuple
 from edgekit.errors import EngineError, UsageError
 from edgekit.system.memory import free_memory_bytes
 from edgekit.target.decoder import EXTRA_BYTES, DecoderShape
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 CONTEXT = 2048
 """Tokens of a text where nothing is said, or those of the model where it has fewer."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from typing import Protocol

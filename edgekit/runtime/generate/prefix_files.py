@@ -23,7 +23,7 @@ from edgekit.runtime.generate.prefix_cache import common_length
 from edgekit.system import ownership
 from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.cache_folder import cache_folder
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 LIMIT_BYTES = 256 << 20
 """Disk of all models' files; the least recently used are removed first."""

@@ -11,7 +11,7 @@ from collections.abc import Collection
 import numpy as np
 
 from edgekit.runtime.generate.options import GenerateOptions
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 
 def next_token(

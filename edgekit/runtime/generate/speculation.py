@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 
 
 class Proposer(Protocol):

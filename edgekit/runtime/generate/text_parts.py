@@ -37,7 +37,7 @@ def parts_of(bundle: Bundle) -> TextParts:
         BundleError: a file that the card names is absent or damaged.
     """
     from edgekit.bundle.card_files import read_card_file
-    from edgekit.cards.generation import is_generation, read_generation
+    from edgekit.processing.generation import is_generation, read_generation
 
     if bundle.card is None or not is_generation(bundle.card):
         raise UsageError(f"{bundle.name} is no language model; open it with edgekit.runtime.Session")

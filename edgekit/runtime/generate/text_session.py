@@ -25,11 +25,11 @@ from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.runtime.generate.text_tokens import TextTokenizer, check_length
 from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.runtime.fallback.policy import Fallback
-    from edgekit.runtime.generate.generated_text import GeneratedText
+    from edgekit.runtime.generated_text import GeneratedText
     from edgekit.runtime.metrics.text_metrics import TextMetrics
     from edgekit.target.decoder import DecoderRunner
 

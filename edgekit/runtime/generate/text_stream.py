@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import UsageError
-from edgekit.runtime.generate.generated_text import GeneratedText
 from edgekit.runtime.generate.sampling import next_token
 from edgekit.runtime.generate.speculation import Speculation, verified
 from edgekit.runtime.generate.stop_words import StopWords
 from edgekit.runtime.generate.text_tokens import TextPieces, TextTokenizer
+from edgekit.runtime.generated_text import GeneratedText
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.generate.guidance import Guide
     from edgekit.runtime.generate.options import GenerateOptions
     from edgekit.runtime.generate.speculation import Proposer
-    from edgekit.tensors import Array
+    from edgekit.tensor_spec import Array
 
     class Source(Protocol):
         """Gives logits; a session."""

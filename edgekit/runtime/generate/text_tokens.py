@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
-from edgekit.cards.tokenizer import guarded, open_whole
-from edgekit.cards.tokenizer_bounds import TOKEN_CHARS, TokenizerBounds
 from edgekit.errors import CardError, UsageError
+from edgekit.processing.tokenizer import guarded, open_whole
+from edgekit.processing.tokenizer_bounds import TOKEN_CHARS, TokenizerBounds
 
 CHARS_A_TOKEN = 32
 """A text of more characters for each token of the context is refused before it is split."""

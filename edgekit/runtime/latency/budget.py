@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.device_evidence import times_of_this_processor
 from edgekit.errors import EdgeKitError, UsageError, reason_of
+from edgekit.runtime import local_timings
 from edgekit.runtime.fallback.policy import Fallback, estimates
 from edgekit.runtime.latency.drift import Baseline, Drift, baseline_from, baseline_of, step
 from edgekit.runtime.latency.switching import PrecisionChoice, SwitchingState, decide, missed, p95
-from edgekit.runtime.loading import local_timings
 from edgekit.runtime.metrics.metrics import timed_predict
 from edgekit.runtime.streaming.replica import Replica, variant_of
 from edgekit.system import cpu, timings
 from edgekit.target.precisions import accuracy_rank
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
-    from edgekit.cards.latency_contract import Latency
+    from edgekit.processing.latency_contract import Latency
     from edgekit.runtime.latency.system_signals import Signals
     from edgekit.runtime.metrics.metrics import Metrics
     from edgekit.runtime.predictor import SessionProtocol
@@ -53,7 +53,7 @@ class Alert:
     """A stage has become too slow, or has recovered.
 
     Attributes:
-        stage: Of ``cards/latency_contract.py``, or ``end_to_end``.
+        stage: Of ``processing/latency_contract.py``, or ``end_to_end``.
         text: The message.
     """
 
@@ -106,7 +106,7 @@ class Budget:
         if latency is None:
             raise UsageError(
                 f"the card of {session.bundle.name} has no [latency]; add one, "
-                "or pass latency=edgekit.cards.latency_contract.Latency(p95_ms=...)"
+                "or pass latency=edgekit.processing.latency_contract.Latency(p95_ms=...)"
             )
         self.latency = latency
         self.bundle = session.bundle

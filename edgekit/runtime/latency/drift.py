@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 TOLERATED, DRIFTED = math.log(1.05), math.log(1.13)
 LIMIT = math.log(1e6)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.runtime.loading.output_checks import Golden, OutputChecks

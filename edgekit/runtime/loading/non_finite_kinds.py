@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 
 class NonFiniteKinds(NamedTuple):

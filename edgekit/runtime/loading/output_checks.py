@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.target.tensor_checks import not_finite, wrong_answer
-from edgekit.tensors import Array, TensorSpec, is_finite
+from edgekit.tensor_spec import Array, TensorSpec, is_finite
 
 if TYPE_CHECKING:
     from edgekit.runtime.loading.non_finite_kinds import NonFiniteKinds

@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit._version import __version__
-from edgekit.formats import strict_json
-from edgekit.formats.npy import npy_bytes
-from edgekit.formats.strict_json import JsonError
-from edgekit.runtime.loading import background, golden_check, unpacked_files
+from edgekit.runtime.deadline import background
+from edgekit.runtime.loading import golden_check, unpacked_files
 from edgekit.system import cache_folder, cpu, json_records, timings
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.npy import npy_bytes
+from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.interrupts import pass_on
 from edgekit.system.regular_file import open_regular
 from edgekit.target import registry
 from edgekit.target.decoder import OPTION
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency, ProfileError, reason_of
-from edgekit.formats import strict_json
-from edgekit.formats.npy import parse_npy
 from edgekit.runtime.device_builds import child_limits
 from edgekit.runtime.fallback.policy import blame_of
 from edgekit.runtime.loading import golden_check
 from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.runtime.loading.probe import REQUEST, RESULT, VERSION
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.npy import parse_npy
 from edgekit.target import registry
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 REQUEST_LIMIT_BYTES = 16 << 20
 CAPACITY = 64

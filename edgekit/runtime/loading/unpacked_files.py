@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import EngineError
-from edgekit.formats import strict_json
-from edgekit.formats.strict_json import JsonError
 from edgekit.system import cache_folder, ownership, timings
 from edgekit.system.atomic_files import flush_folder, locked, private_folder, write_atomically
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.interrupts import pass_on
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle

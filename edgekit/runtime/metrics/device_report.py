@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
-from edgekit.formats import strict_json
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.labelled_counts import unspecific
-from edgekit.tensors import Json
+from edgekit.system.formats import strict_json
+from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
-    from edgekit.runtime.bundle_store import Store
+    from edgekit.runtime.store.bundle_store import Store
 
 FORMAT = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/-]{0,79}")

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
-from edgekit.formats import strict_json
-from edgekit.tensors import Json
+from edgekit.system.formats import strict_json
+from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.runtime.metrics.metrics import Metrics

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Iterator
 from math import ceil, log2
 
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 SCALE = 4
 PER_DOUBLING = 2**SCALE

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.runtime.metrics.histogram import Histogram
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.runtime.fallback.policy import Fallback

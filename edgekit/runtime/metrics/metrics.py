@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.cards.latency_contract import END_TO_END
 from edgekit.errors import UsageError
-from edgekit.formats import strict_json
+from edgekit.processing.latency_contract import END_TO_END
 from edgekit.runtime.metrics.labelled_counts import FallbackCounts, StageTimes
 from edgekit.runtime.store.health import Counts
+from edgekit.system.formats import strict_json
 from edgekit.system.interrupts import pass_on
 from edgekit.target import deferral
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.runtime.outbox.outbox import Outbox

@@ -17,16 +17,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgekit._version import __version__
-from edgekit.cards.latency_contract import END_TO_END
-from edgekit.formats import strict_json
+from edgekit.processing.latency_contract import END_TO_END
 from edgekit.runtime.metrics.metrics import DROPPED
-from edgekit.tensors import Json
+from edgekit.system.formats import strict_json
+from edgekit.tensor_spec import Json
 
 JSON = "application/json"
 CUMULATIVE = 2
 """AGGREGATION_TEMPORALITY_CUMULATIVE"""
 INFERENCE, STAGE = "edgekit.inference.duration", "edgekit.stage.duration"
-INFERENCES, FALLBACKS, MODEL = "edgekit.inferences", "edgekit.fallbacks", "edgekit.model.info"
+INFERENCES, FALLBACKS, MODEL = "edgekit.inferences", "edgekit.fallbacks", "edgekit.compiler.model.info"
 SCORES, SCORE_SUM, GIVEN_UP = "edgekit.scores", "edgekit.scores.sum", "edgekit.bundles.given_up"
 FLEET = {"device.id": "device", "edgekit.device.class": "class", "edgekit.channel": "channel"}
 """Resource attribute -> the key of a device's report (``device_report.py``)."""

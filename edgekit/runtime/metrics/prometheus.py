@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from edgekit.cards.latency_contract import END_TO_END
+from edgekit.processing.latency_contract import END_TO_END
 from edgekit.runtime.metrics.metrics import DROPPED, Metrics
 from edgekit.runtime.metrics.text_metrics import TextMetrics
 

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.runtime.metrics.labelled_counts import FallbackCounts, StageTimes
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.runtime.fallback.policy import Fallback
-    from edgekit.runtime.generate.generated_text import GeneratedText
+    from edgekit.runtime.generated_text import GeneratedText
     from edgekit.runtime.session_state import Active
 
 COUNTS = ("prompt_tokens", "cached_tokens", "tokens", "proposed", "accepted", "steps")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from edgekit.runtime.remote.inference_protocol import Client
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 CONNECTIONS = 4
 """Maximum number of open requests. A host name that cannot be resolved may block a thread for half a minute,

@@ -22,10 +22,10 @@ from urllib.parse import quote
 import numpy as np
 
 from edgekit.errors import UsageError, printable
-from edgekit.formats import strict_json
-from edgekit.formats.strict_json import JsonError
 from edgekit.runtime.http_connection import HttpConnection, Reply
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 DATATYPES = {
     "bool": "BOOL",

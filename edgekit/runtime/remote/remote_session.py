@@ -36,7 +36,7 @@ from edgekit.runtime.remote.policy import (
     second_opinion,
 )
 from edgekit.target.tensor_checks import misfit
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     import ssl

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import UsageError
-from edgekit.runtime.loading import local_timings
-from edgekit.runtime.loading.local_timings import median
+from edgekit.runtime import local_timings
+from edgekit.runtime.local_timings import median
 from edgekit.runtime.streaming.replica import variant_of
 from edgekit.system import timings
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.runtime.predictor import SessionProtocol

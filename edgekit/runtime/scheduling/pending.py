@@ -17,7 +17,7 @@ from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.system.interrupts import Notifier
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 
 class _SafeCondition:

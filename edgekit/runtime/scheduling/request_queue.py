@@ -27,7 +27,7 @@ from edgekit.runtime.scheduling.pending import Pending
 from edgekit.runtime.scheduling.run_time import RunTime
 from edgekit.system.interrupts import Background, Notifier, in_engine
 from edgekit.target.tensor_checks import fitted
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.metrics.metrics import Metrics

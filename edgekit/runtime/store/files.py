@@ -20,10 +20,10 @@ from typing import BinaryIO
 
 from edgekit.runtime.store.state import StoreState
 from edgekit.runtime.store.state_file import encoded, read
+from edgekit.signing.trusted_keys import signature_path
 from edgekit.system import ownership
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
 from edgekit.system.regular_file import open_regular
-from edgekit.trust.trusted_keys import signature_path
 
 LOCK_SECONDS = 10.0
 NOTES_LIMIT = 20

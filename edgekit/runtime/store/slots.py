@@ -9,11 +9,11 @@ from pathlib import Path
 from edgekit.bundle.bundle import HEADER, Bundle
 from edgekit.bundle.model_version import is_version, model_version
 from edgekit.errors import BundleError, SignatureError, UsageError
+from edgekit.signing.signature_file import LIMIT_BYTES as SIGNATURE_LIMIT_BYTES
+from edgekit.signing.trusted_keys import TrustedKeys, signature_path
 from edgekit.system import ownership
 from edgekit.system.atomic_files import flush_folder, write_atomically
 from edgekit.system.regular_file import read_plain
-from edgekit.trust.signature_file import LIMIT_BYTES as SIGNATURE_LIMIT_BYTES
-from edgekit.trust.trusted_keys import TrustedKeys, signature_path
 
 
 class Slots:

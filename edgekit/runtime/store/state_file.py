@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from edgekit.formats import strict_json
-from edgekit.formats.strict_json import JsonError
 from edgekit.runtime.store.state import FACTORY, NOTHING, StoreState
 from edgekit.system import ownership
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
 
 STATE_LIMIT_BYTES = 1 << 16
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.cards import processing
-from edgekit.tensors import Array
+from edgekit.processing import processing
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.predictor import SessionProtocol
@@ -53,8 +53,8 @@ class Carried:
                 feeds, placed = processing.prepare(self._card, item, order, rate=rate)
                 outputs = self._session.run({**feeds, **self._states})
             else:
-                from edgekit.cards.audio_preparation import AudioWindow, mono, prepare_audio
-                from edgekit.cards.inputs.audio import AudioInput
+                from edgekit.processing.audio_preparation import AudioWindow, mono, prepare_audio
+                from edgekit.processing.inputs.audio import AudioInput
 
                 assert isinstance(source, AudioInput)
                 samples = mono(item, source, rate)

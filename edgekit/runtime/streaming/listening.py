@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.cards import processing
-from edgekit.cards.audio_preparation import mono
-from edgekit.cards.inputs.audio import AudioInput
-from edgekit.cards.predictions.windows import WindowPrediction, WindowPredictions
 from edgekit.errors import UsageError
+from edgekit.processing import processing
+from edgekit.processing.audio_preparation import mono
+from edgekit.processing.inputs.audio import AudioInput
+from edgekit.processing.predictions.windows import WindowPrediction, WindowPredictions
 from edgekit.runtime.streaming.carried import Carried
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.predictor import SessionProtocol

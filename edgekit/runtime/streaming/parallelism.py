@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EdgeKitError, UsageError, reason_of
+from edgekit.runtime import local_timings
 from edgekit.runtime.fallback.policy import EQUAL_RATIO
-from edgekit.runtime.loading import local_timings
-from edgekit.runtime.loading.local_timings import median
+from edgekit.runtime.local_timings import median
 from edgekit.runtime.streaming.replica import Replica, variant_of
 from edgekit.system import timings
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.predictor import SessionProtocol

@@ -21,7 +21,7 @@ from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 from edgekit.target.tensor_checks import fitted
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant

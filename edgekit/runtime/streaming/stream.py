@@ -31,7 +31,7 @@ from edgekit.runtime.streaming import parallelism
 from edgekit.runtime.streaming.latest_frame import LatestFrame
 from edgekit.runtime.streaming.replica import Replica
 from edgekit.system.interrupts import Background, Notifier, in_engine
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.metrics.metrics import Metrics
@@ -51,8 +51,8 @@ class Result:
         number: Index of the frame among those processed, from 0.
         frame: What ``decode`` returned, or the item itself: the object, not a copy.
         answer: As ``Session.predict`` returns it; the outputs if the item was feeds or the card has no task.
-        seconds: By stage (``cards/latency_contract.py``); their sum is the time from reading the frame to the
-            result.
+        seconds: By stage (``processing/latency_contract.py``); their sum is the time from reading the frame
+            to the result.
     """
 
     number: int

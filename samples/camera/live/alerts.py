@@ -15,10 +15,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from edgekit.formats import strict_json
 from edgekit.runtime import Outbox, Sink
 from edgekit.runtime.outbox.rows import Parcel
 from edgekit.runtime.outbox.sinks import SinkDownError
+from edgekit.system.formats import strict_json
 
 SHOWN = 50
 """Alerts that the page lists; older ones are in the backend."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from edgekit.compiler.lowering.node_probes import probes
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.rewriting import PART_OF
+from edgekit.compiler.passes.expand_functions import with_expansions
+from edgekit.diagnostics import Finding, as_lines
 from edgekit.errors import UnsupportedError, UsageError
-from edgekit.findings import Finding, as_lines
-from edgekit.lowering.node_probes import probes
-from edgekit.model.onnx_file import save_model
-from edgekit.model.rewriting import PART_OF
-from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_ncnn.converter import ConversionError, Network, convert
 from edgekit_ncnn.float_network import FloatNetwork, float_network
 from edgekit_ncnn.limits import beyond_limits

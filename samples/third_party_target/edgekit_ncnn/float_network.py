@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit.model.node_checks import static_dims
+from edgekit.compiler.model.node_checks import static_dims
 
 if TYPE_CHECKING:
     import onnx_ir as ir

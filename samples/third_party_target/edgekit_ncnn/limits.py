@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.findings import Finding
-from edgekit.model.node_checks import static_dims, times
-from edgekit.model.rewriting import array_of, int_of, ints_of, node_name
+from edgekit.compiler.model.node_checks import static_dims, times
+from edgekit.compiler.model.rewriting import array_of, int_of, ints_of, node_name
+from edgekit.diagnostics import Finding
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.target.contract import EngineInfo
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(packages=("edgekit-ncnn", "ncnn", "pnnx"))
 PARAM_FILE, BIN_FILE = "model.param", "model.bin"

@@ -17,11 +17,11 @@ pytest.importorskip("edgekit_ncnn", reason="pip install --no-deps samples/third_
 from edgekit_ncnn import compile as host
 from edgekit_ncnn import converter, run
 
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.onnx_file import open_bytes, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency, UnsupportedError
-from edgekit.evaluate.verify import write_files
-from edgekit.model.onnx_file import open_bytes, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
 from edgekit.target import Artifact, Runner
 from edgekit.target.installed_profiles import find_profile
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_coreml.interpreter import kernels_data, kernels_elementwise, kernels_layers
 from edgekit_coreml.interpreter.one_node import converted, on_threads
 from edgekit_coreml.interpreter.program import MilProgram, Name, Op

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.system import onnx_runtime
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 OPSET, IR_VERSION = 19, 9
 ELEMENTS: Mapping[str, int] = {"float32": 1, "int32": 6, "int64": 7, "float16": 10}

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_coreml.interpreter.wire import Field, floats, mapping, message, text, varints
 
 ML_PROGRAM = 502

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 from edgekit.errors import EdgeKitError
-from edgekit.formats import strict_json
 from edgekit.runtime.device_builds.build import NO_ROOM, RESULT, STAGE
 from edgekit.runtime.device_builds.child_limits import lower_priority
 from edgekit.runtime.device_builds.engine_store import ENGINE
-from edgekit.tensors import Json, TensorSpec
+from edgekit.system.formats import strict_json
+from edgekit.tensor_spec import Json, TensorSpec
 from edgekit_tensorrt import run
 from edgekit_tensorrt.device.cuda import Cuda
 from edgekit_tensorrt.device.engine import build_engine, read_file

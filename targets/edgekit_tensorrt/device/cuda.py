@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so", "/usr/local/cuda/lib64/libcudart.so")
 """By name, as JetPack registers it; else where NVIDIA's installer puts it."""

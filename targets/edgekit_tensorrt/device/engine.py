@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_tensorrt.device.cuda import Buffer, Cuda, Stream
 
 KINDS = {

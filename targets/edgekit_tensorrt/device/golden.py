@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.formats.npy import NpyError, parse_npy
 from edgekit.runtime.loading.golden_check import snr_db as snr_db
-from edgekit.tensors import Array, TensorSpec
+from edgekit.system.formats.npy import NpyError, parse_npy
+from edgekit.tensor_spec import Array, TensorSpec
 
 KEPT_VALUES = 4096
 LIMITS_DB: Mapping[str, float] = {"fp32": 50.0, "fp16": 20.0, "int8": 10.0, "fp8": 10.0}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgekit.importers.contract import Answers, Converted, Importer, ImportOptions
-from edgekit.tensors import Array
+from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.tensor_spec import Array
 
 IDENTIFIER = b"TFL3"
 

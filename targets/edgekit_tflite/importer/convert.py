@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from edgekit.compiler.importers.contract import Converted, ImportOptions
 from edgekit.errors import ModelError, UsageError
-from edgekit.importers.contract import Converted, ImportOptions
 from edgekit_tflite.graph import Graph, Op
 from edgekit_tflite.importer import (  # noqa: F401  (importing them fills the table)
     read_activation,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
 from edgekit_tflite.importer.element_types import DTYPES, NUMPY, SCALED
 from edgekit_tflite.importer.options import options_of

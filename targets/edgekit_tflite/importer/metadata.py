@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgekit.errors import ModelError
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from edgekit_tflite.importer.element_types import SCALED
 from edgekit_tflite.importer.file import TfliteFile
 from edgekit_tflite.importer.tables import Table, root_table

@@ -19,7 +19,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_tflite.graph import Graph, Op, Quantization
 from edgekit_tflite.importer.element_types import NUMPY, SCALED, element_type
 from edgekit_tflite.importer.file import TfliteFile

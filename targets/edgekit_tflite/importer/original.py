@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.compiler.importers.contract import Answers
 from edgekit.errors import EdgeKitError, EngineError
-from edgekit.importers.contract import Answers
 from edgekit.system.confinement import die_with_parent
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_tflite.graph import Graph
 from edgekit_tflite.importer.file import read_file
 from edgekit_tflite.importer.tensor_names import end_names

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_tflite.graph import Op
 from edgekit_tflite.importer.onnx_graph import OnnxGraph, UnreadableError
 from edgekit_tflite.importer.readers import need_rank, reads

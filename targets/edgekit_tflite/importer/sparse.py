@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from edgekit_tflite.importer.tables import DamagedFileError, Table
 
 ORDER, BLOCK_MAP, LEVELS = 0, 1, 2

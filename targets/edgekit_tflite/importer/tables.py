@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import ModelError
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 TEXT_LIMIT_BYTES = 4096
 """Longest name; many tables may share one long text, which would be decoded for each of them."""

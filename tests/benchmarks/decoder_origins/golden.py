@@ -1,4 +1,4 @@
-"""Small outputs with their own project's answers, for tests/cards/tasks/test_golden.py.
+"""Small outputs with their own project's answers, for tests/processing/tasks/test_golden.py.
 
 Networks of 64 x 64 pixels and 6 classes, on two small frames: the whole file of a network is some kilobytes.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from edgekit.cards import processing
-from edgekit.cards.card import parse_card
+from edgekit.processing import processing
+from edgekit.processing.card import parse_card
 from tests.benchmarks.decoder_origins import mediapipe_models, transformers_models, ultralytics_models
 from tests.benchmarks.decoder_origins.origin import Array, Origin
 

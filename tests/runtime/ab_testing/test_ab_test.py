@@ -12,7 +12,7 @@ from edgekit.errors import EngineError, UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.ab_testing.ab_test import ABTest, hash_fraction
 from edgekit.runtime.ab_testing.sequential_test import LEAST, step
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled, throws
 from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle

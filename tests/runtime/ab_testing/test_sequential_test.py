@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgekit.runtime.ab_testing.sequential_test import LEAST, Arm, Comparison, step
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 ALPHA = 0.05
 Draw = Callable[[np.random.Generator, tuple[int, int]], Array]

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from edgekit.cards.latency_contract import Latency
 from edgekit.errors import UsageError
+from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import Session
 from edgekit.runtime.caching.exact import SAMPLED, ExactCache
 from edgekit.runtime.latency.budget import Budget
 from edgekit.runtime.metrics.metrics import Metrics
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled, throws
 from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle

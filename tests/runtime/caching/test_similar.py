@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.cards.predictions import Classes, Detections
 from edgekit.errors import UsageError
+from edgekit.processing.predictions import Classes, Detections
 from edgekit.runtime import Session
 from edgekit.runtime.caching.calibrate_similarity import (
     LIMITS,
@@ -29,7 +29,7 @@ from edgekit.runtime.caching.same_prediction import same_prediction
 from edgekit.runtime.caching.similar import Similar
 from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.runtime.metrics.metrics import Metrics
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write
 
 pytestmark = pytest.mark.needs_ort

@@ -15,7 +15,7 @@ from edgekit.errors import EngineError, NoVariantError, UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.deadline.deadline import ABANDONED_LIMIT
 from edgekit.runtime.deadline.watchdog import DeadlineExceededError, Watched, cutoff_s
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, doubled, throws
 
@@ -220,7 +220,7 @@ def test_what_hangs_is_not_tried_again_for_ever(
     engines: Engines, hang: Hang, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("edgekit.runtime.fallback.chain.monotonic", lambda: now[0])
+    monkeypatch.setattr("edgekit.runtime.chain.monotonic", lambda: now[0])
     engines["ort"].behaviour["onnx"] = hang
     with Session(small_bundle(VARIANTS), deadline_ms=100) as session:
         for hanging in range(1, ABANDONED_LIMIT + 1):

@@ -20,7 +20,7 @@ from edgekit.bundle import Bundle, Variant
 from edgekit.errors import install_line
 from edgekit.runtime import Session
 from edgekit.target import Runner, registry
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_openvino, pytest.mark.needs_tflite]
 

@@ -16,7 +16,7 @@ import pytest
 from edgekit.errors import EngineError
 from edgekit.runtime import Session
 from edgekit.runtime.loading.probe import ProbeResult
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import (
     Behaviour,

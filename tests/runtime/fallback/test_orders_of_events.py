@@ -17,9 +17,9 @@ import pytest
 
 from edgekit.errors import EngineError, NoVariantError, UsageError
 from edgekit.runtime import Session
+from edgekit.runtime.deadline.background import OPTION
 from edgekit.runtime.deadline.watchdog import Watched
-from edgekit.runtime.loading.background import OPTION
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, doubled
 
@@ -177,7 +177,7 @@ class Play:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     clock = [1000.0]
-    monkeypatch.setattr("edgekit.runtime.fallback.chain.monotonic", lambda: clock[0])
+    monkeypatch.setattr("edgekit.runtime.chain.monotonic", lambda: clock[0])
     return clock
 
 

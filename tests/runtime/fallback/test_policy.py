@@ -21,7 +21,7 @@ from edgekit.runtime.fallback.policy import (
     no_variant_error,
     rank,
 )
-from edgekit.tensors import Json
+from edgekit.tensor_spec import Json
 from tests.fixtures.bundles import variant
 
 TARGETS = ["ort", "tflite", "openvino"]

@@ -11,7 +11,7 @@ import pytest
 from edgekit.errors import EngineError, NoVariantError
 from edgekit.runtime import Fallback, Session
 from edgekit.runtime.fallback.policy import FIRST_COOLDOWN_S, LONGEST_COOLDOWN_S, Cooldown, after_failure
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Behaviour, Engines, change, doubled, throws
 
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("edgekit.runtime.fallback.chain.monotonic", clock.monotonic)
+    monkeypatch.setattr("edgekit.runtime.chain.monotonic", clock.monotonic)
     return clock
 
 

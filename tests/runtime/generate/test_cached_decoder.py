@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.runtime.generate.cached_decoder import STEP_TOKENS, CachedDecoder
 from edgekit.runtime.generate.prefix_cache import PrefixCache
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.numpy_decoder import NumpyDecoder
 
 TEXT = [number % 200 for number in range(2 * STEP_TOKENS + 9)]

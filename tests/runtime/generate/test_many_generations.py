@@ -51,7 +51,7 @@ def test_memory_is_flat(parts: TextParts) -> None:
 
 WORDS = """
 import random
-from edgekit.cards.tokenizer import CACHED_WORDS, open_whole
+from edgekit.processing.tokenizer import CACHED_WORDS, open_whole
 from edgekit.runtime.device_builds.memory import resident_mb
 from tests.fixtures.numpy_decoder import byte_tokenizer
 import os

@@ -12,7 +12,7 @@ import pytest
 
 from edgekit.runtime.generate import TextParts, TextSession
 from edgekit.runtime.generate.prefix_files import MAGIC, START, PrefixFiles
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.numpy_decoder import CHATML, NumpyDecoder
 
 TOKENS = list(range(40))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.evaluate.verify import write_files
+from edgekit.compiler.evaluate.verify import write_files
 from edgekit.runtime.generate import TextParts, TextSession
 from edgekit.runtime.generate.options import GenerateOptions
 from edgekit.runtime.generate.speculation import PromptLookup, Speculation

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from edgekit.errors import UsageError
 from edgekit.runtime.generate.options import GenerateOptions, checked_options
 from edgekit.runtime.generate.sampling import candidates, next_token, penalized
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 ROW = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
 

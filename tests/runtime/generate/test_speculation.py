@@ -15,7 +15,7 @@ from edgekit.runtime.generate.measure_speculation import speculation_on
 from edgekit.runtime.generate.options import GenerateOptions
 from edgekit.runtime.generate.speculation import PromptLookup, Speculation, StepTimes, pays, verified
 from edgekit.runtime.generate.text_stream import TextStream
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.numpy_decoder import NumpyDecoder
 
 GROUNDED = "the cat sat on the mat. the dog sat on the mat. the cow sat on the"

@@ -11,8 +11,8 @@ import pytest
 
 from edgekit.errors import EngineError, UsageError
 from edgekit.runtime.generate import TextParts, TextStream
-from edgekit.runtime.generate.generated_text import GeneratedText
 from edgekit.runtime.generate.text_tokens import TextTokenizer
+from edgekit.runtime.generated_text import GeneratedText
 from tests.fixtures.numpy_decoder import STOP_ID, NumpyDecoder
 from tests.runtime.generate.conftest import Open
 

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from edgekit.bundle import Bundle
-from edgekit.cards.latency_contract import Latency
 from edgekit.errors import UsageError
+from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import Session
 from edgekit.runtime.latency import budget as rooms
 from edgekit.runtime.latency.budget import BASELINE_SAMPLES, SIGNALS_S, Alert, Budget, accuracy, choices
 from edgekit.runtime.latency.switching import HOLD_OFF_S
 from edgekit.runtime.latency.system_signals import Signals, read
 from edgekit.runtime.metrics.metrics import Metrics
-from edgekit.tensors import Array, Json
+from edgekit.tensor_spec import Array, Json
 from tests.fixtures.bundles import X, packed_parts, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, doubled, throws
 
@@ -232,7 +232,7 @@ def test_without_a_contract(engines: Engines) -> None:
             Budget(session)
         assert str(error.value) == (
             f"the card of {plain.name} has no [latency]; add one, "
-            "or pass latency=edgekit.cards.latency_contract.Latency(p95_ms=...)"
+            "or pass latency=edgekit.processing.latency_contract.Latency(p95_ms=...)"
         )
 
 

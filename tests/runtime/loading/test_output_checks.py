@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.errors import EngineError
 from edgekit.runtime.loading.output_checks import Golden, OutputChecks
-from edgekit.tensors import SQUARED_LIMIT, Array, TensorSpec, is_finite
+from edgekit.tensor_spec import SQUARED_LIMIT, Array, TensorSpec, is_finite
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

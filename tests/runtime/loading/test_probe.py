@@ -14,8 +14,9 @@ import pytest
 
 from edgekit.bundle import Bundle, Variant
 from edgekit.runtime import Session
+from edgekit.runtime.deadline import background
 from edgekit.runtime.device_builds import child_limits
-from edgekit.runtime.loading import background, probe
+from edgekit.runtime.loading import probe
 from edgekit.runtime.loading.probe import ProbeResult, judge_exit, probe_failure
 from edgekit.runtime.session_state import SessionOptions
 from edgekit.system import cache_folder

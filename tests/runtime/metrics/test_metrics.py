@@ -17,7 +17,7 @@ import pytest
 
 from edgekit.errors import NoVariantError
 from edgekit.runtime import Session
-from edgekit.runtime.generate.generated_text import GeneratedText
+from edgekit.runtime.generated_text import GeneratedText
 from edgekit.runtime.metrics.labelled_counts import LABELS_LIMIT, unspecific
 from edgekit.runtime.metrics.metrics import Metrics, append
 from edgekit.runtime.metrics.prometheus import Page, text, texts

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgekit.runtime.http_connection import Reply
 from edgekit.runtime.remote.inference_protocol import DATATYPES, AnswerError, answer_of, request_of
-from edgekit.tensors import TensorSpec
+from edgekit.tensor_spec import TensorSpec
 
 Y = (TensorSpec("y", "float32", (1, 2)),)
 

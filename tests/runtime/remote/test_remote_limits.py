@@ -24,7 +24,7 @@ from edgekit.runtime.remote.inference_protocol import (
     answer_of,
     json_limits,
 )
-from edgekit.tensors import TensorSpec
+from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.bundles import small_manifest
 from tests.fixtures.ort_bundles import onnx_bytes
 

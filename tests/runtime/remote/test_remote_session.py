@@ -20,7 +20,7 @@ import pytest
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.remote.remote_session import RemoteSession
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled, throws
 from tests.fixtures.ports import unused_port
@@ -209,7 +209,7 @@ def test_what_is_asked_is_what_the_arrays_held_then(
 def test_a_model_that_is_another_there_is_never_asked(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgekit.tensors import TensorSpec
+    from edgekit.tensor_spec import TensorSpec
 
     monkeypatch.setattr(session, "inputs", (TensorSpec("x", "int8", (1, 6)),))
     with serving() as url, remote_first(session, url) as both:

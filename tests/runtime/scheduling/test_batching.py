@@ -17,7 +17,7 @@ from edgekit.runtime import Session
 from edgekit.runtime.scheduling import batching as rooms
 from edgekit.runtime.scheduling.batching import Batching
 from edgekit.runtime.scheduling.request_queue import Requests
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.models import write
 
 pytestmark = pytest.mark.needs_ort

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgekit.bundle import Bundle
-from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.store.bundle_store import Store
 from tests.fixtures.bundles import small_bundle, variant
 from tests.runtime.store.crash_model import Killed, Operation, Recorder
 

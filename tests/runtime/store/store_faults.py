@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgekit.bundle import Bundle
-from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.store.bundle_store import Store
 from tests.fixtures.bundles import small_bundle, variant
 
 CALLS = ("openat", "write", "fsync", "rename", "unlink", "flock", "mkdir", "close", "newfstatat", "fstat")
@@ -21,7 +21,7 @@ SCRIPT = (
     # Temporary files have the same names in each run, so that strace can filter by path.
     "import itertools, os; count = itertools.count(); os.urandom = lambda n: next(count).to_bytes(n, 'big')\n"
     "import sys; from edgekit.errors import EdgeKitError\n"
-    "from edgekit.runtime.bundle_store import Store; store = Store(*sys.argv[1:3])\n"
+    "from edgekit.runtime.store.bundle_store import Store; store = Store(*sys.argv[1:3])\n"
     "try:\n    store.{}\nexcept EdgeKitError as error:\n    sys.exit(3)\n"
     "sys.exit(0 if store.is_saved else 4)"
 )

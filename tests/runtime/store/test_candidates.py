@@ -16,9 +16,9 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError, UsageError
 from edgekit.runtime import Metrics
-from edgekit.runtime.bundle_store import HealthWindow, Store
+from edgekit.runtime.store.bundle_store import HealthWindow, Store
 from edgekit.runtime.store.state import StoreState
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, small_manifest, variant
 from tests.fixtures.fake_engines import Engines
 
@@ -199,7 +199,7 @@ def test_states_of_older_releases_are_read(tmp_path: Path, bundles: dict[str, Pa
 
 
 HOLD = (
-    "import sys; from edgekit.runtime.bundle_store import Store; store = Store(*sys.argv[1:])\n"
+    "import sys; from edgekit.runtime.store.bundle_store import Store; store = Store(*sys.argv[1:])\n"
     "print(store.begin().stem, flush=True); sys.stdin.readline(); store.confirm(); print(store.state.good[0])"
 )
 

@@ -17,7 +17,7 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError
-from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.store.bundle_store import Store
 from tests.runtime.store.store_faults import OPERATIONS, Trial, at_every_call
 
 FAILING = frozenset({"open", "write", "flush", "fsync", "replace", "unlink", "mkdir"})

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from edgekit.bundle import Bundle, Variant
-from edgekit.cards.card import parse_card
-from edgekit.cards.predictions.windows import WindowPredictions
 from edgekit.errors import EngineError, NoVariantError, UsageError
-from edgekit.formats.npy import npy_bytes
+from edgekit.processing.card import parse_card
+from edgekit.processing.predictions.windows import WindowPredictions
 from edgekit.runtime import Session
-from edgekit.tensors import Array
+from edgekit.system.formats.npy import npy_bytes
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import small_manifest, variant
 from tests.fixtures.fake_engines import Behaviour, Engines
 from tests.fixtures.sounds import audio

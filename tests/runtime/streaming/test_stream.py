@@ -17,7 +17,7 @@ from edgekit.runtime.streaming import parallelism
 from edgekit.runtime.streaming.latest_frame import LatestFrame
 from edgekit.runtime.streaming.stream import Result, Stream
 from edgekit.system import timings
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, doubled, throws
 from tests.fixtures.threads import no_new_threads, until

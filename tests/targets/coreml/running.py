@@ -11,12 +11,12 @@ from edgekit_coreml.interpreter.program import read_package
 from edgekit_coreml.package import FORMAT_OF_IOS, SPECIFICATION, WEIGHTS, package_files
 from edgekit_coreml.vendor import coremltools
 
-from edgekit.evaluate.verify import write_files
-from edgekit.model.onnx_file import open_model
-from edgekit.passes import run_passes
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.passes import run_passes
 from edgekit.target import Artifact
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 
 def program(make: Callable[[Any, Mapping[str, Any]], Any], inputs: Mapping[str, Array], ios: int = 17) -> Any:

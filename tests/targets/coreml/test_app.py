@@ -13,11 +13,11 @@ from edgekit_coreml.package import MANIFEST, SPECIFICATION
 from edgekit_coreml.vendor import coremltools
 
 import edgekit
-from edgekit.cards.card import parse_card
-from edgekit.commands.export import export_variant
 from edgekit.errors import CardError, UsageError
+from edgekit.processing.card import parse_card
+from edgekit.release.export.export import export_variant
 from edgekit.runtime import Session
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from tests.fixtures.models import write
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]

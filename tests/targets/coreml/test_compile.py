@@ -17,16 +17,16 @@ from edgekit_coreml.run import open_runner
 from edgekit_coreml.vendor import coremltools
 
 import edgekit
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import MissingDependency, UnsupportedError, UsageError, install_line
-from edgekit.evaluate.verify import write_files
-from edgekit.model.onnx_file import open_model
-from edgekit.passes import run_passes
 from edgekit.target import Artifact
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Profile
-from edgekit.tensors import TensorSpec
+from edgekit.tensor_spec import TensorSpec
+from tests.compiler.passes.meaning import model_of
 from tests.fixtures.models import QUANTIZED, SMALL_CNN, write
-from tests.passes.meaning import model_of
 from tests.targets.engine_trial import EDGES, profile, with_shapes
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]
@@ -73,8 +73,8 @@ def test_coremltools_reads_it(precision: str, tmp_path: Path) -> None:
 def test_same_bytes_in_another_process(tmp_path: Path) -> None:
     script = (
         "import sys, hashlib\n"
-        "from edgekit.model.onnx_file import open_model\n"
-        "from edgekit.passes import run_passes\n"
+        "from edgekit.compiler.model.onnx_file import open_model\n"
+        "from edgekit.compiler.passes import run_passes\n"
         "from edgekit.target.installed_profiles import find_profile\n"
         "from edgekit_coreml.compile import compile_model\n"
         "model = open_model(sys.argv[1]); run_passes(model)\n"

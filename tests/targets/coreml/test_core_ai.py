@@ -14,12 +14,12 @@ import pytest
 from edgekit_coreml.compile import compile_model
 from edgekit_coreml.run import open_runner
 
-from edgekit.evaluate.verify import write_files
-from edgekit.model.onnx_file import open_model, save_model, signature
-from edgekit.passes import run_passes
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.onnx_file import open_model, save_model, signature
+from edgekit.compiler.passes import run_passes
 from edgekit.target.installed_profiles import find_profile
+from tests.compiler.passes.meaning import snr_db
 from tests.fixtures.shared_models import Case, feeds
-from tests.passes.meaning import snr_db
 from tests.targets.coreml.networks import NETWORKS
 
 pytestmark = [

@@ -12,12 +12,12 @@ from edgekit_coreml.compile import compile_model, refined_model
 from edgekit_coreml.interpreter.execute import Executor
 
 import edgekit
-from edgekit.evaluate.verify import write_files
-from edgekit.passes import run_passes
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.passes import run_passes
 from edgekit.target import Artifact, registry
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
+from tests.compiler.passes.meaning import snr_db
 from tests.fixtures.models import SMALL_CNN, write
-from tests.passes.meaning import snr_db
 from tests.targets.engine_trial import profile, specs, with_shapes
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]

@@ -10,7 +10,7 @@ import pytest
 from edgekit_coreml.interpreter.execute import KERNELS
 from edgekit_coreml.vendor import coremltools
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.targets.coreml.running import executor
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]

@@ -16,7 +16,7 @@ from edgekit_coreml.interpreter.one_node import LARGE, converted, one_node_model
 from edgekit_coreml.interpreter.program import Op
 
 from edgekit.errors import EngineError
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.targets.coreml.running import executor
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import edgekit
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import UsageError
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.registry import engine
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
+from tests.compiler.passes.meaning import snr_db
 from tests.fixtures import models
-from tests.passes.meaning import snr_db
 from tests.targets.engine_trial import put_down
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]

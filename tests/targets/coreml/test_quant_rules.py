@@ -56,8 +56,8 @@ def test_what_is_quantized_by_them_runs_on_int8(tmp_path: Path) -> None:
 
 
 def test_pairs_compile_for_every_profile(tmp_path: Path) -> None:
-    from edgekit.model.onnx_file import open_model
-    from edgekit.passes import run_passes
+    from edgekit.compiler.model.onnx_file import open_model
+    from edgekit.compiler.passes import run_passes
     from tests.fixtures.models import QUANTIZED
 
     model = open_model(write(tmp_path, QUANTIZED))

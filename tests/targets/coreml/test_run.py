@@ -14,11 +14,11 @@ from edgekit_coreml.interpreter import one_node
 from edgekit_coreml.package import SPECIFICATION, WEIGHTS
 
 import edgekit
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import EngineError, MissingDependency, install_line
-from edgekit.evaluate.verify import write_files
-from edgekit.passes import run_passes
 from edgekit.target import contract
-from edgekit.tensors import TensorSpec
+from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse, write
 from tests.targets.engine_trial import EDGES, feeds, load, profile, same_as_reference, specs, with_shapes
 
@@ -155,7 +155,7 @@ def test_the_status_says_how_it_was_verified(tmp_path: Path) -> None:
 
 
 def test_an_exported_package_is_a_folder(tmp_path: Path) -> None:
-    from edgekit.commands.export import export_variant
+    from edgekit.release.export.export import export_variant
 
     bundle = edgekit.build(write(tmp_path, SMALL_CNN), targets=["coreml"], precision="fp32")
     export_variant(bundle, "coreml-fp32", tmp_path / "out")

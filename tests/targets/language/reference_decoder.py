@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.lowering.language import BlockWeights
-from edgekit.model.language.language_model import DecoderConfig, LanguageModel
-from edgekit.tensors import Array
+from edgekit.compiler.lowering.language import BlockWeights
+from edgekit.compiler.model.language.language_model import DecoderConfig, LanguageModel
+from edgekit.tensor_spec import Array
 
 
 def tiny_config(**changes: Any) -> DecoderConfig:

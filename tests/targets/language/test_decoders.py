@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from edgekit_tflite import compile_decoder, decoder
 
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.errors import EngineError, UsageError
-from edgekit.evaluate.verify import write_files
-from edgekit.model.language.language_model import LanguageModel
-from edgekit.quantize.language import quantize_decoder
 from edgekit.runtime.generate.memory_plan import plan_memory
 from edgekit.target.decoder import BatchRunner, DecoderRunner, DecoderShape
 from edgekit.target.registry import decoder_compiler, open_decoder

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.evaluate.verify import write_files
-from edgekit.quantize.language import quantize_decoder
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.target.registry import decoder_compiler, open_decoder
 from tests.targets.language.architecture_kinds import KINDS
 from tests.targets.language.reference_decoder import reference_logits, tiny_model, with_integers

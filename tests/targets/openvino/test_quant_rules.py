@@ -11,9 +11,9 @@ import pytest
 from edgekit_openvino.compile import compile_model
 from edgekit_openvino.quant_rules import OPS, rules
 
-from edgekit.quantize.placement.kernels import find_kernels
-from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import place
+from edgekit.compiler.quantize.placement.kernels import find_kernels
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Fact, Profile
 from edgekit.target.quant_rules import OpRule

@@ -7,9 +7,9 @@ import pytest
 from edgekit_openvino import compile as openvino
 from edgekit_openvino.reader_workarounds import computed_wrongly, with_reader_workarounds
 
+from edgekit.compiler.model.rewriting import scalar_of
 from edgekit.errors import UnsupportedError
-from edgekit.model.rewriting import scalar_of
-from tests.passes.meaning import Weight, answers, folded, model_of, ops
+from tests.compiler.passes.meaning import Weight, answers, folded, model_of, ops
 from tests.targets.engine_trial import profile
 
 LSTM = """g (float[{steps},1,3] x, float[1,8,3] w, float[1,8,2] r, float[1,6] p) => (float[1,1,2] h) {{

@@ -11,7 +11,7 @@ import pytest
 from edgekit_openvino import run
 
 from edgekit.errors import EngineError, MissingDependency, install_line
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
 from tests.targets.engine_trial import EDGES, feeds, load, same_as_reference, with_shapes
 

@@ -9,9 +9,9 @@ import pytest
 from edgekit_ort.integer_products import with_integer_products
 from edgekit_ort.quant_rules import rules
 
-from edgekit.model.onnx_file import open_model, save_model
-from edgekit.passes import run_passes
-from edgekit.quantize.weights.weight_only import with_stored_weights
+from edgekit.compiler.model.onnx_file import open_model, save_model
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.weights.weight_only import with_stored_weights
 from tests.fixtures import models
 from tests.targets.engine_trial import profile
 

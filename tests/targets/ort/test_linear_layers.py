@@ -10,8 +10,8 @@ import pytest
 from edgekit_ort.linear_layers import with_integer_gemms
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.model.onnx_file import open_bytes, save_model
-from edgekit.tensors import Array
+from edgekit.compiler.model.onnx_file import open_bytes, save_model
+from edgekit.tensor_spec import Array
 
 pytestmark = pytest.mark.needs_ort
 K = 16

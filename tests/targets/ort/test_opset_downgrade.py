@@ -6,8 +6,8 @@ import onnx
 import pytest
 from edgekit_ort.opset_downgrade import with_older_opset
 
-from edgekit.model.onnx_file import save_model
-from edgekit.model.reference import Reference
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.reference import Reference
 from tests.fixtures.models import SMALL_CNN, parse
 from tests.targets.engine_trial import feeds, with_shapes
 

@@ -9,10 +9,10 @@ import pytest
 from edgekit_ort.quant_rules import rules
 from edgekit_ort.quick_gelu import with_quick_gelu
 
-from edgekit.model.onnx_file import save_model
-from edgekit.model.reference import Reference
-from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import place
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
 from edgekit.target.installed_profiles import find_profile
 from tests.fixtures.graphs import NEAREST, Graph, samples_for, seen, with_weights
 

@@ -12,10 +12,10 @@ import pytest
 from edgekit_qnn.compile import check_model, compile_model
 from edgekit_qnn.htp_types import with_htp_types
 
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.model.rewriting import array_of
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import UnsupportedError, UsageError
-from edgekit.model.reference import Reference
-from edgekit.model.rewriting import array_of
-from edgekit.passes import run_passes
 from edgekit.target.installed_profiles import find_profile
 from tests.fixtures.models import SMALL_CNN
 from tests.targets.engine_trial import feeds, with_shapes
@@ -188,8 +188,8 @@ def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
 def test_a_context_of_another_npu_gives_way_to_the_model(tmp_path: Path) -> None:
     from edgekit_qnn.run import open_runner
 
-    from edgekit.evaluate.verify import write_files
-    from edgekit.model.onnx_file import signature
+    from edgekit.compiler.evaluate.verify import write_files
+    from edgekit.compiler.model.onnx_file import signature
 
     model = small()
     artifact = compile_model(model, ELITE, "fp32")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from edgekit_qnn.htp_types import refused_forms, with_htp_types
 
-from edgekit.model.reference import Reference
+from edgekit.compiler.model.reference import Reference
 from tests.targets.engine_trial import with_shapes
 
 pytestmark = pytest.mark.needs_ort

@@ -14,11 +14,11 @@ from edgekit_qnn.htp_types import with_htp_types
 from edgekit_qnn.quant_rules import OPS, rules
 from edgekit_qnn.run import PROVIDER, open_session, placement
 
-from edgekit.model.onnx_file import save_model
-from edgekit.model.reference import Reference
-from edgekit.quantize.placement.kernels import find_kernels
-from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import place
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.quantize.placement.kernels import find_kernels
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.quant_rules import OpRule
 from tests.fixtures.graphs import NEAREST, Graph, samples_for, seen, with_weights

@@ -14,8 +14,8 @@ import pytest
 from edgekit_qnn import run
 
 import edgekit
+from edgekit.compiler.model.onnx_file import save_model
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.model.onnx_file import save_model
 from edgekit.runtime import Session
 from edgekit.target.contract import stands_in_for
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
@@ -37,7 +37,7 @@ def test_what_is_missing_and_how_to_get_it() -> None:
 def test_answers_in_float16(tmp_path: Path) -> None:
     model = with_shapes(SMALL_CNN)
     runner, sample = load(model, "qnn", tmp_path), feeds(model)
-    from edgekit.model.reference import Reference
+    from edgekit.compiler.model.reference import Reference
 
     wanted, got = Reference(model).run(sample), runner.run(sample)
     for name, array in wanted.items():

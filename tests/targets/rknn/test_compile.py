@@ -13,15 +13,15 @@ from edgekit_rknn import run, simulator
 from edgekit_rknn.layers import estimate, read_layers
 from edgekit_rknn.toolchain import TOOLCHAIN
 
+from edgekit.compiler.evaluate.verify import write_files
+from edgekit.compiler.model.onnx_file import signature
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.toolchains.environment import installed
 from edgekit.errors import EngineError, MissingDependency, UnsupportedError
-from edgekit.evaluate.verify import write_files
-from edgekit.formats import strict_json
-from edgekit.model.onnx_file import signature
-from edgekit.passes import run_passes
 from edgekit.system.cache_folder import cache_folder
+from edgekit.system.formats import strict_json
 from edgekit.target.installed_profiles import find_profile, profile_names
-from edgekit.tensors import TensorSpec
-from edgekit.toolchains.environment import installed
+from edgekit.tensor_spec import TensorSpec
 
 pytestmark = pytest.mark.needs_ort
 INSTALLED = installed(TOOLCHAIN)

@@ -7,7 +7,7 @@ import pytest
 from edgekit_rknn import compile as rknn
 from edgekit_rknn.explicit_forms import refused_forms, write_forms
 
-from edgekit.model.reference import Reference
+from edgekit.compiler.model.reference import Reference
 from edgekit.target.installed_profiles import find_profile
 from tests.targets.engine_trial import with_shapes
 

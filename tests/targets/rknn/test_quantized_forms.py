@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 from edgekit_rknn.quantized_forms import write_pairs
 
-from edgekit.model.reference import Reference
-from edgekit.model.rewriting import array_of, input_of
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.model.rewriting import array_of, input_of
 
 pytestmark = pytest.mark.needs_ort
 

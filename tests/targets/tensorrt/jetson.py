@@ -14,8 +14,8 @@ from edgekit_tensorrt.compile import compile_model
 from edgekit_tensorrt.device import cuda
 from edgekit_tensorrt.device.engine import TensorRtRunner
 
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import EngineNotReady
-from edgekit.passes import run_passes
 from tests.fixtures.models import SMALL_CNN
 from tests.targets.engine_trial import profile, put_down, specs, with_shapes
 

@@ -18,16 +18,16 @@ from edgekit_tensorrt.compile import check_model, compile_model
 from edgekit_tensorrt.device.golden import golden_feeds, golden_sha256, kept, snr_db, why_wrong
 from edgekit_tensorrt.quant_rules import rules
 
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.placement.float8_pairs import with_float8_pairs
 from edgekit.errors import UnsupportedError, UsageError
-from edgekit.formats.npy import npy_bytes
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
-from edgekit.quantize.observe.calibrate import observe
-from edgekit.quantize.placement.float8_pairs import with_float8_pairs
+from edgekit.system.formats.npy import npy_bytes
 from edgekit.target import Artifact
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensors import TensorSpec
+from edgekit.tensor_spec import TensorSpec
 from tests.conformance.case import Case
 from tests.fixtures.models import SMALL_CNN, parse
 from tests.targets.engine_trial import EDGES, feeds, product, profile, put_down, with_shapes

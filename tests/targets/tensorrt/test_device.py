@@ -13,8 +13,8 @@ from edgekit_tensorrt.compile import compile_model
 from edgekit_tensorrt.device import cuda
 from edgekit_tensorrt.device.engine import TensorRtRunner
 
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
-from edgekit.passes import run_passes
 from edgekit.runtime.device_builds.engine_store import ENGINE, EngineStore
 from tests.targets.engine_trial import feeds, profile, put_down, same_as_reference, specs
 from tests.targets.tensorrt.jetson import NEEDS_STAND_INS, alive, built, opened, small

@@ -9,8 +9,8 @@ import pytest
 from edgekit_tensorrt.fp16_graph import with_fp16_arithmetic
 from edgekit_tensorrt.reference_executor import with_roundings
 
-from edgekit.model.onnx_file import save_model
-from edgekit.model.reference import Reference
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.reference import Reference
 from tests.conformance.case import Case
 from tests.targets.engine_trial import feeds
 from tests.targets.tensorrt.corpus import CONV, IMAGE, PAIR, SCALES, WEIGHTS

@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 from edgekit_tensorrt.quantized_forms import symmetric_pairs
 
-from edgekit.model.onnx_file import save_model
-from edgekit.model.reference import Reference
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.model.reference import Reference
 from tests.conformance.case import Case
 from tests.targets.engine_trial import feeds
 from tests.targets.tensorrt.corpus import IMAGE

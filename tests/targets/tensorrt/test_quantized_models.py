@@ -16,16 +16,16 @@ from edgekit_tensorrt.compile import compile_model, quantized_nodes
 from edgekit_tensorrt.quant_rules import rules
 from edgekit_tensorrt.rules import broken_rules
 
-from edgekit.model.node_checks import static_dims
-from edgekit.model.onnx_file import open_model
-from edgekit.model.rewriting import array_of, int_of, producer_of
-from edgekit.passes import run_passes
-from edgekit.quantize.observe.calibrate import observe
-from edgekit.quantize.observe.observers import Observation
-from edgekit.quantize.placement.float_weights import with_float_weights
-from edgekit.quantize.placement.placement_presets import floats_of, rules_of
-from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import place
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.rewriting import array_of, int_of, producer_of
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.observe.observers import Observation
+from edgekit.compiler.quantize.placement.float_weights import with_float_weights
+from edgekit.compiler.quantize.placement.placement_presets import floats_of, rules_of
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
 from tests.fixtures.graphs import NEAREST, with_weights
 from tests.targets.engine_trial import profile
 

@@ -16,12 +16,11 @@ import pytest
 from edgekit_tensorrt import run
 from edgekit_tensorrt.device import presence
 
+from edgekit.compiler.build.build_bundle import build
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
-from edgekit.pipeline.build_bundle import build
-from edgekit.runtime import Session
+from edgekit.runtime import Session, local_timings
 from edgekit.runtime.device_builds.build import NO_ROOM, Limits
 from edgekit.runtime.device_builds.engine_store import ENGINE, EngineStore
-from edgekit.runtime.loading import local_timings
 from tests.conftest import NEEDS
 from tests.fixtures.child_processes import children
 from tests.fixtures.models import SMALL_CNN, write

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from edgekit.target import Artifact
 from edgekit.target.profile import Profile
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 
 PROFILE = Profile("tflite", "tflite", "LiteRT", {})
 

@@ -20,14 +20,14 @@ from edgekit_tflite.app import app_files
 from edgekit_tflite.compile import FILE
 from flatbuffers import number_types, table
 
-from edgekit.cards import Card
-from edgekit.cards.card import parse_card
+from edgekit.compiler.lowering.io_layouts import lay_out
 from edgekit.errors import UsageError
-from edgekit.lowering.io_layouts import lay_out
+from edgekit.processing import Card
+from edgekit.processing.card import parse_card
 from edgekit.target import Artifact
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 from tests.targets.tflite.running import compiled, model_of, ran, with_weights
 
 schema: Any = import_module("edgekit_tflite.generated.schema")

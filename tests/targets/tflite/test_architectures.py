@@ -12,14 +12,14 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit.lowering.io_layouts import lay_out
-from edgekit.model.onnx_file import open_model
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
+from edgekit.compiler.lowering.io_layouts import lay_out
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
 from edgekit.target import Artifact
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.targets.tflite.architectures import INT64, light, sentence_encoder, vision_transformer
 from tests.targets.tflite.running import compiled, ran, snr_db
 

@@ -10,7 +10,7 @@ from edgekit_tflite.compile import FILE, check_model, compile_model
 from edgekit_tflite.importer.file import read_file
 
 from edgekit.errors import UnsupportedError
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.targets.tflite.running import PROFILE, compiled, model_of, ops_of, ran, with_weights
 
 RNG = np.random.default_rng(7)

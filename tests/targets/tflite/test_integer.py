@@ -15,9 +15,9 @@ import pytest
 from edgekit_tflite.compile import FILE
 from edgekit_tflite.run import outside_delegates
 
-from edgekit.model.reference import Reference
+from edgekit.compiler.model.reference import Reference
 from edgekit.target import Artifact
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.targets.tflite.running import compiled, model_of, ops_of, ran, with_weights
 
 

@@ -13,11 +13,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import UnsupportedError
-from edgekit.model.onnx_file import open_model
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.conformance.grid import CASES
 from tests.targets.tflite.running import compiled, ran
 

@@ -8,10 +8,10 @@ import onnx_ir as ir
 import pytest
 from edgekit_tflite.compile import check_model
 
+from edgekit.compiler.model.reference import Reference
 from edgekit.errors import UnsupportedError
-from edgekit.model.reference import Reference
 from edgekit.target import Artifact
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.targets.tflite.running import PROFILE, compiled, model_of, ops_of, ran
 
 RNG = np.random.default_rng(11)

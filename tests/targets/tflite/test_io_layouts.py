@@ -10,9 +10,9 @@ import onnx_ir as ir
 import pytest
 from edgekit_tflite.run import PLANES_LIMIT, open_runner
 
+from edgekit.compiler.lowering.io_layouts import lay_out
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import EngineError
-from edgekit.lowering.io_layouts import lay_out
-from edgekit.passes import run_passes
 from edgekit.target import Artifact
 from edgekit.target.build_target import resolve
 from edgekit.target.registry import compiler

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.targets.tflite.running import canonical, compiled, ops_of, ran
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)

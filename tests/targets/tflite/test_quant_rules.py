@@ -8,15 +8,15 @@ import pytest
 from edgekit_tflite.compile import compile_model
 from edgekit_tflite.quant_rules import OPS, rules
 
-from edgekit.cards import load_card
-from edgekit.evaluate.samples import load_samples
-from edgekit.model.onnx_file import open_model, signature
-from edgekit.passes import run_passes
-from edgekit.quantize.observe.calibrate import observe
-from edgekit.quantize.placement.kernels import find_kernels
-from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import place
-from edgekit.quantize.placement.rewrites import rewritten
+from edgekit.compiler.evaluate.samples import load_samples
+from edgekit.compiler.model.onnx_file import open_model, signature
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.placement.kernels import find_kernels
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
+from edgekit.compiler.quantize.placement.rewrites import rewritten
+from edgekit.processing import load_card
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.quant_rules import OpRule
 from tests.fixtures.graphs import NEAREST, seen, with_weights

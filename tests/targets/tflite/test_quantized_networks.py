@@ -10,18 +10,18 @@ import onnx_ir as ir
 import pytest
 from edgekit_tflite.quant_rules import rules
 
-from edgekit.cards import load_card
-from edgekit.evaluate.samples import Sample, read_files
-from edgekit.model.onnx_file import open_model
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
-from edgekit.quantize.observe.calibrate import observe
-from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import place
-from edgekit.quantize.recipe import Recipe
-from edgekit.quantize.weights.optimize_weights import optimize
+from edgekit.compiler.evaluate.samples import Sample, read_files
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
+from edgekit.compiler.quantize.recipe import Recipe
+from edgekit.compiler.quantize.weights.optimize_weights import optimize
+from edgekit.processing import load_card
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensor_spec import Array, TensorSpec
 from tests.targets.tflite.running import compiled, ops_of, ran, snr_db
 
 CARDS = Path(__file__).resolve().parents[3] / "samples" / "cards"

@@ -18,7 +18,7 @@ from edgekit_tflite import run
 import edgekit
 from edgekit.errors import EngineError, MissingDependency, install_line
 from edgekit.target.registry import compiler
-from edgekit.tensors import TensorSpec
+from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse, write
 from tests.targets.engine_trial import (
     EDGES,

@@ -10,11 +10,11 @@ import pytest
 from edgekit_tflite.compile import compile_model
 from PIL import Image, ImageDraw
 
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import UnsupportedError
-from edgekit.model.onnx_file import open_model
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.targets.tflite.running import PROFILE, compiled, ran, snr_db
 
 

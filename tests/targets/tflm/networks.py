@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.passes import run_passes
-from edgekit.quantize.observe.calibrate import observe
-from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import place
-from edgekit.quantize.recipe import Recipe
-from edgekit.quantize.weights.optimize_weights import optimize
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
+from edgekit.compiler.quantize.recipe import Recipe
+from edgekit.compiler.quantize.weights.optimize_weights import optimize
 from edgekit.target import Artifact, Runner, registry
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.targets.engine_trial import put_down, specs
 from tests.targets.tflite.running import model_of, with_weights
 

@@ -13,9 +13,9 @@ from edgekit_tflm.acceptance import compared_without_scales
 from edgekit_tflm.compile import compile_model
 from edgekit_tflm.kernels import KERNELS
 
+from edgekit.compiler.lowering.io_layouts import lay_out
+from edgekit.diagnostics import errors
 from edgekit.errors import UnsupportedError
-from edgekit.findings import errors
-from edgekit.lowering.io_layouts import lay_out
 from edgekit.target import registry
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile

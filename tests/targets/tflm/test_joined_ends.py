@@ -9,7 +9,7 @@ import pytest
 from edgekit_tflm import vela
 from edgekit_tflm.joined_ends import with_joined_ends
 
-from edgekit.model.reference import Reference
+from edgekit.compiler.model.reference import Reference
 from edgekit.target.installed_profiles import find_profile
 from tests.targets.engine_trial import with_shapes
 from tests.targets.tflm.networks import compiled, opened

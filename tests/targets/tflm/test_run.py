@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from edgekit_tflm import run
 
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import EngineError, MissingDependency, install_line
-from edgekit.model.onnx_file import open_model
-from edgekit.model.reference import Reference
-from edgekit.passes import run_passes
 from edgekit.target.contract import stands_in_for
 from tests.targets.engine_trial import feeds, load, same_as_reference, with_shapes
 from tests.targets.tflm.networks import SHUFFLED, classifier, compiled, opened, pictures, quantized

@@ -10,7 +10,7 @@ import numpy as np
 from edgekit_tflite.graph import Quantization
 from flatbuffers import flexbuffers
 
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.tflite_files import TfliteFile
 
 F32, I32, BOOL = "float32", "int32", "bool"

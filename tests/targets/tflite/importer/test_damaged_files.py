@@ -16,9 +16,9 @@ from edgekit_tflite.graph import Quantization
 from edgekit_tflite.importer.convert import convert, convert_file
 from edgekit_tflite.importer.file import read_file
 
+from edgekit.compiler.importers.contract import ImportOptions
+from edgekit.compiler.model.onnx_file import open_bytes
 from edgekit.errors import EdgeKitError, ModelError, UsageError
-from edgekit.importers.contract import ImportOptions
-from edgekit.model.onnx_file import open_bytes
 from tests.fixtures.tflite_files import TfliteFile, edited
 from tests.targets.tflite.importer.reader_cases import CASES, S
 

@@ -16,7 +16,7 @@ from edgekit_tflite.graph import Quantization
 from edgekit_tflite.importer import metadata
 from edgekit_tflite.importer.convert import convert
 
-from edgekit.importers.contract import Converted, ImportOptions
+from edgekit.compiler.importers.contract import Converted, ImportOptions
 from tests.fixtures.tflite_files import TfliteFile, edited, schema
 
 

@@ -11,12 +11,12 @@ from edgekit_tflite.compile import FILE, compile_model
 from edgekit_tflite.importer.convert import convert
 
 import edgekit
+from edgekit.compiler.importers import conversion
+from edgekit.compiler.importers.contract import ImportOptions
+from edgekit.compiler.importers.registry import importers
+from edgekit.compiler.model.onnx_file import open_bytes, open_model
+from edgekit.compiler.passes import run_passes
 from edgekit.errors import MissingDependency
-from edgekit.importers import conversion
-from edgekit.importers.contract import ImportOptions
-from edgekit.importers.registry import importers
-from edgekit.model.onnx_file import open_bytes, open_model
-from edgekit.passes import run_passes
 from edgekit.target.installed_profiles import find_profile
 from tests.conformance.expectations import read_expected
 from tests.conformance.grid import CASES, FAMILIES

@@ -16,10 +16,10 @@ from edgekit_tflite.importer.read_conv import DYNAMIC_RANGE
 from edgekit_tflite.importer.readers import CUSTOM_READERS, READERS
 
 import edgekit
-from edgekit.importers.contract import ImportOptions
-from edgekit.model.onnx_file import open_bytes, signature
-from edgekit.model.reference import Reference
-from edgekit.tensors import Array
+from edgekit.compiler.importers.contract import ImportOptions
+from edgekit.compiler.model.onnx_file import open_bytes, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.tensor_spec import Array
 from tests.fixtures.tflite_files import TfliteFile, edited, on_litert
 from tests.targets.tflite.importer.reader_cases import CASES
 

@@ -11,8 +11,8 @@ from edgekit_tflite.importer.convert import convert
 from edgekit_tflite.importer.read_recurrent import STATE
 
 import edgekit
+from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.errors import ModelError
-from edgekit.importers.contract import ImportOptions
 from tests.fixtures.tflite_files import TfliteFile, edited
 
 BATCH, STEPS, SIZE, UNITS = 2, 5, 3, 4

@@ -15,9 +15,9 @@ from edgekit_tflite.importer.file import read_file
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.errors import ModelError
-from edgekit.importers.contract import ImportOptions
-from edgekit.tensors import Array
+from edgekit.tensor_spec import Array
 from tests.fixtures.tflite_files import TfliteFile, edited, on_litert
 
 schema: Any = import_module("edgekit_tflite.generated.schema")

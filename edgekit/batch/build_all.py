@@ -1,0 +1,216 @@
+"""Builds a whole matrix: what is there is kept, a lost worker costs a retry, a failed build no other one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgekit.batch.build_job import (
+    Job,
+    Row,
+    empty_row,
+    failed_row,
+    need_bundle,
+    parse_record,
+    record_name,
+    run_job,
+)
+from edgekit.batch.content_key import ContentKeys, tool_versions
+from edgekit.batch.matrix import Build, Matrix, read_matrix
+from edgekit.batch.stored_files import Folder, is_url
+from edgekit.batch.workers import LOCAL, open_workers
+from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
+from edgekit.system.formats import strict_json
+
+if TYPE_CHECKING:
+    from edgekit.batch.workers import Workers
+    from edgekit.tensor_spec import Json
+
+RETRIES = 2
+"""How often a build is tried again whose worker was lost."""
+TABLE = "catalogue.json"
+"""File of the catalogue's folder with a row for each build of the last run."""
+RECORD_LIMIT_BYTES = 4 << 20
+
+
+class Catalogue(NamedTuple):
+    """What came out of a matrix.
+
+    Attributes:
+        output: Folder or URL of the bundles.
+        rows: One for each build, in the order of the matrix.
+    """
+
+    output: str
+    rows: list[Row]
+
+    @property
+    def whole(self) -> bool:
+        """Whether every build has its bundle."""
+        return all(row["bundle"] is not None for row in self.rows)
+
+    def as_json(self) -> dict[str, Json]:
+        return {"output": self.output, "builds": [dict(row) for row in self.rows]}
+
+
+def build_all(
+    matrix: str | Path,
+    *,
+    on: str = LOCAL,
+    workers: int | None = None,
+    memory_mb: float | None = None,
+    retries: int = RETRIES,
+    progress: Callable[[Row, int, int], None] = lambda row, done, count: None,
+) -> Catalogue:
+    """Build all of a matrix (docs/build-all.md), and write the bundles, their records and the table.
+
+    A build whose content key has a record and a bundle is kept. Run again, it goes on where it was cut.
+
+    Args:
+        matrix: File in TOML.
+        on: ``local``, ``dask://HOST[:PORT]`` or ``ray://[HOST:PORT]``.
+        workers: Local processes; None: one for every two cores.
+        memory_mb: Limit of each model's process in megabytes; None: by the model's size.
+        retries: How often a build is tried again whose worker was lost.
+        progress: Called with each row, how many are done and how many there are.
+
+    Returns:
+        The catalogue; a build that failed has a row with its error.
+
+    Raises:
+        UsageError: the matrix or an option is wrong.
+        ProfileError: an unknown target. CardError: a malformed card.
+        MissingDependency: the package of a URL's protocol or of a cluster is not installed.
+        EngineError: the cluster does not answer.
+        OSError: a file can't be read, or the output can't be written.
+    """
+    if retries < 0 or (workers is not None and workers < 1) or (memory_mb is not None and memory_mb <= 0):
+        raise UsageError("retries must be 0 or more, workers 1 or more, and the memory limit above 0")
+    found = read_matrix(Path(matrix))
+    output = Folder(found.output if is_url(found.output) else str(Path(found.output).absolute()))
+    jobs = _jobs(found, output, memory_mb)
+    rows: dict[str, Row] = {}
+
+    def finish(row: Row, names: Sequence[Build]) -> None:
+        for build in names:
+            rows[build.name] = _named(row, build, output)
+            progress(rows[build.name], len(rows), len(found.builds))
+
+    waiting: list[Job] = []
+    for job, names in jobs.values():
+        kept = _kept(job, output)
+        if kept is not None:
+            finish(kept, names)
+        else:
+            waiting.append(job)
+    try:
+        if waiting:
+            with open_workers(on, workers) as opened:
+                for row in _run(waiting, opened, retries):
+                    finish(_checked(row, output), jobs[row["key"]][1])
+        elif on != LOCAL:
+            with open_workers(on, workers):  # a wrong address is said though nothing is left to do
+                pass
+    finally:
+        made = Catalogue(found.output, [rows[b.name] for b in found.builds if b.name in rows])
+        if made.rows:
+            output.write(TABLE, strict_json.encode(made.as_json()))
+    return made
+
+
+def _jobs(matrix: Matrix, output: Folder, memory_mb: float | None) -> dict[str, tuple[Job, list[Build]]]:
+    """Key -> job, and the builds of the matrix that it is: the same content under two names is built once."""
+    keys, tools = ContentKeys(), tool_versions()
+    found: dict[str, tuple[Job, list[Build]]] = {}
+    for build in matrix.builds:
+        key = keys.key(_absolute(build))
+        job = Job(_absolute(build), key, output.root, tools, memory_mb)
+        found.setdefault(key, (job, []))[1].append(build)
+    return found
+
+
+def _absolute(build: Build) -> Build:
+    """With paths that a worker in another folder finds."""
+    from dataclasses import replace
+
+    def path(source: str | None) -> str | None:
+        return source if source is None or is_url(source) else str(Path(source).absolute())
+
+    model = replace(build.model, source=path(build.model.source) or "", card=path(build.model.card))
+    return replace(build, model=model, source=path(build.source))
+
+
+def _kept(job: Job, output: Folder) -> Row | None:
+    """The row of a build that is there already, whole."""
+    row = parse_record(output.read(record_name(job.key), RECORD_LIMIT_BYTES), job.key)
+    if row is None or row["bundle"] is None:
+        return None
+    return {**row, "state": "kept"} if output.holds(row["bundle"], row["size_bytes"], row["sha256"]) else None
+
+
+def _named(row: Row, build: Build, output: Folder) -> Row:
+    """The row under the name that a build has in the matrix; the bundle too."""
+    named: Row = {**row, **_axes(build)}  # type: ignore[typeddict-item]
+    if row["bundle"] is not None:
+        wanted = f"{build.name}.edgekit"
+        if wanted != row["bundle"]:
+            output.copy(row["bundle"], wanted)
+        named["bundle"] = wanted
+    return named
+
+
+def _axes(build: Build) -> dict[str, object]:
+    axes = empty_row(build, "")
+    return {key: axes[key] for key in ("name", "model", "targets", "precision", "samples")}
+
+
+def _checked(row: Row, output: Folder) -> Row:
+    if row["bundle"] is None:
+        return row
+    try:
+        need_bundle(row, output)
+    except BundleError as problem:
+        error = {"kind": "BundleError", "message": str(problem)}
+        return {**row, "state": "failed", "bundle": None, "error": error}
+    return row
+
+
+def _run(jobs: Sequence[Job], workers: Workers, retries: int) -> Iterator[Row]:
+    """The rows of jobs as they end. One whose worker is lost goes to the end of the queue."""
+    queue = deque(jobs)
+    tries = dict.fromkeys((job.key for job in jobs), 0)
+    running: dict[Future[Row], Job] = {}
+    while queue or running:
+        while queue and (workers.at_once is None or len(running) < workers.at_once):
+            job = queue.popleft()
+            tries[job.key] += 1
+            running[workers.submit(run_job, job)] = job
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            job = running.pop(future)
+            row = _row_of(future, job, workers)
+            if row["state"] == "lost" and tries[job.key] <= retries:
+                queue.append(job)
+            elif row["state"] == "lost":
+                error = row["error"] or {}
+                text = f"{error.get('message', '')}; tried {tries[job.key]} times"
+                yield failed_row(job, error.get("kind", ""), text)
+            else:
+                yield row
+
+
+def _row_of(future: Future[Row], job: Job, workers: Workers) -> Row:
+    try:
+        return future.result()
+    except workers.lost as problem:
+        return failed_row(job, "EngineError", f"its worker was lost: {reason_of(_plain(problem))}", "lost")
+    except EdgeKitError as problem:
+        return failed_row(job, type(problem).__name__, str(problem))
+    except Exception as problem:  # the cluster's own: what it could not send, or a scheduler that ended
+        return failed_row(job, type(problem).__name__, reason_of(problem))
+
+
+def _plain(problem: BaseException) -> Exception:
+    return problem if isinstance(problem, Exception) else RuntimeError(str(problem))

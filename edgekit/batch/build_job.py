@@ -1,0 +1,251 @@
+"""One build on a worker: this process, another one, or another machine.
+
+What it needs travels by path or URL, what it made lies in the catalogue's folder when it returns, and it
+returns one row of the catalogue, whatever happened: exceptions do not travel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from edgekit.batch.content_key import tool_versions
+from edgekit.batch.matrix import Build
+from edgekit.batch.stored_files import Folder, fetch_card, fetch_model, fetch_samples, file_digest
+from edgekit.bundle.variant import parse_status
+from edgekit.compiler.sandbox.limits import MEMORY_MB
+from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.json_schema import (
+    Check,
+    ManifestError,
+    exactly,
+    list_of,
+    nothing_or,
+    record,
+    text,
+    text_that,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.tensor_spec import Json
+
+RECORDS = ".records"
+"""Folder of the catalogue that says which key each bundle was built from."""
+ENDED = "its process was ended by SIGKILL"
+"""Said of a model's process that somebody else ended: the system, where memory is short."""
+
+
+class Job(NamedTuple):
+    """What a worker needs.
+
+    Attributes:
+        build: Of the matrix.
+        key: Of its content.
+        output: Folder or URL of the catalogue, absolute.
+        tools: Versions by package that the worker must have: other ones make other bytes.
+        memory_mb: Limit of the model's process; None: by its size.
+    """
+
+    build: Build
+    key: str
+    output: str
+    tools: Mapping[str, str]
+    memory_mb: float | None = None
+
+
+class VariantRow(TypedDict):
+    """A variant in the catalogue's table."""
+
+    name: str
+    status: str
+    size_bytes: int
+    p50_ms: float | None
+
+
+class Row(TypedDict):
+    """A build in the catalogue's table.
+
+    Attributes:
+        state: ``built``, ``kept`` from an earlier run, ``failed``, or ``lost``: worth another try.
+        error: Its kind and text, or None.
+    """
+
+    name: str
+    model: str
+    targets: list[str]
+    precision: str
+    samples: str
+    key: str
+    state: str
+    bundle: str | None
+    sha256: str
+    size_bytes: int
+    variants: list[VariantRow]
+    seconds: float
+    error: dict[str, str] | None
+
+
+def run_job(job: Job) -> Row:
+    """Build, write the bundle and then its record into the catalogue, and say what came out."""
+    started = time.monotonic()
+    row = empty_row(job.build, job.key)
+    try:
+        with TemporaryDirectory(prefix="edgekit-") as folder, _memory_limit(job.memory_mb):
+            _need_tools(job.tools)
+            bundle = _built(job.build, Path(folder))
+            made = bundle.save(Path(folder) / "made.edgekit")
+            name = row["bundle"] = f"{job.build.name}.edgekit"
+            row["sha256"], row["size_bytes"] = file_digest(made), made.stat().st_size
+            row["variants"] = variant_rows(bundle)
+            row["seconds"] = round(time.monotonic() - started, 1)
+            row["state"] = "built"
+            output = Folder(job.output)
+            output.take(name, made)
+            output.write(record_name(job.key), strict_json.encode(dict(row)))
+    except EdgeKitError as problem:
+        kind = type(problem).__name__
+        return failed_row(job, kind, str(problem), "lost" if ENDED in str(problem) else "failed")
+    except Exception as problem:  # a bug, or a store's own error: one build's, and not the catalogue's
+        return failed_row(job, type(problem).__name__, reason_of(problem))
+    return row
+
+
+def failed_row(job: Job, kind: str, message: str, state: str = "failed") -> Row:
+    """The row of a build that gave nothing."""
+    return {**empty_row(job.build, job.key), "state": state, "error": {"kind": kind, "message": message}}
+
+
+def empty_row(build: Build, key: str) -> Row:
+    """A row of which nothing is known yet."""
+    return {
+        "name": build.name, "model": build.model.name, "targets": list(build.targets),
+        "precision": build.precision, "samples": build.samples, "key": key, "state": "failed",
+        "bundle": None, "sha256": "", "size_bytes": 0, "variants": [], "seconds": 0.0, "error": None,
+    }  # fmt: skip
+
+
+def record_name(key: str) -> str:
+    """Of the record of a key, below the catalogue's folder."""
+    return f"{RECORDS}/{key}.json"
+
+
+def variant_rows(bundle: Bundle) -> list[VariantRow]:
+    """The variants of a bundle, rejected ones too."""
+    return [
+        {
+            "name": variant.name,
+            "status": variant.status,
+            "size_bytes": int(variant.evidence.get("size_bytes") or 0),
+            "p50_ms": (variant.evidence.get("timing") or {}).get("p50_ms"),
+        }
+        for variant in bundle.variants
+    ]
+
+
+def _built(build: Build, folder: Path) -> Bundle:
+    import edgekit
+
+    card = build.model.card
+    options: dict[str, Any] = dict(build.options)
+    return edgekit.build(
+        fetch_model(build.model.source, folder / "model"),
+        targets=list(build.targets),
+        precision=build.precision,
+        samples=None if build.source is None else fetch_samples(build.source, folder / "samples"),
+        card=None if card is None else fetch_card(card, folder / "card"),
+        shapes=dict(build.model.shapes) or None,
+        **options,
+    )
+
+
+def _need_tools(wanted: Mapping[str, str]) -> None:
+    """Raises: UsageError: other versions are installed here than where the catalogue was asked for."""
+    here = tool_versions()
+    other = [
+        f"{name} {here.get(name, 'missing')} instead of {wanted.get(name, 'none')}"
+        for name in sorted({*here, *wanted})
+        if here.get(name) != wanted.get(name)
+    ]
+    if other:
+        raise UsageError(f"this worker would build other bytes: it has {', '.join(other)}; install the same")
+
+
+@contextlib.contextmanager
+def _memory_limit(memory_mb: float | None) -> Iterator[None]:
+    """For the model's process; a worker does one build at a time."""
+    before = os.environ.get(MEMORY_MB)
+    if memory_mb is not None:
+        os.environ[MEMORY_MB] = f"{memory_mb:g}"
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[MEMORY_MB] = before
+        elif memory_mb is not None:
+            os.environ.pop(MEMORY_MB, None)
+
+
+def _number(value: Json, where: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e9:
+        raise ManifestError(f"{where} is not a number of milliseconds or seconds")
+
+
+def _is_file_name(name: str) -> bool:
+    """Whether a name stays in its folder."""
+    return bool(name) and not set(name) & {"/", "\\", "\0"} and name not in (".", "..")
+
+
+def _is_status(status: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(parse_status(status))
+    return False
+
+
+_RECORD: Check = record(
+    {
+        "name": text, "model": text, "targets": list_of(text, 1000), "precision": text, "samples": text,
+        "key": text, "state": exactly("built"), "bundle": text_that(_is_file_name, "the name of a file"),
+        "sha256": text, "size_bytes": whole(0), "seconds": _number, "error": exactly(None),
+        "variants": list_of(record({
+            "name": text, "status": text_that(_is_status, "a status"), "size_bytes": whole(0),
+            "p50_ms": nothing_or(_number),
+        }), 10_000),
+    }
+)  # fmt: skip
+"""A row that :func:`run_job` wrote. The catalogue's folder may be one that others write to."""
+
+
+def parse_record(content: bytes | None, key: str) -> Row | None:
+    """The row that an earlier run recorded for a key; None if it is none."""
+    if content is None:
+        return None
+    try:
+        found: Json = strict_json.decode(content, "record", len(content))
+    except strict_json.JsonError:
+        return None
+    try:
+        _RECORD(found, "record")
+    except ManifestError:
+        return None
+    if found["key"] != key:
+        return None
+    row: Row = found
+    return row
+
+
+def need_bundle(row: Row, output: Folder) -> None:
+    """Raises: BundleError: a worker says that it wrote a bundle, and from here it is not there."""
+    assert row["bundle"] is not None
+    if not output.holds(row["bundle"], row["size_bytes"], row["sha256"]):
+        raise BundleError(
+            f"{output.at(row['bundle'])} is not what the worker wrote; "
+            "give an output that workers and this machine share: a URL, or a folder of a shared disk"
+        )

@@ -1,0 +1,86 @@
+"""A catalogue as one table: as text, and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgekit.batch.build_all import Catalogue
+from edgekit.batch.build_job import Row, VariantRow
+from edgekit.bundle.variant import Status, parse_status
+from edgekit.system.formats.plain_text import milliseconds, size, table
+
+COLUMNS = ("bundle", "state", "variants", "size", "fastest", "p50", "build")
+
+
+def catalogue_text(made: Catalogue) -> str:
+    """What ``edgekit build-all`` prints."""
+    lines = table(COLUMNS, [cells(row) for row in made.rows])
+    failures = [line for row in made.rows for line in _failure(row)]
+    return "\n".join([*lines, *(["", *failures] if failures else []), "", f"  {summary(made)}"])
+
+
+def summary(made: Catalogue) -> str:
+    """How many of each state, in a sentence."""
+    states = [row["state"] for row in made.rows]
+    counted = [f"{states.count(state)} {state}" for state in ("built", "kept", "failed") if state in states]
+    return f"{len(states)} builds in {made.output}: {', '.join(counted)}"
+
+
+def catalogue_page(made: Catalogue, name: str) -> str:
+    """The page of a catalogue: one HTML document that loads nothing.
+
+    Raises:
+        MissingDependency: the extra ``report`` is not installed.
+    """
+    from edgekit.report.page import need_packages, rendered
+
+    need_packages()
+    variants = [
+        (row["name"], each["name"], each["status"], size(each["size_bytes"]), _latency(each))
+        for row in made.rows
+        for each in row["variants"]
+    ]
+    failures = [(row["name"], row["error"]["message"]) for row in made.rows if row["error"]]
+    return rendered(
+        "catalogue.html",
+        {},
+        name=name,
+        said=summary(made),
+        columns=COLUMNS,
+        rows=[cells(row) for row in made.rows],
+        variant_columns=("bundle", "variant", "status", "size", "p50"),
+        variants=variants,
+        failures=failures,
+    )
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A build as a row of the table."""
+    kept = _kept(row["variants"])
+    timed = [each for each in kept if each["p50_ms"] is not None]
+    best = min(timed, key=lambda each: each["p50_ms"] or 0.0, default=None)
+    done = row["bundle"] is not None
+    return (
+        row["name"],
+        row["state"],
+        f"{len(kept)} of {len(row['variants'])}" if done else "-",
+        size(row["size_bytes"]) if done else "-",
+        best["name"] if best else "-",
+        _latency(best) if best else "-",
+        f"{row['seconds']:.1f} s" if done else "-",
+    )
+
+
+def _kept(variants: Sequence[VariantRow]) -> list[VariantRow]:
+    return [each for each in variants if parse_status(each["status"])[0] is not Status.REJECTED]
+
+
+def _latency(variant: VariantRow) -> str:
+    return "-" if variant["p50_ms"] is None else milliseconds(variant["p50_ms"])
+
+
+def _failure(row: Row) -> list[str]:
+    if row["error"] is None:
+        return []
+    first, *more = row["error"]["message"].splitlines() or [""]
+    return [f"  failed    {row['name']}  {first}", *(f"            {line.strip()}" for line in more)]

@@ -1,0 +1,77 @@
+"""What a rebuild changed, as text and as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.errors import printable
+from edgekit.system.formats.plain_text import size, table
+
+if TYPE_CHECKING:
+    from edgekit.batch.compare_bundles import Change
+    from edgekit.batch.rebuild import Rebuild
+
+COLUMNS = ("variant", "score", "size", "latency")
+
+
+def verdict(found: Rebuild) -> str:
+    """What was decided, in a sentence."""
+    if found.worse:
+        return f"not kept: {'; '.join(found.worse)}"
+    if not found.kept:
+        return "not kept: nothing has changed"
+    return "kept: no variant is worse" + ("" if not found.same else ", and all files are the same")
+
+
+def change_text(found: Rebuild) -> str:
+    """What ``edgekit rebuild`` prints."""
+    lines = table(COLUMNS, [cells(change) for change in found.changes])
+    lines += ["", *(f"  tool      {line}" for line in tool_lines(found))] if found.tools else []
+    notes = [f"  note      {note}" for note in found.notes]
+    return "\n".join([*lines, *notes, "", f"  {verdict(found)}"])
+
+
+def change_markdown(found: Rebuild, name: str) -> str:
+    """The report's file."""
+    rows = [_row(COLUMNS), _row(["---"] * len(COLUMNS))]
+    rows += [_row([_escaped(cell) for cell in cells(change)]) for change in found.changes]
+    parts = [f"# {_escaped(name)} built again", _escaped(verdict(found)), "\n".join(rows)]
+    if found.tools:
+        parts.append("\n".join(["Tools:", "", *(f"- {_escaped(line)}" for line in tool_lines(found))]))
+    if found.notes:
+        parts.append("\n".join(f"- {_escaped(note)}" for note in found.notes))
+    before, after = found.size_bytes
+    parts.append(f"The file has {size(after)}, and had {size(before)}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def tool_lines(found: Rebuild) -> list[str]:
+    """The tools that changed, with their versions."""
+    return [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in found.tools.items()]
+
+
+def cells(change: Change) -> tuple[str, ...]:
+    """A variant as a row."""
+    before, after = change["size_bytes"]
+    sizes = size(after) if before == after else f"{size(before)} -> {size(after)}"
+    latency = "the same bytes" if change["same"] else change["latency"] or change["status"][1] or "gone"
+    return change["variant"], _score(change), sizes, latency
+
+
+def _score(change: Change) -> str:
+    if change["score"] is None:
+        return "-"
+    one, two = ("exact" if value is None else f"{value:.4g}" for value in change["score"])
+    return f"{change['metric']} {two}" if one == two else f"{change['metric']} {one} -> {two}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _escaped(text: str) -> str:
+    """One line of plain text: names and reasons of a bundle make no HTML, links, pictures or rows."""
+    line = printable(" ".join(text.split()))
+    return re.sub(r"[\\`*\[\]<&|]", lambda found: f"\\{found[0]}", line)

@@ -1,0 +1,159 @@
+"""An old and a new bundle of one model, variant by variant: what is worse, beyond what is noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from edgekit.compiler.bench.compare import Side, compare, is_installed, statement
+from edgekit.compiler.evaluate.relative_time import FASTER
+from edgekit.errors import EdgeKitError, reason_of
+from edgekit.system.formats.plain_text import size
+from edgekit.system.timings import digest_of, run_digest
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+
+SCORE_TOLERANCE = 0.005
+"""A share (0 to 1), e.g. top-1, may be so much lower: another order of sums moves single answers."""
+SNR_TOLERANCE_DB = 1.0
+EXACT_ENOUGH_DB = 60.0
+"""An SNR from which on a lower one is no loss: an error of 1/1000 of the norm, far beyond every limit."""
+SIZE_TOLERANCE = 1.02
+"""An engine's format may grow by its header."""
+
+
+class Change(TypedDict):
+    """A variant before and after.
+
+    Attributes:
+        same: Its files and options are the same bytes, so that nothing had to be measured.
+        score: What it is judged by, before and after, or None.
+        metric: Its name, or "".
+        latency: What ``edgekit bench --against`` says, or why it was not timed, or "".
+        ratio: Time of the new one over the old one's, or None.
+        worse: Why the new one is worse.
+    """
+
+    variant: str
+    same: bool
+    status: tuple[str, str]
+    metric: str
+    score: tuple[float | None, float | None] | None
+    size_bytes: tuple[int, int]
+    latency: str
+    ratio: float | None
+    worse: list[str]
+
+
+def compare_variants(old: Bundle, new: Bundle, seconds: float) -> list[Change]:
+    """Every variant of either, in the old one's order.
+
+    Args:
+        old: Before.
+        new: After, built on the same samples.
+        seconds: For timing each pair.
+    """
+    before = {variant.name: variant for variant in old.variants}
+    after = {variant.name: variant for variant in new.variants}
+    return [
+        _changed(old, new, before.get(name), after.get(name), seconds)
+        for name in dict.fromkeys([*before, *after])
+    ]
+
+
+def other_tools(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Package -> versions before and after, of two manifests, where they differ."""
+    before = {"edgekit-sdk": old["edgekit"], **old["tools"]}
+    after = {"edgekit-sdk": new["edgekit"], **new["tools"]}
+    names = sorted({*before, *after})
+    pairs = {name: (str(before.get(name, "")), str(after.get(name, ""))) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _changed(
+    old: Bundle, new: Bundle, before: Variant | None, after: Variant | None, seconds: float
+) -> Change:
+    name = (before or after).name  # type: ignore[union-attr]
+    found: Change = {
+        "variant": name, "same": False, "metric": "", "score": None, "latency": "", "ratio": None,
+        "status": (before.status if before else "", after.status if after else ""),
+        "size_bytes": (_bytes(old, before), _bytes(new, after)), "worse": [],
+    }  # fmt: skip
+    if before is None or not before.usable:
+        found["same"] = before is not None and after is not None and before.outcome == after.outcome
+        return found
+    if after is None or not after.usable:
+        found["worse"].append(f"it is not there any more: {after.reason if after else 'it was not built'}")
+        return found
+    found["same"] = _digest(old, before) == _digest(new, after)
+    found["metric"], one, two = _scores(before, after)
+    if found["metric"]:
+        found["score"] = (one, two)
+    if before.verified and not after.verified:
+        found["worse"].append(f"it was verified, and now is {after.status}")
+    if found["metric"] and (why := _lower(found["metric"], one, two)):
+        found["worse"].append(why)
+    if found["size_bytes"][1] > SIZE_TOLERANCE * found["size_bytes"][0]:
+        found["worse"].append(f"{size(found['size_bytes'][1])} instead of {size(found['size_bytes'][0])}")
+    if not found["same"]:
+        _time(found, old, new, before, seconds)
+    return found
+
+
+def _time(found: Change, old: Bundle, new: Bundle, variant: Variant, seconds: float) -> None:
+    """Time both here, and say which is faster if that is sure."""
+    if not is_installed(variant.target):
+        found["latency"] = f"not timed: {variant.target} is not installed here"
+        return
+    try:
+        timed = compare(
+            Side(new, variant.name, "the new one"), Side(old, variant.name, "the old one"), seconds=seconds
+        )
+    except EdgeKitError as problem:  # it does not run here, or not any more
+        found["latency"] = f"not timed: {reason_of(problem)}"
+        return
+    found["latency"], found["ratio"] = statement(timed), timed["ratio"]
+    if timed["differs"] and timed["ratio"] > 1 / FASTER:
+        found["worse"].append(statement(timed))
+
+
+def _scores(before: Variant, after: Variant) -> tuple[str, float | None, float | None]:
+    """The first figure that both have: on labels, of fidelity, or the worst output's SNR. None: exact."""
+    for key in ("task", "agreement"):
+        one, two = before.evidence.get(key), after.evidence.get(key)
+        if one and two and one["metric"] == two["metric"]:
+            return f"{one['metric']}{' dB' if one['unit'] else ''}", one["value"], two["value"]
+    if before.evidence.get("accuracy") and after.evidence.get("accuracy"):
+        return "SNR dB", _worst(before), _worst(after)
+    return "", None, None
+
+
+def _worst(variant: Variant) -> float | None:
+    figures = [error["snr_db"] for error in variant.evidence["accuracy"].values()]
+    return min((figure for figure in figures if figure is not None), default=None)
+
+
+def _lower(metric: str, before: float | None, after: float | None) -> str:
+    """Why a score is worse; None stands for an exact answer."""
+    one, two = (math.inf if value is None else value for value in (before, after))
+    decibels = metric.endswith(" dB")
+    tolerance = SNR_TOLERANCE_DB if decibels else SCORE_TOLERANCE
+    if two >= one - tolerance or (decibels and two >= EXACT_ENOUGH_DB):
+        return ""
+    return f"{metric} {_figure(two)} instead of {_figure(one)}"
+
+
+def _figure(value: float) -> str:
+    return "exact" if value == math.inf else f"{value:.4g}"
+
+
+def _digest(bundle: Bundle, variant: Variant) -> str:
+    sha256 = {entry["name"]: entry["sha256"] for entry in bundle.manifest["entries"]}
+    return run_digest(digest_of({f: sha256[entry] for f, entry in variant.files.items()}), variant.options)
+
+
+def _bytes(bundle: Bundle, variant: Variant | None) -> int:
+    return sum(bundle.size_bytes(entry) for entry in variant.files.values()) if variant else 0

@@ -1,0 +1,227 @@
+"""The file of a catalogue: models x targets x precisions x sample sets, as a list of builds.
+
+docs/build-all.md specifies it. Paths in it are relative to its own folder.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgekit.batch.stored_files import is_url
+from edgekit.errors import CardError, UsageError
+from edgekit.system.formats.plain_text import shortened
+from edgekit.system.formats.strict_tables import get, kind_of, only, text_list, whole_numbers
+from edgekit.system.formats.toml_files import load_toml
+from edgekit.tensor_spec import Json
+
+BUILDS_LIMIT = 10_000
+"""Most builds of one matrix: more are a slip."""
+NAME_LIMIT = 200
+"""Most characters in the name of a build: file systems take 255, with ".edgekit" and what a draft adds."""
+AXES = ("model", "target", "precision", "samples")
+OPTIONS: Mapping[str, type] = {
+    "max_drop": str, "time_budget": float, "force": bool, "fallback": bool, "io": str, "shrink": str,
+    "distil": str, "context": int, "lengths": list, "trust_pickle": bool, "trusted": bool,
+}  # fmt: skip
+"""What ``[options]`` may hold: arguments of ``edgekit.build``, the same for every build."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of the matrix.
+
+    Attributes:
+        name: What its bundles begin with.
+        source: Path or URL of its file.
+        card: Path or URL of its card, or None.
+        shapes: Static shapes by input name.
+    """
+
+    name: str
+    source: str
+    card: str | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Build:
+    """One build of the matrix.
+
+    Attributes:
+        name: Of the bundle, without ``.edgekit``.
+        model: To build.
+        targets: Of this one bundle.
+        precision: As ``edgekit.build`` takes it.
+        samples: Name of the sample set; "" for random samples.
+        source: Path, glob or URL of the samples, or None.
+        options: Other arguments of ``edgekit.build``.
+    """
+
+    name: str
+    model: Model
+    targets: tuple[str, ...]
+    precision: str
+    samples: str
+    source: str | None
+    options: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A catalogue's builds in their order, and the folder or URL that their bundles go to."""
+
+    output: str
+    builds: tuple[Build, ...]
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Read and check a matrix.
+
+    Raises:
+        UsageError: it is malformed, names a model that is not there, or two of its builds have one name.
+        OSError: it can't be read.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not valid TOML: it is not UTF-8") from None
+    table = load_toml(text, str(path), UsageError)
+    try:
+        return _parse(table, path)
+    except CardError as problem:  # what the reader of tables raises
+        raise UsageError(str(problem)) from None
+
+
+def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
+    where, folder = str(path), path.parent
+    only(table, ("output", "models", "targets", "precisions", "samples", "options", "leave_out"), where)
+    output = get(table, "output", str, where) if "output" in table else path.stem
+    models = _models(get(table, "models", list, where), where, folder)
+    targets = [_target(entry, where) for entry in get(table, "targets", list, where)]
+    precisions = text_list(table, "precisions", where) if "precisions" in table else ("fp32",)
+    samples: dict[str, str | None] = {"": None}
+    if "samples" in table:
+        given = get(table, "samples", dict, where)
+        samples = {name: _located(get(given, name, str, f"{where}: samples"), folder) for name in given}
+    if not (models and targets and precisions and samples):
+        raise UsageError(f"{where} has nothing to build: give at least one of models, targets, precisions")
+    options = _options(table, where)
+    left_out = [_rule(rule, where) for rule in table.get("leave_out", [])]
+    builds: dict[str, Build] = {}
+    files: dict[str, str] = {}
+    for model, target, precision, name in itertools.product(models, targets, precisions, samples):
+        axes = (model.name, "+".join(target), precision, name)
+        if any(all(rule.get(axis, value) == value for axis, value in zip(AXES, axes, strict=True))
+               for rule in left_out):  # fmt: skip
+            continue
+        title = _title(axes, target, where)
+        if title in builds:
+            raise UsageError(f"{where} has two builds called {title}; give models of one name a name each")
+        if (other := files.setdefault(title.lower(), title)) != title:
+            raise UsageError(
+                f"{where} has the builds {other} and {title}, which are one file where upper and lower case"
+                " are the same; give their models or samples other names"
+            )
+        builds[title] = Build(title, model, target, precision, name, samples[name], options)
+        if len(builds) > BUILDS_LIMIT:
+            raise UsageError(f"{where} has more than {BUILDS_LIMIT} builds; make several matrices of it")
+    if not builds:
+        raise UsageError(f"{where} leaves out every build; check leave_out")
+    return Matrix(_located(output, folder), tuple(builds.values()))
+
+
+def _title(axes: Sequence[str], target: Sequence[str], where: str) -> str:
+    """The name of a build and of its file, in the characters of file names; of many targets the first one and
+    how many more."""
+    model, targets, precision, samples = axes
+    parts = [model, targets, _plain(precision), samples and _plain(samples)]
+    if len("-".join(parts)) > NAME_LIMIT and target[1:]:
+        parts[1] = f"{target[0]}+{len(target) - 1}"
+    title = "-".join(filter(None, parts))
+    if len(title) > NAME_LIMIT:
+        raise UsageError(
+            f"{where}: {shortened(title)} is a name of {len(title)} characters; {NAME_LIMIT} fit into a"
+            " file's name: give its model or its samples a shorter one"
+        )
+    return title
+
+
+def _models(entries: Sequence[Any], where: str, folder: Path) -> list[Model]:
+    found: list[Model] = []
+    for number, entry in enumerate(entries):
+        at = f"{where}: models[{number}]"
+        if isinstance(entry, str):
+            found += [Model(_plain(_stem(source)), source) for source in _files(entry, at, folder)]
+            continue
+        only(entry, ("file", "name", "card", "shapes"), at)
+        sources = list(_files(get(entry, "file", str, at), at, folder))
+        if "name" in entry and len(sources) > 1:
+            raise UsageError(f"{at}: one name for {len(sources)} models; leave name out")
+        name = get(entry, "name", str, at) if "name" in entry else ""
+        if "name" in entry and _plain(name) != name:
+            wrong = f"{at}.name is {shortened(name)!r}"
+            raise UsageError(f"{wrong}; it may have letters, digits, '.', '_' and '-' between them")
+        card = _located(get(entry, "card", str, at), folder) if "card" in entry else None
+        given = get(entry, "shapes", dict, at) if "shapes" in entry else {}
+        shapes = {each: whole_numbers(given, each, f"{at}: shapes", least=1) for each in given}
+        found += [Model(name or _plain(_stem(source)), source, card, shapes) for source in sources]
+    return found
+
+
+def _files(source: str, where: str, folder: Path) -> Iterator[str]:
+    """The models of an entry: itself, or those that match it."""
+    located = _located(source, folder)
+    if is_url(located) or not glob.has_magic(located) or Path(located).exists():
+        if not is_url(located) and not Path(located).exists():
+            raise UsageError(f"{where}: there is no {located}")
+        yield located
+        return
+    found = sorted(glob.glob(located, recursive=True))
+    if not found:
+        raise UsageError(f"{where}: nothing matches {located}")
+    yield from found
+
+
+def _target(entry: Any, where: str) -> tuple[str, ...]:
+    """One target, or several of one bundle."""
+    if isinstance(entry, str):
+        return (entry,)
+    if isinstance(entry, list) and entry and all(isinstance(one, str) for one in entry):
+        return tuple(entry)
+    raise UsageError(f"{where}: targets holds {kind_of(entry)}; it may hold texts, and lists of texts")
+
+
+def _options(table: Mapping[str, Any], where: str) -> dict[str, Json]:
+    given = get(table, "options", dict, where) if "options" in table else {}
+    only(given, list(OPTIONS), f"{where}: options")
+    return {name: get(given, name, OPTIONS[name], f"{where}: options") for name in given}
+
+
+def _rule(rule: Any, where: str) -> dict[str, str]:
+    only(rule, AXES, f"{where}: leave_out")
+    if not rule:
+        raise UsageError(f"{where}: leave_out has an empty rule; it would leave out everything")
+    return {axis: get(rule, axis, str, f"{where}: leave_out") for axis in rule}
+
+
+def _located(source: str, folder: Path) -> str:
+    return source if is_url(source) else str(folder / source)
+
+
+def _stem(source: str) -> str:
+    """
+    >>> _stem("s3://models/v2/detector.onnx"), _stem("models/smollm2/")
+    ('detector', 'smollm2')
+    """
+    return Path(source.rstrip("/").rpartition("/")[2]).stem
+
+
+def _plain(name: str) -> str:
+    """A name that every file system takes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-") or "model"

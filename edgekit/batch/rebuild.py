@@ -1,0 +1,245 @@
+"""Builds a bundle again from what its manifest says, with today's tools, and keeps it if it is no worse.
+
+The model and the samples are not in a bundle: they are given, and held to the hashes in the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from edgekit.batch.compare_bundles import Change, compare_variants, other_tools
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.card_files import read_card_file
+from edgekit.bundle.model_version import model_version, with_version
+from edgekit.bundle.report import checked_evidence
+from edgekit.compiler.lowering.byte_input import BYTES
+from edgekit.errors import CrashError, EdgeKitError, UsageError, printable
+from edgekit.processing.generation import is_generation
+from edgekit.signing.trusted_keys import signature_path
+
+if TYPE_CHECKING:
+    from edgekit.processing.card import Card
+    from edgekit.tensor_spec import Json
+
+OPTIONS = ("max_drop", "time_budget", "force", "fallback", "shrink", "distil", "lengths")
+"""The manifest's options that ``edgekit.build`` takes as they are, under the same names."""
+OTHERS = ("targets", "precision", "shapes", "io", "assumed_shapes", "no_int8")
+"""The manifest's other options: read one by one, or what the build found out."""
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """What came out of a rebuild.
+
+    Attributes:
+        bundle: The new one, in memory.
+        changes: One for each variant of either.
+        tools: Package -> version before and after, of those that changed; "" where it was not there.
+        size_bytes: Of the file before and after.
+        notes: What else the user should know.
+        kept: Whether the new bundle was written.
+    """
+
+    bundle: Bundle
+    changes: list[Change]
+    tools: Mapping[str, tuple[str, str]]
+    size_bytes: tuple[int, int]
+    notes: list[str]
+    kept: bool
+
+    @property
+    def worse(self) -> list[str]:
+        """Why it is worse; empty where it is not."""
+        return [f"{change['variant']}: {why}" for change in self.changes for why in change["worse"]]
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing that runs has changed."""
+        return all(change["same"] for change in self.changes)
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "kept": self.kept,
+            "same": self.same,
+            "worse": list(self.worse),
+            "variants": [dict(change) for change in self.changes],
+            "tools": {name: list(pair) for name, pair in self.tools.items()},
+            "size_bytes": list(self.size_bytes),
+            "notes": list(self.notes),
+        }
+
+
+def rebuild(
+    path: Path,
+    output: Path | None = None,
+    *,
+    model: Path | None = None,
+    samples: str | None = None,
+    card: Path | None = None,
+    tools: Path | None = None,
+    seconds: float = 10.0,
+) -> Rebuild:
+    """Build again, compare, and write the new bundle if no variant is worse.
+
+    Args:
+        path: The bundle.
+        output: Where the new one goes; None: in its place.
+        model: Its source; None: the file beside the bundle by the name that the manifest has.
+        samples: Those that it was built on, where it was built on some.
+        card: Its card; None: the one in the bundle.
+        tools: A requirements file, as pip takes it: the build runs with these, installed beside; None: with
+            what is installed here.
+        seconds: For timing each variant against the old one.
+
+    Raises:
+        UsageError: the model or the samples are not those that it was built from, or it is of a kind that
+            can't be built again.
+        BundleError: it is damaged.
+        EdgeKitError: the build failed.
+        OSError: a file can't be read or written.
+    """
+    with Bundle.open(path) as old:
+        old.verify_entries()
+        with checked_evidence(old.name):
+            made = _built(old, path, model, samples, card, tools)
+            _need_same_samples(old, made)
+            version = model_version(old)
+            if version is not None:
+                made = with_version(made, version + 1)
+            changes = compare_variants(old, made, seconds)
+            changed = other_tools(old.manifest, made.manifest)
+        size = path.stat().st_size
+        worse = any(change["worse"] for change in changes)
+        same = all(change["same"] for change in changes) and not changed
+        notes = _notes(old, path, version)
+    kept = not worse and not (same and output is None)
+    with TemporaryDirectory(prefix="edgekit-") as folder:
+        new_size = made.save(Path(folder) / "made.edgekit").stat().st_size
+    if kept:
+        made.save(output or path)
+    return Rebuild(made, changes, changed, (size, new_size), notes if kept else [], kept)
+
+
+def recipe(
+    old: Bundle, path: Path, model: Path | None, samples: str | None, card: Path | None
+) -> dict[str, Any]:
+    """What to build, as arguments of ``edgekit.build``; the card is the bundle's where none is given.
+
+    Raises:
+        UsageError: it can't be built again, or the model is another.
+    """
+    manifest = old.manifest
+    joined = manifest.get("cascade") or any(v.target == "deferral" for v in old.variants)
+    if joined or is_generation(old.card):
+        kind = "a language model" if is_generation(old.card) else "made of several models"
+        raise UsageError(f"{old.name} is {kind}; build it again with the command that made it")
+    options, source = manifest["options"], manifest["source"]
+    found = model or path.parent / Path(source["file"]).name  # whoever made the bundle says no folder
+    if not found.exists():
+        raise UsageError(f"there is no {found}, which {old.name} was built from; give --model")
+    unknown = sorted(options.keys() - {*OPTIONS, *OTHERS})
+    if unknown:
+        raise UsageError(
+            f"{old.name} was built with {', '.join(map(printable, unknown))}, which this EdgeKit does not "
+            "know; rebuild it with the version that built it, or a newer one"
+        )
+    io: dict[str, str] = dict(options.get("io", {}))
+    if BYTES in io.values() and card is None:
+        raise UsageError(f"{old.name} takes bytes, and its card says so; give the card of the build: --card")
+    origin = manifest["samples"]["origin"]
+    if samples is None and "random" not in origin:
+        raise UsageError(f"{old.name} was built on {origin}; give them: --samples")
+    shapes = {name: tuple(shape) for name, shape in options["shapes"].items() if io.get(name) != BYTES}
+    return {
+        "model": str(found),
+        "targets": list(options["targets"]),
+        "precision": options["precision"],
+        "samples": samples,
+        "card": None if card is None else str(card),
+        "shapes": shapes,
+        "io": io or None,
+        **{name: options[name] for name in OPTIONS if options.get(name) is not None},
+    }
+
+
+def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:
+    """``edgekit.build`` with the arguments of :func:`recipe`."""
+    import edgekit
+
+    with Bundle.open(bundle) as old:
+        card: Card | str | None = arguments["card"]
+        if card is None and old.card is not None:
+            card = _card_of(old)
+    shapes = {name: tuple(shape) for name, shape in arguments["shapes"].items()}
+    return edgekit.build(**{**arguments, "card": card, "shapes": shapes})
+
+
+def _built(
+    old: Bundle, path: Path, model: Path | None, samples: str | None, card: Path | None, tools: Path | None
+) -> Bundle:
+    arguments = recipe(old, path, model, samples, card)
+    made = build_here(path, arguments) if tools is None else _built_with(tools, path, arguments)
+    want, got = old.manifest["source"]["sha256"], made.manifest["source"]["sha256"]
+    if want != got:
+        raise UsageError(
+            f"{arguments['model']} is another model than {old.name} was built from: sha256 {got[:16]}..., "
+            f"and not {want[:16]}...; build it with edgekit build"
+        )
+    return made
+
+
+def _built_with(tools: Path, path: Path, arguments: Mapping[str, Any]) -> Bundle:
+    """The same in a process of its own, which finds these packages before those of this Python."""
+    from edgekit.batch.tool_environment import installed_tools
+
+    environment = installed_tools(tools)
+    with TemporaryDirectory(prefix="edgekit-") as folder:
+        made = Path(folder) / "made.edgekit"
+        request = json.dumps(
+            {"bundle": str(path.absolute()), "output": str(made), "arguments": dict(arguments)}
+        )
+        command = [sys.executable, "-m", "edgekit.batch.build_elsewhere"]
+        ended = subprocess.run(
+            command, input=request, env=environment, capture_output=True, text=True, check=False
+        )
+        if ended.returncode != 0:
+            last = (ended.stderr.strip() or f"its process ended with code {ended.returncode}").splitlines()
+            kind = CrashError if ended.returncode < 0 else EdgeKitError
+            raise kind("\n  ".join([f"the build with {tools} failed", *last[-8:]]))
+        with Bundle.open(made) as found:
+            entries = {entry["name"]: bytes(found.read(entry["name"])) for entry in found.manifest["entries"]}
+            return Bundle.create(found.manifest, entries)
+
+
+def _card_of(old: Bundle) -> Card:
+    from edgekit.processing.card import parse_card
+
+    assert old.card is not None
+    return parse_card(old.card, where=old.name, files=lambda name: read_card_file(old, name))
+
+
+def _need_same_samples(old: Bundle, made: Bundle) -> None:
+    """Figures on other samples can't be compared. Raises: UsageError: they are others."""
+    before, after = old.manifest["samples"], made.manifest["samples"]
+    if before.get("sha256") != after.get("sha256"):
+        raise UsageError(
+            f"{old.name} was built on {before.get('origin', 'other samples')}, and these are others: "
+            f"{after.get('origin', '')}; figures on other samples can't be compared"
+        )
+
+
+def _notes(old: Bundle, path: Path, version: int | None) -> list[str]:
+    found = [] if version is None else [f"version {version} became {version + 1}"]
+    if signature_path(path).exists():
+        found.append(f"{signature_path(path)} is of the old bundle; sign the new one: edgekit sign")
+    if old.manifest.get("extensions", {}).keys() - {"version", "source_names"}:
+        names = sorted(old.manifest["extensions"].keys() - {"version", "source_names"})
+        found.append(f"not taken over, for they were measured with the old files: {', '.join(names)}")
+    return found

@@ -1,0 +1,210 @@
+"""Files of a catalogue: in a folder, or at a URL that fsspec opens (``s3://``, ``gs://``, ``sftp://``).
+
+A path needs no package; a URL needs fsspec, and the package of its protocol.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from edgekit.compiler.evaluate.sample_files import RECURSIVE
+from edgekit.compiler.sandbox.limits import external_names
+from edgekit.errors import MissingDependency, UsageError
+from edgekit.system.atomic_files import write_atomically
+
+PIECE_BYTES = 1 << 20
+
+
+def is_url(source: str) -> bool:
+    """Whether a text is a URL and no path.
+
+    >>> is_url("s3://fleet/models"), is_url("models/detector.onnx"), is_url("C:/models")
+    (True, False, False)
+    """
+    return "://" in source
+
+
+class Folder:
+    """A folder on a disk or at a URL, made when something is written into it. Names have no folder in them,
+    or one."""
+
+    def __init__(self, root: str) -> None:
+        """Raises: UsageError: no such protocol. MissingDependency: a package is not installed."""
+        self.root, self._files = root.rstrip("/") or root, _file_system(root) if is_url(root) else None
+
+    def at(self, name: str) -> str:
+        """Path or URL of a file."""
+        return f"{self.root}/{name}"
+
+    def read(self, name: str, limit_bytes: int) -> bytes | None:
+        """The content of a small file; None if there is none, or it is larger."""
+        try:
+            if self._files is None:
+                with open(self.at(name), "rb") as file:
+                    content = file.read(limit_bytes + 1)
+            else:
+                with self._files.open(self.at(name), "rb") as remote:
+                    content = bytes(remote.read(limit_bytes + 1))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        return content if len(content) <= limit_bytes else None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, whole or not at all. Raises: OSError: it can't be written."""
+        if self._files is None:
+            path = Path(self.at(name))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, [content])
+        else:
+            self._make_folder(name)
+            self._files.pipe_file(self.at(name), content)
+
+    def take(self, name: str, file: Path) -> None:
+        """Write a file with the content of another one. Raises: OSError: it can't be written."""
+        if self._files is None:
+            path = Path(self.at(name))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(file, "rb") as source:
+                write_atomically(path, iter(lambda: source.read(PIECE_BYTES), b""))
+        else:
+            self._make_folder(name)
+            self._files.put_file(str(file), self.at(name))
+
+    def copy(self, name: str, other: str) -> None:
+        """Give a file another name too. Raises: OSError: it can't be written."""
+        if self._files is None:
+            self.take(other, Path(self.at(name)))
+        else:
+            self._files.copy(self.at(name), self.at(other))
+
+    def holds(self, name: str, size_bytes: int, sha256: str) -> bool:
+        """Whether a file is there and is this one. At a URL its size alone is looked at: all of a catalogue
+        would have to be fetched."""
+        if self._files is not None:
+            return bool(self._files.exists(self.at(name)) and self._files.size(self.at(name)) == size_bytes)
+        path = Path(self.at(name))
+        return path.is_file() and path.stat().st_size == size_bytes and file_digest(path) == sha256
+
+    def _make_folder(self, name: str) -> None:
+        assert self._files is not None
+        self._files.makedirs(self.at(name).rpartition("/")[0], exist_ok=True)
+
+
+def fetch_model(source: str, folder: Path) -> Path:
+    """A model, with its external data: the path itself, or a copy in ``folder`` of what is at a URL.
+
+    Raises:
+        OSError: it can't be fetched. UsageError, MissingDependency: as of :class:`Folder`.
+    """
+    if not is_url(source):
+        return Path(source)
+    files, path = _file_system(source), folder / _plain_name(source)
+    if files.isdir(source):
+        for name in files.find(source):
+            inner = str(name)[len(str(files._strip_protocol(source)).rstrip("/")) + 1 :]
+            target = path.joinpath(*map(_plain_name, inner.split("/")))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            files.get_file(name, str(target))
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    files.get_file(source, str(path))
+    beside = source.rpartition("/")[0]
+    for name in sorted(external_names(path)):
+        if files.exists(f"{beside}/{name}"):
+            files.get_file(f"{beside}/{name}", str(folder / _plain_name(name)))
+    return path
+
+
+def fetch_samples(source: str, folder: Path) -> str:
+    """Samples: the path or glob itself, or a folder with copies of the files of a folder or glob at a URL.
+
+    Raises:
+        OSError: they can't be fetched. UsageError: there are none, or as of :class:`Folder`.
+    """
+    if not is_url(source):
+        return source
+    files = _file_system(source)
+    if files.isdir(source):
+        found = [entry for entry in files.ls(source, detail=False) if files.isfile(entry)]
+    else:
+        found = list(files.glob(source)) if glob.has_magic(source) else [source]
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry in found:
+        files.get_file(entry, str(folder / _plain_name(str(entry))))
+    if not found:
+        raise UsageError(f"no samples at {source}: there is nothing")
+    return str(folder)
+
+
+def fetch_card(source: str, folder: Path) -> Path:
+    """A card with the files beside it that it names: the path itself, or a copy of its folder at a URL.
+
+    Raises:
+        OSError: it can't be fetched. UsageError, MissingDependency: as of :class:`Folder`.
+    """
+    if not is_url(source):
+        return Path(source)
+    fetch_samples(source.rpartition("/")[0], folder)
+    return folder / _plain_name(source)
+
+
+def model_files(path: Path) -> list[Path]:
+    """The files of a model: itself and its external data, or all of its folder."""
+    if path.is_dir():
+        return sorted(each for each in path.rglob("*") if each.is_file())
+    beside = (path.parent / name for name in sorted(external_names(path)))
+    return [path, *(each for each in beside if each.is_file() and each != path)]
+
+
+def sample_files(source: str) -> list[Path]:
+    """The files of a folder, of a folder and all below it, or of a glob."""
+    path = Path(source)
+    if path.name == RECURSIVE and path.parent.is_dir():
+        return sorted(each for each in path.parent.rglob("*") if each.is_file())
+    if path.is_dir():
+        return sorted(each for each in path.iterdir() if each.is_file())
+    found = [path] if path.is_file() else [Path(each) for each in glob.glob(source, recursive=True)]
+    return sorted(each for each in found if each.is_file())
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file, in hexadecimal. Raises: OSError: it can't be read."""
+    digest = hashlib.sha256()
+    for piece in _pieces(path):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def _plain_name(source: str) -> str:
+    """The last part of a URL or path: what a store of strangers calls a file stays in our folder."""
+    name = source.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    if name in ("", ".", "..") or not name.isprintable():
+        raise UsageError(f"{source!r} has no name of a file at its end")
+    return name
+
+
+def _file_system(url: str) -> Any:
+    """What fsspec opens a URL with."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise MissingDependency("fsspec", f"opening {url}", extra="catalogue") from None
+    try:
+        return url_to_fs(url)[0]
+    except ValueError as problem:
+        raise UsageError(f"{url}: {problem}") from None
+    except ImportError as problem:  # the package of a protocol
+        scheme = url.partition(":")[0]
+        package = f"'fsspec[{scheme}]'"
+        missing = getattr(problem, "name", "") or f"fsspec's package for {scheme}"
+        raise MissingDependency(missing, f"opening {url}", f"pip install {package}") from None

@@ -1,0 +1,288 @@
+"""The state of this machine: which engines work, and what affects their speed.
+
+An engine is ok only if it loads: an installed package that fails on its first call (a wheel for another CPU,
+a numpy that is too new) is the most common problem on a device.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from edgekit._version import __version__
+from edgekit.compiler.toolchains.list_toolchains import toolchain_rows, toolchain_words
+from edgekit.errors import MissingDependency, install_line
+from edgekit.system import cache_folder, confinement, cpu, json_records, onnx_runtime
+from edgekit.system.formats import plain_text
+from edgekit.target import registry
+from edgekit.target.installed_profiles import find_profile, profile_names
+
+
+class EngineStatus(Enum):
+    """Whether a target's engine works here."""
+
+    OK = "ok"
+    MISSING = "missing"
+    BROKEN = "broken"
+    """It is installed, and its import fails."""
+
+
+@dataclass(frozen=True)
+class EngineCheck:
+    """A target's engine on this machine.
+
+    Attributes:
+        target: The target's name.
+        status: Whether it works.
+        why: The error of its import, where it is broken.
+        version: Name and version, where it works.
+        seconds: The time of importing it.
+        install: The pip command, where it is missing.
+    """
+
+    target: str
+    status: EngineStatus
+    why: str = ""
+    version: str | None = None
+    seconds: float | None = None
+    install: str | None = None
+
+    @property
+    def broken(self) -> bool:
+        return self.status is EngineStatus.BROKEN
+
+    def as_json(self) -> dict[str, Any]:
+        """``{target, status, version, seconds, install}``; ``status`` is ok, missing or ``broken: why``."""
+        return {
+            "target": self.target,
+            "status": f"{self.status.value}: {self.why}" if self.broken else self.status.value,
+            "version": self.version,
+            "seconds": self.seconds,
+            "install": self.install,
+        }
+
+
+def engines() -> list[EngineCheck]:
+    """Every target's engine, imported."""
+    return [_engine(name) for name in registry.target_names()]
+
+
+def _engine(name: str) -> EngineCheck:
+    started = time.perf_counter()
+    try:
+        version = registry.engine(name).engine_version()
+    except MissingDependency as missing:
+        return EngineCheck(name, EngineStatus.MISSING, install=missing.install)
+    except Exception as problem:  # a vendor's import may raise anything; doctor reports it
+        return EngineCheck(name, EngineStatus.BROKEN, f"{type(problem).__name__}: {problem}")
+    seconds = round(time.perf_counter() - started, 3)
+    return EngineCheck(name, EngineStatus.OK, version=version, seconds=seconds)
+
+
+def targets() -> list[dict[str, Any]]:
+    """Every target with its engine's state and its profiles: ``EngineCheck.as_json`` and ``profiles``."""
+    names = profile_names()
+    rows = [engine.as_json() for engine in engines()]
+    for row in rows:
+        own = [profile for profile, owner in names.items() if owner == row["target"]]
+        row["profiles"] = {profile: find_profile(profile).title for profile in own}
+    return rows
+
+
+def tools() -> list[dict[str, Any]]:
+    """What targets use beside engines: ``{target, tool, found, purpose}``; ``found`` is None where it is not.
+
+    A target lists them by the ``tools`` of its ``ENGINE`` (target/contract.py).
+    """
+    found = []
+    for name in registry.target_names():
+        try:
+            tools_of = registry.engine(name).ENGINE.tools
+            rows = tools_of() if tools_of is not None else ()
+        except Exception:  # a vendor's package may break anything; the row of its engine says so
+            continue
+        found += [
+            dict(zip(("target", "tool", "found", "purpose"), (name, *row), strict=True)) for row in rows
+        ]
+    return found
+
+
+HOST_PACKAGES = {
+    # module -> its name for pip: what the extra ``build`` installs
+    "onnx": "onnx",
+    "onnx_ir": "onnx-ir",
+    "onnxruntime": "onnxruntime",
+    "flatbuffers": "flatbuffers",
+    "PIL": "pillow",
+}
+
+
+def packaging() -> dict[str, Any]:
+    """Whether this machine can build bundles: ``{status, missing, install}``."""
+    missing = [name for module, name in HOST_PACKAGES.items() if find_spec(module) is None]
+    install = install_line("build") if missing else None
+    return {"status": "missing" if missing else "ok", "missing": missing, "install": install}
+
+
+def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
+    """This machine: engines, processor, memory, clocks, Python and EdgeKit's cache.
+
+    Args:
+        engines: Of :func:`engines`.
+    """
+    governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    warnings = []
+    if governor not in (None, "performance"):
+        warnings.append(
+            f"the CPU governor is {governor}: timings will vary; set it to performance for benchmarks"
+        )
+    telemetry = onnx_runtime.telemetry_left()  # known once the engines were imported
+    if telemetry is not None:
+        warnings.append(telemetry)
+    if (hidden := hidden_by_a_folder()) is not None:
+        warnings.append(hidden)
+    if unused := json_records.why_unused(cache_folder.cache_folder()):
+        warnings.append(f"{unused}; the cache is not used, and each start unpacks its variant again")
+    if cache_folder.is_temporary():
+        warnings.append(
+            "this user has no home: the cache ends with each process; set EDGEKIT_CACHE to a folder"
+        )
+    return {
+        "edgekit": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu.cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "features": cpu_features(),
+        "memory_mb": _memory_mb(),
+        "governor": governor,
+        "cache": str(cache_folder.cache_folder()),
+        "containment": confinement.kept(),
+        "engines": [engine.as_json() for engine in engines],
+        "packaging": packaging(),
+        "tools": tools(),
+        "toolchains": toolchain_rows(),
+        "warnings": warnings,
+    }
+
+
+def hidden_by_a_folder() -> str | None:
+    """What hides the package from a Python that is started in the current folder; None if nothing does.
+
+    An editable install is found last. Beside a clone that is called ``edgekit``, Python takes the clone's
+    folder for a package without code (PEP 420), and ``import edgekit`` has nothing in it.
+    """
+    here = os.getcwd()
+    spec = PathFinder.find_spec("edgekit", [here, *sys.path])
+    if spec is None or spec.origin is not None:
+        return None
+    return (
+        f"a Python started in {here} imports the folder edgekit there, which is no package: "
+        "edgekit.build and edgekit.runtime are missing; start it in another folder, or rename that one"
+    )
+
+
+def targets_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What ``edgekit targets`` prints: each name for -t, and each engine once."""
+    lines = []
+    for row in rows:
+        engine = row["version"] or row["status"]
+        for profile, title in row["profiles"].items():
+            lines.append((profile, title, engine))
+            engine = ""
+    return "\n".join([*plain_text.table(("-t", "device", "engine"), lines), *_missing(rows)])
+
+
+def doctor_text(found: Mapping[str, Any]) -> str:
+    """What ``edgekit doctor`` prints."""
+    engines = [
+        (
+            row["target"],
+            row["status"],
+            row["version"] or "-",
+            f"{1000 * row['seconds']:.0f} ms" if row["seconds"] is not None else "-",
+        )
+        for row in found["engines"]
+    ]
+    features = " ".join(found["features"]) or "features unknown"
+    memory = f"{found['memory_mb'] / 1024:.1f} GiB" if found["memory_mb"] else "unknown"
+    host = found["packaging"]
+    build = (
+        "edgekit build works on this machine"
+        if not host["missing"]
+        else f"edgekit build is unavailable, it needs {', '.join(host['missing'])}"
+    )
+    lines = [
+        *plain_text.table(("engine", "status", "version", "import"), engines),
+        *_missing(found["engines"]),
+        "",
+        f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
+        *(f"  tools     {t['tool']}: {t['found'] or 'not found'}; {t['purpose']}" for t in found["tools"]),
+        *(f"  toolchain {toolchain_words(row)}" for row in found["toolchains"]),
+        f"  cpu       {found['cpu']}, {found['cores']} cores, {features}",
+        f"  memory    {memory}   governor {found['governor'] or 'unknown'}",
+        f"  python    {found['python']} on {found['system']}   edgekit {found['edgekit']}",
+        f"  cache     {found['cache']}",
+        *_containment(found["containment"]),
+        *(f"  warning   {warning}" for warning in found["warnings"]),
+    ]
+    return "\n".join(lines)
+
+
+def _containment(kept: Mapping[str, str]) -> list[str]:
+    """What holds of the limits on the process that opens a model's file (docs/security.md)."""
+    holding = ", ".join(name for name, why in kept.items() if not why) or "none of its limits holds"
+    lacking = [f"  contained without {name}: {why}" for name, why in kept.items() if why]
+    return [f"  contained {holding}", *lacking]
+
+
+def _missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    lacking = [f"  missing   {row['target']}: {row['install']}" for row in rows if row["install"]]
+    return ["", *lacking] if lacking else []
+
+
+FEATURES = {
+    # instruction set extension -> what it is to an engine
+    "avx2": "avx2",
+    "avx512f": "avx512",
+    "avx512_vnni": "vnni",
+    "avx_vnni": "avx-vnni",
+    "avx512_bf16": "bf16",
+    "avx512_fp16": "fp16",
+    "amx_int8": "amx-int8",
+    "amx_bf16": "amx-bf16",
+    "asimd": "neon",
+    "asimdhp": "fp16",
+    "asimddp": "dotprod",
+    "i8mm": "i8mm",
+    "bf16": "bf16",
+    "sve": "sve",
+}
+
+
+def cpu_features() -> list[str]:
+    """The instruction set extensions that engines use, by common name; empty where the system hides them."""
+    return list(dict.fromkeys(FEATURES[name] for name in cpu.instruction_sets()))
+
+
+def _memory_mb() -> int | None:
+    for line in (_read("/proc/meminfo") or "").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) // 1024  # the kernel says kB and means KiB
+    return None
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return None

@@ -1,1 +1,0 @@
-"""What each command does, apart from its command line: one file a command."""

@@ -1,0 +1,216 @@
+"""Latency of a bundle on this machine: cold start, latency through the Session, and the Session's overhead.
+
+The Session and its engine's bare runner are timed alternately in one process, so that a busy machine slows
+both. The result is stored in the cache, and a Session then prefers the variant that was fastest here.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.bundle.kept_variants import kept_variants
+from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
+from edgekit.processing.generation import refuse_generation
+from edgekit.runtime import Session
+from edgekit.system.cpu import cpu_name
+from edgekit.system.energy import joules_between, read_energy
+from edgekit.system.formats.plain_text import milliseconds, table
+from edgekit.target import registry
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.tensor_spec import Array
+
+BENCH_SECONDS = 3.0
+"""Default time budget for one engine's timed runs."""
+
+
+def bench(
+    bundle: Bundle,
+    *,
+    engine: str | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+    seconds: float = BENCH_SECONDS,
+    price_per_hour: float | None = None,
+) -> dict[str, Any]:
+    """Time a variant, or one engine's best one, on the bundle's first golden vector.
+
+    Args:
+        bundle: With a golden vector.
+        engine: A target, or None.
+        variant: Its name, or None.
+        threads: Of a run; None as a Session chooses.
+        seconds: Of the timed runs.
+        price_per_hour: Of this machine, in any currency.
+
+    Returns:
+        ``{variant, engine, threads, cpu, load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, runs,
+        overhead_us, ratio, rss_mb, energy_j, no_energy, cost_per_1000}``. ``first_ms`` is the first run after
+        loading, ``cold_ms`` both together; ``overhead_us`` and ``ratio`` compare the lower quartiles of
+        ``Session.run`` and of the engine's bare runner; ``energy_j`` is what the processor's packages used
+        for a run, with all else that ran, or None, and ``no_energy`` why; ``cost_per_1000`` what 1000 runs
+        one after the other cost, or None.
+
+    Raises:
+        UsageError: ``seconds`` or the price is no positive number.
+        BundleError: it has no golden vector.
+        NoVariantError: no variant of the bundle works here.
+    """
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"seconds must be greater than 0, not {seconds:g}")
+    if price_per_hour is not None and not 0 < price_per_hour < math.inf:
+        raise UsageError(f"the price per hour must be greater than 0, not {price_per_hour:g}")
+    refuse_generation(bundle.card, bundle.name)
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
+    feeds, _ = bundle.golden[0]
+    started = time.perf_counter()
+    strict = engine is not None or variant is not None
+    with Session(bundle, engine=engine, variant=variant, strict=strict, threads=threads) as session:
+        loaded = time.perf_counter()
+        session.run(feeds)
+        first = time.perf_counter()
+        before = read_energy()
+        sessions, runners = _in_turns(session, feeds, seconds)
+        after = read_energy()
+        active = session.active
+        session.remember_timing(1000 * statistics.median(sessions))
+    low = [float(np.quantile(times, 0.25)) for times in (sessions, runners)]
+    joules = joules_between(before, after)
+    p50, p95, p99 = (1000 * float(q) for q in np.quantile(sessions, [0.5, 0.95, 0.99]))
+    return {
+        "variant": active.variant,
+        "engine": active.engine,
+        "device": active.device,
+        "precision": active.precision,
+        "threads": session.threads,
+        "cpu": cpu_name(),
+        "load_ms": round(1000 * (loaded - started), 2),
+        "first_ms": round(1000 * (first - loaded), 3),
+        "cold_ms": round(1000 * (first - started), 3),
+        "p50_ms": round(p50, 4),
+        "p95_ms": round(p95, 4),
+        "p99_ms": round(p99, 4),
+        "runs": len(sessions),
+        "overhead_us": round(1e6 * (low[0] - low[1]), 1),
+        "ratio": round(low[0] / low[1], 4),
+        "rss_mb": _peak_rss_mb(),
+        "energy_j": None if joules is None else round(joules / (len(sessions) + len(runners)), 6),
+        "no_energy": before.absent or after.absent,
+        "cost_per_1000": None if price_per_hour is None else float(f"{price_per_hour * p50 / 3600:.4g}"),
+    }
+
+
+def bench_engines(
+    bundle: Bundle,
+    *,
+    engine: str | None,
+    variant: str | None = None,
+    threads: int | None,
+    seconds: float = BENCH_SECONDS,
+    price_per_hour: float | None = None,
+) -> list[dict[str, Any]]:
+    """``bench`` for the engine or variant asked for, or for every installed engine that the bundle
+    has variants for.
+
+    Raises:
+        NoVariantError: no variant of the bundle works here.
+    """
+    if engine is not None or variant is not None:
+        return [
+            bench(
+                bundle,
+                engine=engine,
+                variant=variant,
+                threads=threads,
+                seconds=seconds,
+                price_per_hour=price_per_hour,
+            )
+        ]
+    results = []
+    for name in dict.fromkeys(kept.target for kept in kept_variants(bundle)):
+        try:
+            registry.engine(name).engine_version()
+        except MissingDependency:
+            continue
+        results.append(
+            bench(bundle, engine=name, threads=threads, seconds=seconds, price_per_hour=price_per_hour)
+        )
+    if not results:
+        error = NoVariantError(
+            "none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
+        )
+        error.exit_code = MissingDependency.exit_code
+        raise error
+    return results
+
+
+def _in_turns(
+    session: Session, feeds: Mapping[str, Array], seconds: float
+) -> tuple[list[float], list[float]]:
+    """Seconds of each ``Session.run`` and of each bare run, one after the other until the time is over."""
+    sessions: list[float] = []
+    runners: list[float] = []
+    bare = session.runner.run
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(sessions) < 3:
+        for run, times in ((session.run, sessions), (bare, runners)):
+            started = time.perf_counter()
+            run(feeds)
+            times.append(time.perf_counter() - started)
+    return sessions, runners
+
+
+def render(results: list[dict[str, Any]]) -> str:
+    """The table of some ``bench`` results, and what they ran on."""
+    columns = ("variant", "load", "first", "p50", "p95", "p99", "overhead")
+    rows = [
+        (
+            r["variant"],
+            *(milliseconds(r[key]) for key in ("load_ms", "first_ms", "p50_ms", "p95_ms", "p99_ms")),
+            f"{r['overhead_us'] / 1000:+.3f} ms ({r['ratio']:.3f}x)",
+        )
+        for r in results
+    ]
+    ran: dict[str, list[str]] = {}
+    for r in results:
+        threads = f"{r['threads']} thread{'s' if r['threads'] > 1 else ''}"
+        ran.setdefault(f"{r['engine']}, {threads}", []).append(r["variant"])
+    on = (f"  ran       {', '.join(variants)}  on {engine}" for engine, variants in ran.items())
+    return "\n".join([*table(columns, rows), "", *on, *_used(results)])
+
+
+def _used(results: list[dict[str, Any]]) -> list[str]:
+    """Memory, energy and cost."""
+    lines = []
+    if results and results[-1]["rss_mb"] is not None:
+        lines.append(f"  memory    {results[-1]['rss_mb']:.0f} MB at most, of this process")
+    for r in results:
+        if r["energy_j"] is not None:
+            lines.append(
+                f"  energy    {r['variant']}: {1000 * r['energy_j']:.3g} mJ a run, of the whole processor"
+            )
+        if r["cost_per_1000"] is not None:
+            lines.append(
+                f"  cost      {r['variant']}: {r['cost_per_1000']:g} for 1000 runs, one after the other"
+            )
+    absent = next((r["no_energy"] for r in results if r["energy_j"] is None), "")
+    return [*lines, *([f"  energy    not measured: {absent}"] if absent else [])]
+
+
+def _peak_rss_mb() -> float | None:
+    """Peak resident memory of this process, where the kernel tells."""
+    try:
+        status = Path("/proc/self/status").read_text("utf-8")
+    except OSError:
+        return None
+    peak = next((line for line in status.splitlines() if line.startswith("VmHWM:")), None)
+    return round(int(peak.split()[1]) / 1024, 1) if peak else None

@@ -1,0 +1,137 @@
+"""Throughput and latency over streams and threads: several Sessions at once, each on its own thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+
+from edgekit.errors import BundleError, UsageError
+from edgekit.runtime import Session
+from edgekit.system.formats.plain_text import milliseconds, table
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+
+MAX_STREAMS = 64
+
+
+class SweepPoint(TypedDict):
+    """One combination."""
+
+    variant: str
+    streams: int
+    threads: int
+    """Of each stream."""
+    per_second: float
+    """Inferences of all streams together."""
+    p50_ms: float
+    p95_ms: float
+
+
+def parse_sweep(text: str) -> list[tuple[int, int]]:
+    """Streams and threads of each point.
+
+    Raises:
+        UsageError: it is none.
+
+    >>> parse_sweep("1x2,2x1")
+    [(1, 2), (2, 1)]
+    """
+    points = []
+    for part in text.split(","):
+        streams, _, threads = part.strip().partition("x")
+        if not (streams.isdecimal() and threads.isdecimal() and 1 <= int(streams) <= MAX_STREAMS):
+            most = f"with up to {MAX_STREAMS} streams"
+            raise UsageError(f"--sweep takes streams x threads, e.g. 1x1,1x2,2x1, {most}; not {part!r}")
+        points.append((int(streams), int(threads)))
+    return points
+
+
+def sweep(
+    bundle: Bundle, variant: str, points: Sequence[tuple[int, int]], *, seconds: float
+) -> list[SweepPoint]:
+    """Measure every combination, one after the other.
+
+    Args:
+        bundle: With a golden vector.
+        variant: Its name.
+        points: Streams and threads of each.
+        seconds: Of each combination.
+
+    Raises:
+        BundleError: it has no golden vector.
+        NoVariantError: the variant does not work here.
+        UsageError: a number of threads is not from 1 to 1024.
+    """
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
+    return [_point(bundle, variant, streams, threads, seconds) for streams, threads in points]
+
+
+def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: float) -> SweepPoint:
+    feeds = bundle.golden[0][0]
+    taken: list[list[float]] = [[] for _ in range(streams)]
+    failed: list[BaseException] = []
+    ready = threading.Barrier(streams + 1)
+    with ExitStack() as stack:
+        sessions = [
+            stack.enter_context(Session(bundle, variant=variant, strict=True, threads=threads))
+            for _ in range(streams)
+        ]
+
+        def stream(session: Session, own: list[float]) -> None:
+            try:
+                session.run(feeds)
+                ready.wait()
+                end = time.perf_counter() + seconds
+                while time.perf_counter() < end or not own:
+                    started = time.perf_counter()
+                    session.run(feeds)
+                    own.append(time.perf_counter() - started)
+            except BaseException as problem:
+                failed.append(problem)
+                ready.abort()
+
+        workers = [threading.Thread(target=stream, args=pair) for pair in zip(sessions, taken, strict=True)]
+        for worker in workers:
+            worker.start()
+        with suppress(threading.BrokenBarrierError):  # told below
+            ready.wait()
+        started = time.perf_counter()
+        for worker in workers:
+            worker.join()
+        whole = time.perf_counter() - started
+    if failed:
+        raise next((p for p in failed if not isinstance(p, threading.BrokenBarrierError)), failed[0])
+    times = [second for own in taken for second in own]
+    p50, p95 = (round(1000 * float(q), 4) for q in np.quantile(times, [0.5, 0.95]))
+    return {
+        "variant": variant,
+        "streams": streams,
+        "threads": threads,
+        "per_second": round(len(times) / whole, 2),
+        "p50_ms": p50,
+        "p95_ms": p95,
+    }
+
+
+def render_sweep(found: Sequence[SweepPoint]) -> str:
+    """The table."""
+    columns = ("variant", "streams", "threads each", "a second", "p50", "p95")
+    rows = [
+        (
+            p["variant"],
+            str(p["streams"]),
+            str(p["threads"]),
+            f"{p['per_second']:.1f}",
+            milliseconds(p["p50_ms"]),
+            milliseconds(p["p95_ms"]),
+        )
+        for p in found
+    ]
+    return "\n".join(table(columns, rows))

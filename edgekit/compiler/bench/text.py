@@ -1,0 +1,124 @@
+"""Time to the first token and tokens a second of a language model, for ``edgekit bench``."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import EngineError, MissingDependency, UsageError
+from edgekit.runtime.device_builds.memory import resident_mb
+from edgekit.runtime.local_timings import median
+from edgekit.runtime.session_state import log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edgekit.bundle.bundle import Bundle
+
+PROMPT_CHARS = 400
+"""Of a prompt, about 100 tokens of English; less where the context is short."""
+TOKENS = 32
+"""Of an answer, as long as ``seconds`` are not over."""
+LEAST_TEXTS = 2
+WORDS = "The device reads the temperature every ten seconds and stores it in a local file. "
+
+
+def refuse_for_text(given: Mapping[str, object]) -> None:
+    """Refuse options that are not measured for a language model.
+
+    Raises:
+        UsageError: one was given.
+    """
+    named = [flag for flag, value in given.items() if value]
+    if named:
+        raise UsageError(f"{', '.join(named)}: not for a language model; leave it out")
+
+
+def bench_text(
+    bundle: Bundle, *, engine: str | None, variant: str | None, threads: int | None, seconds: float
+) -> list[dict[str, Any]]:
+    """Measure each variant that runs here, without speculation and without what was read before.
+
+    Args:
+        bundle: Of a language model.
+        engine: Its variants alone; None: all.
+        variant: This one alone; None: all.
+        threads: Of a step; None: as a session chooses.
+        seconds: For the texts of one variant; two are made in any case.
+
+    Returns:
+        One row a variant, times as medians.
+
+    Raises:
+        UsageError: there is no such variant or engine.
+        EngineError: none runs here; the text has the reasons.
+    """
+    from edgekit.runtime.generate import TextSession
+
+    named = [
+        v for v in bundle.variants if v.usable and engine in (None, v.target) and variant in (None, v.name)
+    ]
+    if not named:
+        asked = variant or engine
+        raise UsageError(
+            f"{bundle.name} has no usable variant {asked!r}" if asked else f"{bundle.name} is empty"
+        )
+    rows, failed = [], []
+    for each in named:
+        began = time.perf_counter()
+        try:
+            session = TextSession(
+                bundle, variant=each.name, strict=True, threads=threads, kept_bytes=0, speculate="off"
+            )
+        except (EngineError, MissingDependency) as problem:
+            failed.append(f"{each.name}  {problem}")
+            log().warning("%s was not measured: %s", each.name, problem)
+            continue
+        with session:
+            rows.append(_measured(session, 1000 * (time.perf_counter() - began), seconds))
+    if not rows:
+        raise EngineError("\n  ".join([f"no variant of {bundle.name} runs here", *failed]))
+    return rows
+
+
+def _measured(session: Any, load_ms: float, seconds: float) -> dict[str, Any]:
+    firsts: list[float] = []
+    speeds: list[float] = []
+    prompts: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(firsts) < LEAST_TEXTS or time.perf_counter() < end:
+        # Another first word each time: nothing of the prompt is in the cache.
+        room = min(PROMPT_CHARS, max(8, session.capacity // 4))
+        stream = session.generate((f"{len(firsts)} " + WORDS * 9)[:room], max_tokens=TOKENS)
+        stream.text()
+        firsts.append(stream.result.first_token_ms)
+        prompts.append(stream.result.prompt_tokens)
+        if stream.result.tokens_per_s:
+            speeds.append(stream.result.tokens_per_s)
+    active = session.active
+    return {
+        "variant": active.variant,
+        "engine": active.engine,
+        "device": active.device,
+        "precision": active.precision,
+        "texts": len(firsts),
+        "load_ms": load_ms,
+        "prompt_tokens": int(median(prompts)),
+        "first_token_ms": median(firsts),
+        "tokens_per_s": median(speeds) if speeds else None,
+        "resident_mb": resident_mb(os.getpid()),
+    }
+
+
+def render_text(rows: list[dict[str, Any]]) -> str:
+    """The rows as a table."""
+    width = max(len("variant"), *(len(row["variant"]) for row in rows))
+    ran = max(len("engine"), *(len(row["engine"]) for row in rows))
+    lines = [f"  {'variant':{width}}  {'engine':{ran}}     load  prompt      first token  tokens/s  memory"]
+    for row in rows:
+        speed = f"{row['tokens_per_s']:.1f}" if row["tokens_per_s"] else "-"
+        prompt, first = f"{row['prompt_tokens']} tokens", row["first_token_ms"]
+        names = f"  {row['variant']:{width}}  {row['engine']:{ran}}  {row['load_ms']:>4.0f} ms"
+        lines.append(f"{names}  {prompt:<10}  {first:>8.1f} ms  {speed:>8}  {row['resident_mb']} MB")
+    return "\n".join(lines)

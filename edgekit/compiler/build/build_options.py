@@ -1,0 +1,281 @@
+"""The options of a build about precision: which ones to build, the accuracy goal, the time limit."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edgekit.compiler.compress.goal import share_of
+from edgekit.compiler.compress.training_length import TrainingLength, training_length
+from edgekit.compiler.evaluate.fidelity import PART_SNR, Fidelity, Score
+from edgekit.compiler.evaluate.task_metrics import metric_named
+from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
+from edgekit.errors import UsageError
+from edgekit.target.precisions import AUTO, TABLE
+from edgekit.tensor_spec import Json
+
+REQUESTABLE = tuple(row for row in TABLE if row.by_name)
+PRECISIONS: Mapping[str, tuple[str, ...]] = {
+    # int8 and weight-only variants need their parent; a model with Q/DQ pairs has none
+    **{
+        row.name: (row.parent, row.name) if row.narrow_arithmetic else (row.parent or row.name,)
+        for row in REQUESTABLE
+    },
+    AUTO: tuple(row.name for row in REQUESTABLE if row.in_auto and (row.narrow_arithmetic or not row.parent)),
+}
+"""Requested precision -> the precisions that are compiled before quantization, the parent first."""
+
+NARROW = tuple(row.name for row in REQUESTABLE if row.narrow_arithmetic)
+"""Precisions that compute floats in a narrower type, where the processor has it."""
+
+INT8 = (*(row.name for row in REQUESTABLE if row.needs_samples and row.in_auto), AUTO)
+"""The requested precisions that start the int8 search."""
+
+FLOAT8 = "fp8"
+"""Calibrated like int8, and not searched for: no GPU that has it is here to time it."""
+
+WEIGHT_FORMS: Mapping[str, tuple[str, ...]] = {
+    **{row.name: (row.name,) for row in REQUESTABLE if row.weights_alone},
+    AUTO: tuple(row.name for row in REQUESTABLE if row.in_auto and row.weights_alone),
+}
+"""Requested precision -> the weight-only forms to build (edgekit/target/quant_rules.py)."""
+WITH_GOAL = (*INT8, *WEIGHT_FORMS, FLOAT8)
+"""Precisions that are held to an accuracy goal."""
+FOR_SIZE = tuple(row.name for row in REQUESTABLE if row.for_size)
+"""Weight-only forms that reduce the file size: one requested by name is shipped without its float parent."""
+
+SHRINKABLE = ("fp32", "fp16", "int8", AUTO)
+"""Requested precisions that smaller models are built in."""
+
+DEFAULT_KEPT_DROP = 0.03
+"""Default of the share of the float model's sure findings that may be lost, e.g. boxes."""
+CHANCE = 2.0
+"""How many standard errors of a proportion of the samples count as chance."""
+DEFAULT_SNR_DB = 12.0
+"""Default of the least SNR of the worst output, where there is no task: noise of 1/4 of the norm."""
+DEFAULT_PART_SNR_DB = 20.0
+"""The same where an output joins values of different scale. Its small part is the scores of a detector, most
+of which are background: of 36 boxes of a YOLOv8n (nudenet's 320n.onnx), int8 variants with 12.7, 14.8 and
+17.5 dB kept 30, 34 and 35, two with 19.6 and 20.6 dB all."""
+TIME_BUDGETS_SECONDS: Mapping[str, float] = {"int8": 60.0, "auto": 180.0}
+"""Default time limits: ``int8`` stops at the first good candidate, ``auto`` searches a Pareto front."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The accuracy goal: how much may be lost.
+
+    Attributes:
+        drop: Share (0 to 1) of the task's own metric where the samples are labelled, else of the fidelity.
+        snr_db: The least SNR of the worst output.
+    """
+
+    drop: float | None = None
+    snr_db: float | None = None
+
+    def missed(
+        self,
+        found: Fidelity,
+        parent: Score | None = None,
+        chance_of: int | None = None,
+        before: Kept | None = None,
+        strict: bool = False,
+    ) -> str:
+        """Why a variant misses the goal, as text for the manifest; "" where it meets it.
+
+        Args:
+            found: Fidelity of the variant.
+            parent: The float model's score on the same samples by the task's own metric; None where they have
+                no labels.
+            chance_of: Number of validation samples, None on the test samples. On validation samples a
+                proportion that is low by up to CHANCE standard errors is no miss: 12 of 14 does not
+                contradict 0.9.
+            before: The findings kept on the validation samples, which are few on the test samples alone and
+                are counted together.
+            strict: Of the findings kept, not even one that is lost may be chance.
+        """
+        if self.snr_db is not None:
+            enough = found.snr_db >= self.snr_db
+            figure = f"SNR {_figure(found.snr_db)} dB{_where(chance_of)}"
+            return "" if enough else f"{figure}; {self.snr_db:g} dB is asked for"
+        if self.drop is not None and found.task is not None and parent is not None:
+            return _below(found.task, (1 - self.drop) * parent.value, chance_of)
+        if found.score.unit:
+            if self.drop is None:
+                parts = found.score.metric == PART_SNR
+                return _below(found.score, DEFAULT_PART_SNR_DB if parts else DEFAULT_SNR_DB, chance_of)
+            # The proportion of the signal's norm that may be noise: 20 log10(1 / drop).
+            return _below(found.score, -20 * math.log10(self.drop) if self.drop else math.inf, chance_of)
+        metric = metric_named(found.score.metric)
+        drop = self.drop if self.drop is not None else metric.drop if metric is not None else 0.0
+        kept_drop = DEFAULT_KEPT_DROP if self.drop is None else self.drop
+        kept, where = found.kept, _where(chance_of)
+        if kept is not None and before is not None:
+            kept, where = kept.together(before), " on the validation and test samples"
+        return _below(found.score, 1 - drop, chance_of) or _lost(kept, 1 - kept_drop, where, strict)
+
+    def as_json(self) -> Json:
+        if self.snr_db is not None:
+            return f"{self.snr_db:g}dB"
+        return None if self.drop is None else f"{100 * self.drop:g}%"
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """The options of a build about precision.
+
+    Attributes:
+        precision: ``int8``: the first candidate that is good enough; ``auto``: the whole Pareto front; or a
+            float precision or weight-only form.
+        goal: The accuracy goal.
+        seconds: Time limit of the search, for all targets together.
+        force: Ship a rejected int8 variant, marked as such.
+        fallback: Whether the float parent of an int8 variant is in the bundle too.
+        shrink: Which smaller models are built too: ``auto``, or a share, e.g. ``-50%``; "": none.
+        distil: How long each of them is trained; None: not at all.
+        lengths: Tokens at which a text encoder is compiled too, ascending.
+    """
+
+    precision: str
+    goal: Goal = Goal()
+    seconds: float = 0.0
+    force: bool = False
+    fallback: bool = True
+    shrink: str = ""
+    distil: TrainingLength | None = None
+    lengths: tuple[int, ...] = ()
+
+    @property
+    def smaller_goal(self) -> Goal:
+        """What smaller models are held to: one of a given size only to a goal that is given too."""
+        return self.goal if self.shrink == AUTO or self.goal != Goal() else Goal(snr_db=-math.inf)
+
+    def as_json(self) -> dict[str, Json]:
+        """For the manifest's options; empty where nothing is quantized and nothing shrunk."""
+        shrink: dict[str, Json] = {"shrink": self.shrink} if self.shrink else {}
+        if self.distil is not None:
+            shrink["distil"] = str(self.distil)
+        lengths: dict[str, Json] = {"lengths": list(self.lengths)} if self.lengths else {}
+        if self.precision not in WITH_GOAL:
+            return {"max_drop": self.goal.as_json(), **shrink} if shrink else lengths
+        return {
+            **shrink,
+            **lengths,
+            "max_drop": self.goal.as_json(),
+            **({"time_budget": self.seconds} if self.precision in INT8 else {}),
+            "force": self.force,
+            "fallback": self.fallback,
+        }
+
+
+def build_options(
+    precision: str,
+    max_drop: str | None,
+    time_budget: float | None,
+    force: bool,
+    fallback: bool,
+    shrink: str | None = None,
+    distil: str | None = None,
+    lengths: Sequence[int] | None = None,
+) -> BuildOptions:
+    """Check and parse the options of a build about precision.
+
+    Raises:
+        UsageError: an option is unknown, malformed, or not used with this precision.
+    """
+    if any(row.name == precision and row.language_only for row in TABLE):
+        raise UsageError(f"{precision} is for language models, and this is none; use int8 or auto")
+    if precision not in PRECISIONS:
+        raise UsageError(f"unknown precision {precision!r}; available: {', '.join(PRECISIONS)}")
+    if shrink not in (None, AUTO):
+        share_of("--shrink", shrink)
+    if distil is not None and not shrink:
+        raise UsageError("--distil trains the models of --shrink; give --shrink -50% or --shrink auto too")
+    if shrink and precision not in SHRINKABLE:
+        raise UsageError(
+            f"--shrink builds smaller models in {', '.join(SHRINKABLE)}, and in no {precision}; leave it "
+            "out, or build the model that edgekit shrink writes"
+        )
+    if lengths and shrink:
+        raise UsageError("--lengths does not go with --shrink; build the model that edgekit shrink writes")
+    given = {
+        "--max-drop": max_drop is not None,
+        "--time-budget": time_budget is not None,
+        "--force": force,
+        "--no-fallback": not fallback,
+    }
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        if precision not in WITH_GOAL and not (shrink and flag == "--max-drop"):
+            raise UsageError(f"{flag} is about int8, and precision is {precision}; use int8 or auto")
+        if flag == "--time-budget" and precision not in INT8:
+            raise UsageError(f"--time-budget limits a search, and {precision} needs none; use int8 or auto")
+        if flag == "--no-fallback" and precision == FLOAT8:
+            raise UsageError("fp8 is never timed, so its float parent stays; leave --no-fallback out")
+        if flag == "--no-fallback" and precision in FOR_SIZE:
+            raise UsageError(
+                f"{precision} is shipped without its float parent anyway; leave --no-fallback out"
+            )
+    if time_budget is not None and not 0 <= time_budget < math.inf:
+        raise UsageError(f"--time-budget is {time_budget:g}; it must be a number of seconds, 0 or more")
+    goal = parse_max_drop(max_drop) if max_drop is not None else Goal()
+    seconds = TIME_BUDGETS_SECONDS.get(precision, 0.0) if time_budget is None else time_budget
+    length = training_length(distil) if distil is not None else None
+    return BuildOptions(precision, goal, seconds, force, fallback, shrink or "", length, tuple(lengths or ()))
+
+
+def parse_max_drop(text: str) -> Goal:
+    """``2%`` of the task's metric or the fidelity score; ``24dB``: the least SNR.
+
+    >>> parse_max_drop("2%"), parse_max_drop("24 dB")
+    (Goal(drop=0.02, snr_db=None), Goal(drop=None, snr_db=24.0))
+
+    Raises:
+        UsageError: it is neither.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|dB)\s*", text, re.IGNORECASE | re.ASCII)
+    if match and match[2] == "%" and float(match[1]) <= 100:
+        return Goal(drop=float(match[1]) / 100)
+    if match and match[2] != "%":
+        return Goal(snr_db=float(match[1]))
+    raise UsageError(
+        f"--max-drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
+        "or the least SNR, e.g. 24dB"
+    )
+
+
+def _below(score: Score, least: float, chance_of: int | None = None) -> str:
+    chance = 0.0
+    if chance_of and _is_counted(score.metric):
+        chance = CHANCE * math.sqrt(least * (1 - least) / chance_of)
+    if score.value >= least - chance:
+        return ""
+    wanted = "an exact answer" if least == math.inf else f"{least:.1f} dB" if score.unit else f"{least:.3f}"
+    figure = f"{score.metric if score.unit else ''} {score}{_where(chance_of)}".lstrip()
+    return f"{figure}; {wanted} is asked for"
+
+
+def _where(chance_of: int | None) -> str:
+    """On which samples: only where they are not the test samples, whose figures the report has."""
+    return "" if chance_of is None else " on the validation samples"
+
+
+def _lost(kept: Kept | None, least: float, where: str, strict: bool) -> str:
+    """Why too few findings are kept, as text. Unless strict, one of those that the estimate rests on may
+    be chance."""
+    if kept is None or not kept.total or kept.share >= least - (not strict) / kept.of:
+        return ""
+    counted = f"{kept.found} of {kept.total} sure findings kept{where}"
+    estimate = f"an estimated {100 * kept.share:.1f} % by {kept.of} changes of score"
+    return f"{counted}, {estimate}; {100 * least:.3g} % is asked for"
+
+
+def _is_counted(name: str) -> bool:
+    """Whether a metric is a proportion of the samples."""
+    metric = metric_named(name)
+    return name == "top-1" or (metric is not None and metric.counted)
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1f}" if math.isfinite(value) else str(value)

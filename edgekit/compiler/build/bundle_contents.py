@@ -1,0 +1,155 @@
+"""The contents of a bundle: the manifest, the artifacts and the golden vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from edgekit._version import __version__
+from edgekit.bundle import card_files
+from edgekit.bundle import source_names as source_names_entry
+from edgekit.bundle.bundle import Bundle
+from edgekit.compiler.build.import_check import ImportCheck
+from edgekit.compiler.build.larger_variants import explain_sizes
+from edgekit.compiler.build.stages import BuildJob
+from edgekit.compiler.build.variant_build import Shrunk, VariantBuild
+from edgekit.compiler.evaluate.samples import Samples, hold_one_value
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.compiler.model.onnx_file import assumed_shapes, opened_digest
+from edgekit.compiler.model.origins import source_names
+from edgekit.system.formats.npy import npy_bytes
+from edgekit.system.formats.strict_json import encode
+from edgekit.target import registry
+from edgekit.tensor_spec import Json, TensorSpec
+
+PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
+"""Packages of the core whose versions can change the bytes of an artifact; targets declare their own."""
+
+
+def make_bundle(
+    job: BuildJob,
+    samples: Samples,
+    reference: ReferenceOutputs,
+    variants: Sequence[VariantBuild],
+    import_check: ImportCheck | None = None,
+) -> Bundle:
+    """The bundle of these variants, in memory.
+
+    Args:
+        job: What was built.
+        samples: All samples.
+        reference: Its first sample becomes the golden vector.
+        variants: In the order in which a runtime prefers them, rejected ones included.
+        import_check: How an imported model compares with its original.
+    """
+    explain_sizes(job.source, job.canonical, variants)
+    files = job.card.files if job.card else {}
+    names = encode(source_names(job.source, job.canonical))
+    entries: dict[str, bytes] = {source_names_entry.ENTRY: names}
+    entries |= {card_files.entry_of(name): content for name, content in files.items()}
+    manifest: dict[str, Json] = {
+        "edgekit": __version__,
+        "tools": tool_versions(),
+        "source": _source(job, import_check),
+        "options": {
+            "targets": [target.profile.name for target in job.targets],
+            "precision": job.options.precision,
+            **job.options.as_json(),
+            **({"no_int8": job.no_int8} if job.no_int8 else {}),
+            "shapes": {spec.name: list(spec.shape) for spec in job.inputs},
+            **({"assumed_shapes": assumed} if (assumed := assumed_shapes(job.source)) else {}),
+            **({"io": job.layouts} if job.layouts else {}),
+        },
+        "samples": {
+            **samples.as_json(),
+            **({"one_value": True} if hold_one_value(samples.arrays) else {}),
+        },
+        "inputs": [_spec_json(spec) for spec in job.inputs],
+        "outputs": [_spec_json(spec) for spec in job.outputs],
+        "card": job.card.as_json() if job.card else None,
+        "profiles": {target.profile.name: target.profile.as_json() for target in job.targets},
+        "passes": job.passes,
+        "variants": [variant_entry(variant, entries) for variant in variants],
+        "golden": _golden(reference, entries),
+        "extensions": {source_names_entry.EXTENSION: source_names_entry.ENTRY},
+    }
+    return Bundle.create(manifest, entries)
+
+
+def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:
+    """The model that the user gave, and how it became ONNX if it was not."""
+    imported = job.imported
+    source: dict[str, Json] = {
+        "file": job.name,
+        "sha256": (imported and imported.source_sha256) or opened_digest(job.source),
+        "opset": job.source.opset_imports[""],
+        "nodes": job.nodes,
+    }
+    if imported is not None:
+        source["imported"] = {
+            **imported.as_json(),
+            **({"compared": import_check.as_json()} if import_check else {}),
+        }
+    return source
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of the packages that can change the bytes: the core's, and those of every installed target."""
+    packages = [*PACKAGES]
+    for name in registry.target_names():
+        try:
+            packages += registry.engine(name).ENGINE.packages
+        except Exception:  # a target that is not built for may be broken
+            continue
+    found = {}
+    for package in dict.fromkeys(packages):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def variant_entry(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str, Json]:
+    """A variant's manifest entry. Its files go into ``entries``, unless it is rejected."""
+    files = {}
+    if not variant.rejected:
+        # Named by content: profiles of one target that compile to the same bytes share them.
+        files = {file: f"artifacts/{variant.digest[:16]}/{file}" for file in variant.artifact.files}
+        entries.update({files[file]: content for file, content in variant.artifact.files.items()})
+    shrunk: dict[str, Json] = {}
+    if variant.shrunk is not None:
+        golden = [] if variant.rejected else [_own_golden(variant.shrunk, entries)]
+        shrunk = {"shrunk": {"multiplications": list(variant.shrunk.multiplications), "golden": golden}}
+    return {
+        "name": variant.name,
+        "target": variant.target.name,
+        "profile": variant.profile.name,
+        "precision": variant.precision,
+        "files": files,
+        "options": dict(variant.artifact.options),
+        "status": variant.status,
+        "evidence": variant.evidence,
+        **shrunk,
+    }
+
+
+def _own_golden(shrunk: Shrunk, entries: dict[str, bytes]) -> dict[str, Json]:
+    """The smaller model's outputs for the golden vector; its variants share them."""
+    names = {name: f"golden/0/{shrunk.entry}-outputs-{k}.npy" for k, name in enumerate(shrunk.golden)}
+    entries.update({names[name]: npy_bytes(array) for name, array in shrunk.golden.items()})
+    return dict(names)
+
+
+def _golden(reference: ReferenceOutputs, entries: dict[str, bytes]) -> list[dict[str, Json]]:
+    """The golden vector: the first sample and the reference's outputs, for re-verification on the device."""
+    golden: dict[str, dict[str, str]] = {"inputs": {}, "outputs": {}}
+    for kind, arrays in (("inputs", reference.samples[0]), ("outputs", reference.expected[0])):
+        for number, (name, array) in enumerate(arrays.items()):
+            golden[kind][name] = f"golden/0/{kind}-{number}.npy"
+            entries[golden[kind][name]] = npy_bytes(array)
+    return [dict(golden)]
+
+
+def _spec_json(spec: TensorSpec) -> dict[str, Json]:
+    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}

@@ -1,0 +1,102 @@
+"""Why int8 and float16 lose accuracy, what each variant does about it, and what plain int8 would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.bundle.evidence import Cause as CauseRecord
+from edgekit.bundle.evidence import Causes
+from edgekit.compiler.build.variant_build import VariantBuild
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.compiler.quantize.causes import HALF_MAX, PER_TENSOR, Cause, float16_causes, snr_db
+from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.search.candidates import Candidates
+from edgekit.compiler.quantize.search.measurement import BASELINE, CandidateConfig, Measurement
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.compiler.evaluate.samples import Sample
+    from edgekit.compiler.quantize.observe.observers import Observation
+
+MOST_OF_A_KIND = 4
+"""So many causes of a kind are kept in the bundle, the worst; the others are counted."""
+PLAIN = CandidateConfig("all", BASELINE)
+
+
+def causes_of_int8(candidates: Candidates, config: CandidateConfig) -> Causes:
+    """Of a variant that was compiled from this candidate."""
+    return _kept([(_record(cause, done, left), cause) for cause, done, left in candidates.causes(config)])
+
+
+def plain_int8(opened: Callable[[], Candidates], found: Sequence[Causes]) -> Measurement | None:
+    """Plain int8 measured, where a variant repairs something in it; None where there is nothing to compare,
+    or the engine does not take it.
+
+    Args:
+        opened: Makes the candidates of the target without its repairs.
+        found: Causes of each variant.
+    """
+    if all(cause["kind"] == PER_TENSOR for causes in found for cause in causes["found"]):
+        return None
+    try:
+        with opened() as candidates:
+            measured = candidates.measure(PLAIN)
+    except Exception:  # it is for comparison: whatever an engine throws at it costs no variant
+        return None
+    return measured if measured.fidelity is not None else None
+
+
+def add_float16_causes(
+    variants: Sequence[VariantBuild],
+    model: ir.Model,
+    samples: Sequence[Sample],
+    observations: Mapping[str, Observation] | None,
+) -> None:
+    """Into the evidence of what computes in float16: the values that it can't hold, or hardly.
+
+    Without calibration the model is observed on the samples that variants are verified with, if float16 was
+    found to fail somewhere.
+    """
+    halves = [v for v in variants if v.evidence.get("executed", {}).get("precision") == "fp16"]
+    failing = [v for v in halves if v.rejected or v.evidence.get("compile", {}).get("float32_nodes")]
+    if not (failing if observations is None else halves):
+        return
+    found = float16_causes(observe(model, samples) if observations is None else observations)
+    makers = {str(o.name): node_name(node) for node in model.graph for o in node.outputs}
+    for variant in halves if found else ():
+        wide = {str(row["node"]) for row in variant.evidence.get("compile", {}).get("float32_nodes") or ()}
+        rows = []
+        for cause in found:
+            done = "fits on the samples"
+            if makers.get(cause.value) in wide:
+                done = "computed in float32"
+            elif cause.narrow > HALF_MAX:
+                done = "rejected" if variant.rejected else "kept: its outputs are still good enough"
+            rows.append((_record(cause, done, None), cause))
+        variant.evidence["causes"] = _kept(rows)
+
+
+def _record(cause: Cause, done: str, left: float | None) -> CauseRecord:
+    return {
+        "kind": cause.kind,
+        "value": cause.value,
+        "nodes": list(cause.nodes),
+        "narrow": float(f"{cause.narrow:.4g}"),
+        "wide": float(f"{cause.wide:.5g}"),
+        "plain_db": snr_db(cause.noise) if cause.wide != HALF_MAX else None,
+        "done": done,
+        "left_db": None if left is None else snr_db(left),
+    }
+
+
+def _kept(rows: Sequence[tuple[CauseRecord, Cause]]) -> Causes:
+    counts: dict[str, int] = {}
+    found = []
+    for record, cause in rows:
+        counts[cause.kind] = counts.get(cause.kind, 0) + 1
+        if counts[cause.kind] <= MOST_OF_A_KIND:
+            found.append(record)
+    more = {kind: count - MOST_OF_A_KIND for kind, count in counts.items() if count > MOST_OF_A_KIND}
+    return {"found": found, "more": more}

@@ -1,0 +1,160 @@
+"""The bundle of a deferral: the large model's, with one variant that has the files of both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Status, Variant, status_text
+from edgekit.compiler.evaluate.verify import SNR_LIMITS_DB, compare
+from edgekit.system import cpu
+from edgekit.system.cpu import default_threads
+from edgekit.target.deferral import LARGE, NAME, SMALL, top_and_margin
+from edgekit.target.precisions import precision_of
+from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.compiler.evaluate.deferral_threshold import Threshold
+    from edgekit.processing.card import Card
+    from edgekit.target.contract import Runner
+
+PRECISION = "deferral"
+"""In its place: each of the two has its own."""
+MARGIN_DB = 3.0
+"""How far another machine's outputs may be below the SNR that was measured here: rounding moves the margin
+of a golden vector over the threshold, and then the other model answers it."""
+
+
+class Part(NamedTuple):
+    """One of the two: its variant, the bundle it is in, its outputs for the large one's golden vectors, and
+    the median of its time."""
+
+    name: str
+    bundle: Bundle
+    variant: Variant
+    golden: Sequence[Mapping[str, Array]]
+    time_ms: float
+
+
+def deferral_bundle(
+    small: Part,
+    large: Part,
+    card: Card,
+    found: Threshold,
+    expected_ms: float,
+    figures: Mapping[str, Json],
+    runners: Sequence[Runner],
+) -> Bundle:
+    """The large model's bundle with a variant of both, e.g. ``ort-deferral``; a Session tries it first.
+
+    Where the small one is of another bundle it is added as a variant of its own, ``small-...``, which answers
+    alone if nothing else does.
+    """
+    assert card.task is not None
+    manifest = {k: v for k, v in large.bundle.manifest.items() if k not in ("format", "version", "entries")}
+    entries = {e["name"]: bytes(large.bundle.read(e["name"])) for e in large.bundle.manifest["entries"]}
+    variants = list(manifest["variants"])
+    apart = small.bundle.digest != large.bundle.digest
+    if apart:
+        small = _brought(small, large, entries, found.samples)
+        variants.append(small.variant.as_json())
+        own = small.bundle.manifest["profiles"].get(small.variant.profile)
+        if own is not None:
+            manifest["profiles"] = {small.variant.profile: own, **manifest["profiles"]}
+    files = {f"{part.name}/{f}": e for part in (small, large) for f, e in part.variant.files.items()}
+    precision = _both(runner.precision for runner in runners)
+    device = _both(runner.device for runner in runners)
+    evidence: dict[str, Json] = {
+        "size_bytes": sum(len(entries[entry]) for entry in set(files.values())),
+        "engine": NAME,
+        "executed": {"device": device, "precision": precision},
+        "accuracy": _accuracy(small, large, _answers(small, large, card, found.threshold)),
+        "timing": _timing(expected_ms, found.samples),
+        "deferral": {
+            **figures,
+            "small_bundle": small.bundle.digest,
+            "large_bundle": large.bundle.digest,
+        },
+    }
+    options = {
+        SMALL: _options(small.variant),
+        LARGE: _options(large.variant),
+        "scores": card.task.outputs["scores"],
+        "decode": card.task.decode,
+        "scale": float(card.task.options.scale),
+        "threshold": found.threshold,
+    }
+    engines = _both(part.variant.reason.removeprefix("on ") for part in (small, large))
+    status, profile = status_text(Status.VERIFIED, f"on {engines}"), large.variant.profile
+    name = f"{profile}-{PRECISION}"
+    variant = Variant(name, "deferral", profile, PRECISION, files, options, status, evidence)
+    manifest["variants"] = [variant.as_json(), *variants]
+    return Bundle.create(manifest, entries)
+
+
+def _both(texts: Iterable[str]) -> str:
+    """``A and B``; where they are equal ``A``."""
+    return " and ".join(dict.fromkeys(texts))
+
+
+def in_bundle_of_large(name: str, small: Bundle, large: Bundle) -> str:
+    """How the small variant is called in the bundle of the large one."""
+    return name if small.digest == large.digest else f"small-{name}"
+
+
+def _options(variant: Variant) -> dict[str, Json]:
+    return {"variant": variant.name, "target": variant.target, "options": dict(variant.options)}
+
+
+def _brought(small: Part, large: Part, entries: dict[str, bytes], runs: int) -> Part:
+    """The small variant with its files among the large bundle's entries, and evidence against its golden
+    vectors."""
+    files = {}
+    for file, entry in small.variant.files.items():
+        files[file] = f"deferral/{entry}"
+        entries[files[file]] = bytes(small.bundle.read(entry))
+    kept = ("size_bytes", "engine", "executed", "runner", "compile")
+    evidence: dict[str, Json] = {k: v for k, v in small.variant.evidence.items() if k in kept}
+    evidence["accuracy"] = _accuracy(small, large, small.golden)
+    evidence["timing"] = _timing(small.time_ms, runs)
+    evidence["smaller_model"] = small.bundle.digest
+    name = in_bundle_of_large(small.variant.name, small.bundle, large.bundle)
+    return small._replace(variant=small.variant._replace(name=name, files=files, evidence=evidence))
+
+
+def _answers(small: Part, large: Part, card: Card, threshold: float) -> list[Mapping[str, Array]]:
+    """What the two together answer to the golden vectors."""
+    assert card.task is not None
+    task, found = card.task, []
+    for own, other in zip(small.golden, large.golden, strict=True):
+        _, margin = top_and_margin(own[task.outputs["scores"]], task.decode, task.options.scale)
+        found.append(own if margin > threshold else other)
+    return found
+
+
+def _accuracy(small: Part, large: Part, answers: Sequence[Mapping[str, Array]]) -> dict[str, Any]:
+    """Each output against the large bundle's golden vectors. The limit is the small one's SNR, less
+    ``MARGIN_DB``, where its precision's own is higher: the small model is another one."""
+    found = {}
+    row = precision_of(small.variant.precision)
+    usual = SNR_LIMITS_DB["fp32" if row is None else row.name]
+    for spec in large.bundle.outputs:
+        expected = [outputs[spec.name] for _, outputs in large.bundle.golden]
+        alone_db = compare(expected, [outputs[spec.name] for outputs in small.golden], 0.0).snr_db
+        limit_db = usual if alone_db is None else min(usual, round(alone_db - MARGIN_DB, 1))
+        found[spec.name] = compare(expected, [each[spec.name] for each in answers], limit_db).as_json()
+    return found
+
+
+def _timing(time_ms: float, runs: int) -> dict[str, Json]:
+    return {
+        "p50_ms": float(f"{time_ms:.4g}"),
+        "runs": runs,
+        "threads": default_threads(),
+        "cpu": cpu.cpu_name(),
+        "isa": " ".join(cpu.instruction_sets()) or "unknown",
+        "machine": cpu.processor_kind(),
+        "measured": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+    }

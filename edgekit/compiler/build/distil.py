@@ -1,0 +1,241 @@
+"""A student trained to answer as its teacher does, judged on held-out samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.compiler.build.distilled_model import DistilledModel
+from edgekit.compiler.build.progress import Progress, stage
+from edgekit.compiler.compress.int8_placement import Int8Placement, place_int8
+from edgekit.compiler.compress.picture_augmentation import PictureAugmentation, changes_for
+from edgekit.compiler.compress.student_training import BATCH, TrainingTask, fitting_batch, train_student
+from edgekit.compiler.compress.torch import need_torch
+from edgekit.compiler.compress.training_options import checked_end
+from edgekit.compiler.compress.training_samples import hold_out
+from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Outputs
+from edgekit.compiler.evaluate.samples import Sample, load_samples
+from edgekit.compiler.evaluate.source_evaluator import source_evaluator
+from edgekit.compiler.importers.contract import ImportOptions, Source
+from edgekit.compiler.importers.conversion import as_source, open_source_model, source_name
+from edgekit.compiler.model.onnx_file import save_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.placement.float_weights import with_float_weights
+from edgekit.errors import UsageError
+from edgekit.processing.card import Card, load_card
+from edgekit.system.cpu import allowed_threads, default_threads
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.compiler.compress.torch.training_loop import TrainingOptions
+
+LEARNING_RATE = 5e-3
+"""Where none is given: the greatest that is tried."""
+CALIBRATED_BY = 64
+"""Samples that the first scales of int8 are from."""
+
+
+def distil(
+    teacher: str | Path | Source,
+    *,
+    student: str | Path | Source,
+    samples: str | Path | Sequence[Sample],
+    card: Card | str | Path | None = None,
+    epochs: float | None = None,
+    minutes: float | None = None,
+    batch: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    augment: str | None = None,
+    features: bool = False,
+    quantize: Sequence[str] = (),
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    trust_pickle: bool = False,
+    progress: Progress = lambda stage: None,
+) -> DistilledModel:
+    """Train a student on a teacher's answers to unlabelled samples, on the CPU (docs/distilling.md).
+
+    Args:
+        teacher: A model as :func:`edgekit.build` takes it.
+        student: A smaller one with the same inputs and outputs, e.g. of :func:`edgekit.shrink`, or a PyTorch
+            module; float32, all of its operators known to ``edgekit.compiler.compress.torch``.
+        samples: Inputs like those that the model will see, without labels: hundreds or more. A quarter or
+            less is held out for choosing and testing.
+        card: Of the teacher: how samples become inputs, which inputs are pictures, and the task.
+        epochs: How often each sample is seen.
+        minutes: When training ends at the latest. One of both is needed.
+        batch: Samples of one step; None: 64, or as many as have 2 GB of values in the student.
+        learning_rate: The greatest; it rises at first and falls to 0. None: 0.005, and a third of it as often
+            as the answers become worse than before training, which then begins again.
+        seed: With ``epochs`` the same one gives the same weights on the same machine.
+        threads: Of the training; None: the cores that this process may use, at most 4.
+        augment: How pictures are changed: ``none``, or some of ``flip,crop,brightness``; None: as suits the
+            card.
+        features: Whether values that both graphs have by name are compared too, also where the student has
+            some of the teacher's channels.
+        quantize: Targets whose int8 the student is trained for: it learns with their rounding, and there is
+            a result for each, with Q/DQ pairs and the scales that were learned. It is judged in int8 before
+            training too; of several targets, the one is judged whose result is the worst.
+        checkpoint: A file that the training is saved to at each of its 20 checks, and at Ctrl-C; it is
+            deleted at the end.
+        resume: Go on from that file.
+        shapes: Static shapes by input name.
+        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
+        progress: Called as each stage begins and ends.
+
+    Returns:
+        The trained student, with its fidelity before and after. ``better`` says whether it is worth anything.
+
+    Raises:
+        UsageError: no end was given, teacher and student do not fit, the training diverged, or a target of
+            ``quantize`` has no int8 for the student.
+        ProfileError: there is no such target.
+        UnsupportedError: the student has operators that cannot be trained here; all are named.
+        SampleError: there are too few samples, or one does not fit the inputs.
+        ModelError: a file is not a model.
+        MissingDependency: PyTorch is not installed.
+    """
+    need_torch("distilling a model")
+    threads = default_threads() if threads is None else allowed_threads(threads)
+    options = _options(epochs, minutes, batch, learning_rate, seed)
+    given = card if isinstance(card, Card) or card is None else load_card(card)
+    augmentation = PictureAugmentation(given, changes_for(given, augment))
+    if resume and checkpoint is None:
+        raise UsageError("resume needs the checkpoint of the training that it goes on with")
+    with stage(progress, "opened") as say:
+        importing = ImportOptions(trust_pickle=trust_pickle)
+        fixed = {**(given.shapes() if given else {}), **(shapes or {})}
+        source, answering = _opened(teacher, fixed, importing)
+        _, trained = _opened(student, _renamed(fixed, source), importing)
+        names = _check_signatures(source, trained)
+        say(f"{source_name(as_source(teacher))} teaches {source_name(as_source(student))}")
+    with stage(progress, "samples") as say:
+        inputs, outputs = signature(source)
+        if given:
+            given.check(inputs, outputs)
+        found = load_samples(samples, inputs, given)
+        parts = hold_out(found.arrays, found.origin)
+        say(f"{found.origin}: {len(parts.training)} to train on, {len(parts.test)} to test")
+    placements = {}
+    for target in quantize:
+        with stage(progress, "placed") as say:
+            placed = placements[target] = _placed(trained, target, names, parts.training)
+            say(f"{len(placed.plan.nodes)} nodes in {target}'s int8, {len(placed.scales)} scales to learn")
+    with stage(progress, "judged") as say:
+        evaluator = source_evaluator(source, given, parts.test)
+        untrained = {target: each.quantized({}, {}) for target, each in placements.items()} or {"": trained}
+        before = _judge(untrained, source, names, evaluator, parts.test)
+        say(f"the student's fidelity is {before.score} before training")
+    with stage(progress, "trained", live=True) as say:
+        task = TrainingTask(
+            answering, trained, names, given, parts.training, parts.validation, augmentation, features,
+            placements, found.digest,
+        )  # fmt: skip
+        if batch is None:
+            options = replace(options, batch=fitting_batch(trained))
+        saved = None if checkpoint is None else Path(checkpoint)
+        done = train_student(task, options, threads, say, saved, resume)
+        found_out = f"learning rate {done.learning_rate:.2g}, " if learning_rate is None else ""
+        losses = f"validation loss {done.losses[0]:.3f} -> {min(done.losses):.3f}"
+        say(f"{done.epochs:.1f} epochs, {found_out}{losses}")
+    return DistilledModel(
+        name=source_name(as_source(student)),
+        teacher=source_name(as_source(teacher)),
+        models={target: save_model(model) for target, model in done.models.items()},
+        before=before,
+        after=_judge(done.models, source, names, evaluator, parts.test),
+        task=evaluator.evaluate(evaluator.expected).task,
+        samples={
+            "training": len(parts.training), "validation": len(parts.validation), "test": len(parts.test),
+        },
+        epochs=done.epochs,
+        seconds=done.seconds,
+        losses=done.losses,
+        augmentation=augmentation.changes,
+        finished=done.finished,
+    )  # fmt: skip
+
+
+def _options(
+    epochs: float | None, minutes: float | None, batch: int | None, learning_rate: float | None, seed: int
+) -> TrainingOptions:
+    """Raises: UsageError: no end, or a number that is not above 0."""
+    from edgekit.compiler.compress.torch.training_loop import TrainingOptions
+
+    checked_end(epochs, minutes, batch, learning_rate)
+    rate = LEARNING_RATE if learning_rate is None else learning_rate
+    return TrainingOptions(epochs, minutes, batch or BATCH, rate, learning_rate is None, seed=seed)
+
+
+def _opened(
+    model: str | Path | Source, shapes: Mapping[str, tuple[int, ...]], importing: ImportOptions
+) -> tuple[ir.Model, ir.Model]:
+    """A model as it was opened, and its canonical form with float weights."""
+    source, _ = open_source_model(as_source(model), shapes, importing)
+    canonical = source.clone()
+    run_passes(canonical)
+    return source, with_float_weights(canonical)
+
+
+def _renamed(fixed: Mapping[str, tuple[int, ...]], teacher: ir.Model) -> dict[str, tuple[int, ...]]:
+    """Shapes for the student: of the teacher's inputs; by no name if there is one input."""
+    inputs = signature(teacher)[0]
+    if len(inputs) == 1:
+        return {"": inputs[0].shape}
+    return {**{spec.name: spec.shape for spec in inputs}, **fixed}
+
+
+def _check_signatures(teacher: ir.Model, student: ir.Model) -> dict[str, str]:
+    """Input and output of the teacher -> that of the student: by their order.
+
+    Raises:
+        UsageError: their number, a shape or an element type differs.
+    """
+    names = {}
+    for kind, ours, theirs in zip(("input", "output"), signature(teacher), signature(student), strict=True):
+        if len(ours) != len(theirs):
+            raise UsageError(
+                f"the teacher has {len(ours)} {kind}s, the student {len(theirs)}; they must be the same"
+            )
+        for one, other in zip(ours, theirs, strict=True):
+            if (one.shape, one.dtype) != (other.shape, other.dtype):
+                raise UsageError(
+                    f"the teacher's {kind} is {one}, the student's {other}; they must be the same"
+                )
+            names[one.name] = other.name
+    return names
+
+
+def _judge(
+    students: Mapping[str, ir.Model],
+    teacher: ir.Model,
+    names: Mapping[str, str],
+    evaluator: Evaluator,
+    test: Sequence[Sample],
+) -> Fidelity:
+    """The fidelity of a student, by the teacher's names; of several, that of the worst."""
+    judged = []
+    for student in students.values():
+        reference = Reference(student, optimize=True)
+        found: list[Outputs] = []
+        for sample in test:
+            made = reference.run({names[name]: array for name, array in sample.items()})
+            found.append({spec.name: made[names[spec.name]] for spec in signature(teacher)[1]})
+        judged.append(evaluator.evaluate(found))
+    return min(judged, key=lambda each: each.rank)
+
+
+def _placed(
+    student: ir.Model, target: str, names: Mapping[str, str], samples: Sequence[Sample]
+) -> Int8Placement:
+    """Where the target's int8 rounds in the student."""
+    some = range(min(CALIBRATED_BY, len(samples)))
+    feeds = [{names[name]: array for name, array in samples[index].items()} for index in some]
+    return place_int8(student, target, feeds)

@@ -1,0 +1,248 @@
+"""A small draft of a language model, trained on its own texts: what ``edgekit build --draft`` takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.compiler.build.language.evaluation import calibration_tokens, tokens_of
+from edgekit.compiler.build.progress import Progress, stage
+from edgekit.compiler.compress.torch import need_torch
+from edgekit.compiler.compress.training_options import checked_end
+from edgekit.compiler.model.language.hugging_face_writer import check_writable, write_hugging_face
+from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.compiler.model.language.open_model import is_language_model, open_language_model
+from edgekit.errors import SampleError, UsageError
+from edgekit.system.cpu import allowed_threads, default_threads
+from edgekit.system.formats.plain_text import duration
+from edgekit.system.regular_file import read_plain
+from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.compiler.compress.torch.draft_training import Written
+
+LAYERS = 8
+"""A draft has one layer for so many of the model's."""
+TEXTS, TEXT_TOKENS, PROMPT_TOKENS = 256, 96, 12
+"""Texts that the model writes, their tokens, and those of them that are read from the samples."""
+BATCH, LEARNING_RATE = 4, 5e-4
+SAMPLES_LIMIT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class DistilledDraft:
+    """A trained draft: ``save`` writes a Hugging Face folder.
+
+    Attributes:
+        model: The model that it is a draft of.
+        layers: Of the draft.
+        weights: By Hugging Face's names, float32.
+        before, after: Share of the next tokens, in texts that nothing was trained on, at which its likeliest
+            is the model's.
+        texts: How many were trained on, chose the best weights, and judged.
+        epochs: How often each text was seen.
+        seconds: Of training.
+        losses: Divergence in nats a token, of the validation texts; the first is before training.
+        finished: Whether it came to its end; False: it was stopped, and this is the best so far.
+    """
+
+    model: LanguageModel
+    layers: int
+    weights: Mapping[str, Array]
+    before: float
+    after: float
+    texts: Mapping[str, int]
+    epochs: float
+    seconds: float
+    losses: Sequence[float]
+    finished: bool
+
+    @property
+    def better(self) -> bool:
+        """Whether more of its tokens are the model's than before."""
+        return min(self.losses) < self.losses[0] and self.after > self.before
+
+    def save(self, folder: Path | str) -> None:
+        """Write the folder. Raises OSError: it can't be written."""
+        name = f"{self.model.name} draft"
+        write_hugging_face(Path(folder), self.model, self.layers, self.weights, name)
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "model": self.model.name,
+            "layers": [self.model.config.layers, self.layers],
+            "before": round(self.before, 4),
+            "after": round(self.after, 4),
+            "texts": dict(self.texts),
+            "epochs": round(self.epochs, 3),
+            "seconds": round(self.seconds, 1),
+            "losses": [round(loss, 6) for loss in self.losses],
+            "finished": self.finished,
+            "better": self.better,
+        }
+
+    def text(self) -> str:
+        stopped = "" if self.finished else "; stopped, this is the best so far"
+        lines = [
+            f"  draft            {self.layers} of {self.model.config.layers} layers of {self.model.name}",
+            f"  training         {self.epochs:.1f} epochs of {self.texts['training']} texts in"
+            f" {duration(self.seconds)}{stopped}",
+            f"  divergence       {self.losses[0]:.3f} -> {min(self.losses):.3f} nats a token on"
+            f" {self.texts['validation']} validation texts",
+            f"  right guesses    {self.before:.3f} -> {self.after:.3f} of the tokens of"
+            f" {self.texts['test']} test texts",
+        ]
+        return "\n".join([*lines, *([] if self.better else ["  not better than before"])])
+
+
+def distil_draft(
+    model: str | Path,
+    *,
+    layers: int | None = None,
+    samples: str | Path | None = None,
+    epochs: float | None = None,
+    minutes: float | None = None,
+    batch: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress = lambda stage: None,
+) -> DistilledDraft:
+    """Train a few layers of a language model to guess what all of them write, on the CPU.
+
+    Args:
+        model: A GGUF file or a Hugging Face folder of type llama, qwen2 or qwen3.
+        layers: Of the draft; None: an eighth of the model's.
+        samples: A text file, UTF-8: passages of it are what the model's texts begin with; None: one that
+            comes with EdgeKit.
+        epochs: How often each text is seen.
+        minutes: When training ends at the latest. One of both is needed.
+        batch: Texts of one step; None: 4.
+        learning_rate: The greatest; None: 0.0005.
+        seed: Of everything random: with ``epochs`` the same one gives the same weights on the same machine.
+        threads: Of the training; None: the cores that this process may use, at most 4.
+        checkpoint: A file that the training is saved to at each of its 20 checks, and at Ctrl-C.
+        resume: Go on from that file.
+        progress: Called as each stage begins and ends.
+
+    Raises:
+        UsageError: an option is invalid, the model is of another type, or the training diverged.
+        SampleError: the text has too few tokens.
+        ModelError: the model is damaged.
+        MissingDependency: PyTorch or the package ``tokenizers`` is not installed.
+    """
+    need_torch("distilling a draft")
+    import torch
+
+    from edgekit.compiler.compress.torch.draft_training import DraftTraining, model_weights, write_texts
+    from edgekit.compiler.compress.torch.training_loop import TrainingOptions
+    from edgekit.compiler.compress.torch.training_state import TrainingState, load_state, save_state
+
+    threads = default_threads() if threads is None else allowed_threads(threads)
+    checked_end(epochs, minutes, batch, learning_rate)
+    if resume and checkpoint is None:
+        raise UsageError("resume needs the checkpoint of the training that it goes on with")
+    rate = LEARNING_RATE if learning_rate is None else learning_rate
+    options = TrainingOptions(epochs, minutes, batch or BATCH, rate, seed=seed)
+    before_threads = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with stage(progress, "opened") as say:
+            opened = _opened(Path(model))
+            kept = _kept(opened, layers)
+            say(f"{opened.name}, {kept} of {opened.config.layers} layers")
+        with stage(progress, "samples", live=True) as say:
+            prompts, weights = _prompts(opened, samples), model_weights(opened)
+            length = min(TEXT_TOKENS, opened.config.context_length)
+            texts = write_texts(
+                opened, weights, prompts, length, seed, lambda n: say(f"{n} of {len(prompts)} texts written")
+            )
+            training, validation, test = _split(texts, len(prompts))
+        with stage(progress, "trained", live=True) as say:
+            run = DraftTraining.of(opened, weights, kept, training, validation, options)
+            before = run.agreement(test)
+            key = _key(opened, kept, prompts, options)
+            saved = None if checkpoint is None else Path(checkpoint)
+            state = load_state(saved, key) if resume and saved is not None else TrainingState()
+
+            def save(now: TrainingState) -> None:
+                if saved is not None:
+                    save_state(saved, now, key)
+
+            finished = run.run(
+                state, lambda now: say(f"{now.epochs:.1f} epochs, {now.loss:.3f} nats a token"), save
+            )
+        return DistilledDraft(
+            model=opened,
+            layers=kept,
+            weights={name: each.detach().numpy() for name, each in run.weights.items()},
+            before=before,
+            after=run.agreement(test),
+            texts={
+                "training": len(training.tokens), "validation": len(validation.tokens),
+                "test": len(test.tokens),
+            },
+            epochs=state.step / run.steps_per_epoch,
+            seconds=state.seconds,
+            losses=tuple(state.losses),
+            finished=finished,
+        )  # fmt: skip
+    finally:
+        torch.set_num_threads(before_threads)
+
+
+def _opened(path: Path) -> LanguageModel:
+    if not is_language_model(path):
+        raise UsageError(f"{path} is no language model; give a GGUF file or a Hugging Face folder")
+    model = open_language_model(path)
+    check_writable(model.config, model.name)
+    return model
+
+
+def _kept(model: LanguageModel, layers: int | None) -> int:
+    most = model.config.layers
+    if layers is None:
+        return max(1, most // LAYERS)
+    if not 1 <= layers < most:
+        raise UsageError(f"a draft of {layers} layers: {model.name} has {most}, and a draft fewer")
+    return layers
+
+
+def _prompts(model: LanguageModel, samples: str | Path | None) -> list[list[int]]:
+    """Passages of the samples, spread over them."""
+    if samples is None:
+        tokens, origin = calibration_tokens(model), "the text that comes with EdgeKit"
+    else:
+        origin = str(samples)
+        try:
+            text = read_plain(Path(samples), SAMPLES_LIMIT_BYTES).decode("utf-8")
+        except OSError as problem:
+            raise SampleError(f"{samples} can't be read: {problem.strerror or problem}") from None
+        except UnicodeDecodeError:
+            raise SampleError(f"{samples} is no text in UTF-8") from None
+        tokens = tokens_of(model, text, special_tokens=False)
+    if len(tokens) < TEXTS:
+        raise SampleError(f"{origin} has {len(tokens)} tokens; {TEXTS} or more are needed")
+    before = [] if model.bos_id is None else [model.bos_id]
+    starts = sorted({round(n * (len(tokens) - PROMPT_TOKENS) / (TEXTS - 1)) for n in range(TEXTS)})
+    return [[*before, *tokens[start : start + PROMPT_TOKENS]] for start in starts]
+
+
+def _split(texts: Written, count: int) -> tuple[Written, Written, Written]:
+    """Every eighth text chooses the best weights, another eighth judges, the rest is trained on."""
+    import torch
+
+    place = torch.arange(count) % 8
+    return texts.part(place > 1), texts.part(place == 0), texts.part(place == 1)
+
+
+def _key(model: LanguageModel, kept: int, prompts: list[list[int]], options: object) -> str:
+    """sha256 of what a checkpoint depends on; a training may be resumed to be longer."""
+    chosen = {k: v for k, v in asdict(options).items() if k not in ("minutes", "epochs")}  # type: ignore[call-overload]
+    told = repr([model.sha256, kept, prompts, sorted(chosen.items())])
+    return hashlib.sha256(told.encode()).hexdigest()

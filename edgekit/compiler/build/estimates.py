@@ -1,0 +1,49 @@
+"""What variants cost by the estimate of their target's own tool, where it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from functools import partial
+
+from edgekit.bundle.evidence import CostEvidence
+from edgekit.compiler.build.faults import Fault, Faults
+from edgekit.compiler.build.variant_build import VariantBuild
+from edgekit.errors import EdgeKitError, reason_of
+
+
+def estimate_costs(variants: Sequence[VariantBuild], faults: Faults) -> int:
+    """Write an estimate, or why there is none, into the evidence of each variant that is kept.
+
+    Args:
+        variants: Of all profiles; those with the same files for the same profile share one estimate.
+        faults: An unexpected exception of an estimator costs the estimate, and not the variant.
+
+    Returns:
+        How many variants have an estimate.
+    """
+    known: dict[tuple[str, str], CostEvidence | None] = {}
+    for variant in variants:
+        if variant.target.info.estimate is None or variant.rejected or not variant.artifact.files:
+            continue
+        key = (variant.profile.name, variant.digest)
+        if key not in known:
+            known[key] = _estimated(variant, faults)
+        if (found := known[key]) is not None:
+            variant.evidence["cost"] = deepcopy(found)
+    return sum("tool" in v.evidence.get("cost", {}) for v in variants)
+
+
+def _estimated(variant: VariantBuild, faults: Faults) -> CostEvidence | None:
+    estimate = variant.target.info.estimate
+    assert estimate is not None
+    run = partial(estimate, variant.artifact.files, variant.profile)
+    try:
+        found = faults.contain(variant.profile.name, variant.name, run)
+    except EdgeKitError as problem:  # e.g. the tool is not installed
+        return {"failed": reason_of(problem, for_bundles=True)}
+    if found is None:
+        return None
+    if isinstance(found, Fault):
+        return {"failed": found.reason}
+    return found.as_json()  # type: ignore[return-value]

@@ -1,0 +1,157 @@
+"""An imported model compared with its original, which the original's own framework runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from edgekit.compiler.build.variant_build import run_reference
+from edgekit.compiler.evaluate.noise_floor import with_broken_ties, with_perturbed_sums
+from edgekit.compiler.evaluate.verify import (
+    FLOOR_MARGIN_DB,
+    OutputError,
+    ReferenceOutputs,
+    compare,
+    compare_outputs,
+    limits_db,
+    perturbed,
+)
+from edgekit.compiler.importers.conversion import Imported
+from edgekit.compiler.model.reference import Reference
+from edgekit.errors import EngineError, MissingDependency, ModelError
+from edgekit.tensor_spec import Array, Json, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import onnx_ir as ir
+
+NOISE_RUNS = 4
+"""How often rounding errors are changed, to see what an output makes of them."""
+NEGLIGIBLE = 1e-6
+"""Largest difference of a saturating output, of 0 to 1 or -1 to 1, that counts as none whatever its ratio is:
+engines approximate a sigmoid near zero in their own ways (of -30, ONNX Runtime and LiteRT differ by all of
+1e-13)."""
+
+
+@dataclass(frozen=True)
+class ImportCheck:
+    """How the ONNX model's outputs compare with the original's.
+
+    Attributes:
+        engine: What ran the original; "" where nothing did.
+        not_run: Why nothing did, or "".
+        samples: Number of samples compared.
+        outputs: By output of the model.
+        negligible: Names of the outputs that differ by no more than NEGLIGIBLE.
+    """
+
+    engine: str
+    not_run: str = ""
+    samples: int = 0
+    outputs: Mapping[str, OutputError] = field(default_factory=dict)
+    negligible: frozenset[str] = frozenset()
+
+    def as_json(self) -> dict[str, Json]:
+        if self.not_run:
+            return {"not_run": self.not_run}
+        return {
+            "engine": self.engine,
+            "samples": self.samples,
+            "outputs": {name: error.as_json() for name, error in self.outputs.items()},
+        }
+
+    def __str__(self) -> str:
+        if self.not_run:
+            return f"not compared with the original: {self.not_run}"
+        told = [error for name, error in self.outputs.items() if name not in self.negligible]
+        worst = str(min(told, key=_snr)) if told else f"within {NEGLIGIBLE:g}"
+        return f"ONNX Runtime and {self.engine} on the original: {worst}"
+
+
+def check_import(
+    imported: Imported, model: ir.Model, reference: ReferenceOutputs, are_random: bool = False
+) -> ImportCheck:
+    """Compare an imported model with its original on the user's samples, or else on the user's example.
+
+    The limits are those of a variant of its precision (edgekit/compiler/evaluate/verify.py), or the model's
+    own noise: where rounding errors change an output of the same model as much, the importer is not at fault.
+
+    Args:
+        imported: The original.
+        model: The ONNX model that was made of it.
+        reference: Its samples, and its outputs for them on ONNX Runtime.
+        are_random: Whether the samples are random. The example that the user gave is taken instead.
+
+    Raises:
+        ModelError: they differ by more, so the conversion is wrong.
+    """
+    if are_random and (example := _fitting(imported.example, reference.inputs)) is not None:
+        reference = run_reference(model, reference.inputs, reference.outputs, [example])
+    if imported.answers is None:
+        return ImportCheck("", f"nothing runs {imported.importer.source_format} models here")
+    try:
+        answers = imported.answers(reference.samples)
+    except MissingDependency as missing:
+        return ImportCheck("", missing.for_bundles)
+    except EngineError as problem:
+        return ImportCheck("", str(problem))
+    quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
+    precision = imported.precision or ("int8" if quantized else "fp32")
+    limits = limits_db(reference.outputs, reference.saturating, reference.floors_db, precision)
+    found = compare_outputs(reference, answers.outputs, limits)
+    beyond = [name for name, error in found.items() if not error.within_limit]
+    if beyond:
+        found = compare_outputs(
+            reference, answers.outputs, {**limits, **_noisy(model, reference, beyond, limits)}
+        )
+    negligible = frozenset(
+        name for name in reference.saturating & found.keys() if found[name].max_abs <= NEGLIGIBLE
+    )
+    wrong = [
+        f"output {name}: {error}; {error.limit_db:g} dB is asked for"
+        for name, error in found.items()
+        if not error.within_limit and name not in negligible
+    ]
+    if wrong:
+        raise ModelError(
+            f"{imported.name}: imported as ONNX, it answers otherwise than on {answers.engine}:\n"
+            + "\n".join(f"  {line}" for line in wrong)
+            + "\n  this is a fault of the importer: please report it with the model"
+        )
+    return ImportCheck(answers.engine, "", len(reference.samples), found, negligible)
+
+
+def _fitting(example: Mapping[str, Array] | None, inputs: Sequence[TensorSpec]) -> dict[str, Array] | None:
+    """The example as a sample; None where the model takes other shapes or types, by ``shapes`` or ``io``."""
+    if example is None or not all(
+        spec.name in example
+        and (str(example[spec.name].dtype), example[spec.name].shape) == (spec.dtype, spec.shape)
+        for spec in inputs
+    ):
+        return None
+    return {spec.name: example[spec.name] for spec in inputs}
+
+
+def _noisy(
+    model: ir.Model, reference: ReferenceOutputs, names: Sequence[str], limits: Mapping[str, float]
+) -> dict[str, float]:
+    """The limits of outputs that amplify rounding errors on these samples.
+
+    An output's noise is how much it changes where half of the values of every input and sum move by one unit
+    in the last place. Queries that a detector sorts by score may swap.
+    """
+    lowered = dict.fromkeys(names, math.inf)
+    for seed in range(NOISE_RUNS):
+        moved = Reference(with_broken_ties(with_perturbed_sums(model, seed), seed))
+        for sample, expected in zip(reference.samples, reference.expected, strict=True):
+            outputs = moved.run(perturbed(sample, seed))
+            for name in names:
+                snr_db = compare([expected[name]], [outputs[name]], 0).snr_db
+                lowered[name] = min(lowered[name], math.inf if snr_db is None else snr_db)
+    return {name: min(limits[name], noise_db - FLOOR_MARGIN_DB) for name, noise_db in lowered.items()}
+
+
+def _snr(error: OutputError) -> float:
+    return math.inf if error.snr_db is None else error.snr_db

@@ -1,0 +1,284 @@
+"""int8 for the targets of a build: calibrate once, search for each target, test on held-out samples.
+
+quantization_data   splits the samples, observes the float graph, computes the float model's outputs
+int8_search         searches for one target (quantize/search) within a time limit; results are cached
+int8_evaluation     tests the best candidates on the held-out samples, and accepts or rejects them
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from edgekit.bundle.variant import Status
+from edgekit.compiler.build.build_options import INT8, BuildOptions
+from edgekit.compiler.build.causes import causes_of_int8, plain_int8
+from edgekit.compiler.build.faults import Fault, Faults
+from edgekit.compiler.build.int8_evaluation import because, evaluate_int8
+from edgekit.compiler.build.int8_search import (
+    Say,
+    SearchResult,
+    as_manifest_entry,
+    best_rejected,
+    search_int8,
+    why_missed,
+)
+from edgekit.compiler.build.quantization_data import QuantizationData
+from edgekit.compiler.build.variant_build import VariantBuild, lost_variant, runs_here
+from edgekit.compiler.evaluate.arm.estimate import ratio_estimator
+from edgekit.compiler.quantize.causes import without_repairs
+from edgekit.compiler.quantize.search.candidates import Candidates
+from edgekit.compiler.quantize.search.fronts import (
+    best_with_baseline,
+    front_with,
+    pareto_front,
+    rejection_reason,
+)
+from edgekit.compiler.quantize.search.measurement import Measurement
+from edgekit.errors import UsageError
+from edgekit.target.build_target import BuildTarget
+from edgekit.target.precisions import AUTO
+from edgekit.target.quant_rules import Rules
+
+ESTIMATES_SHARE = 0.5
+"""Largest part of the time limit of a search that estimates may take."""
+ESTIMATED_BY = "instruction counts under qemu"
+
+
+def find_all_rules(
+    options: BuildOptions, targets: Sequence[BuildTarget], has_samples: bool
+) -> tuple[dict[str, Rules], str]:
+    """The rules of each profile that int8 is searched for, and why it is not searched for the others.
+
+    Raises:
+        UsageError: int8 was requested by name, and is not available.
+    """
+    if options.precision not in INT8:
+        return {}, ""
+    by_name = options.precision == "int8"
+    if not has_samples:
+        why = "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see"
+        if by_name:
+            raise UsageError(f"{why}; or use int8-weights, which needs none, fp32, fp16 or auto")
+        return {}, why
+    rules = {target.profile.name: target.rules for target in targets if target.rules is not None}
+    without = ", ".join(target.profile.name for target in targets if target.rules is None)
+    why = f"{without} has no rules for quantizing" if without else ""
+    if without and by_name:
+        raise UsageError(f"{why}; use fp32, fp16 or auto")
+    return rules, why
+
+
+def add_int8(
+    variants: Sequence[VariantBuild],
+    data: QuantizationData,
+    rules: Mapping[str, Rules],
+    options: BuildOptions,
+    faults: Faults,
+    say: Say,
+) -> list[VariantBuild]:
+    """The variants, with the int8 variants of each profile after its float ones.
+
+    Args:
+        variants: Of all profiles, each profile's parent first.
+        data: What int8 is calibrated, searched and tested with.
+        rules: Profile name -> its quantization rules.
+        options: Holds the accuracy goal and the time limit.
+        faults: One met while a target is searched costs its int8 variants.
+        say: Called with progress messages.
+    """
+    by_profile: dict[str, list[VariantBuild]] = {}
+    for variant in variants:
+        by_profile.setdefault(variant.profile.name, []).append(variant)
+    left = options.seconds
+    parents = {name: next((v for v in by_profile[name] if v.artifact.files), None) for name in rules}
+    first: dict[str, SearchResult | Fault] = {}
+    if options.precision == AUTO:
+        # What int8 would ship comes first, for every target, whatever time is left then for the front.
+        for index, (name, parent) in enumerate(parents.items()):
+            if parent is not None:
+                started = time.monotonic()
+                find = partial(_search, data, rules[name], parent, replace(options, precision="int8"))
+                seconds = left / (len(rules) - index)
+                first[name] = faults.contain(name, f"{name}-int8", partial(find, seconds, say))
+                left = max(left - (time.monotonic() - started), 0.0)
+    for index, (name, parent) in enumerate(parents.items()):
+        started, own = time.monotonic(), by_profile[name]
+        seconds = left / (len(rules) - index)
+        added = _contained(data, rules[name], own[0], parent, options, seconds, first.get(name), faults, say)
+        left = max(left - (time.monotonic() - started), 0.0)
+        # Without times a runtime loads the first variant, so the precision requested by name goes first.
+        untimed = added[0].outcome is Status.NOT_RUN or added[0].by_reference
+        by_name = options.precision == "int8" and untimed
+        by_profile[name] = [*added, *own] if by_name else [*own, *added]
+    together = [variant for own in by_profile.values() for variant in own]
+    kept = sum(v.precision.startswith("int8") and not v.rejected for v in together)
+    say(f"int8 variants kept: {kept}")
+    return together
+
+
+def _contained(
+    data: QuantizationData,
+    rules: Rules,
+    own: VariantBuild,
+    parent: VariantBuild | None,
+    options: BuildOptions,
+    seconds: float,
+    first: SearchResult | Fault | None,
+    faults: Faults,
+    say: Say,
+) -> list[VariantBuild]:
+    """The int8 variants of one profile, or a lost one where the search met a fault."""
+    name = f"{own.profile.name}-int8"
+    found: list[VariantBuild] | Fault
+    if parent is None:
+        found = Fault(f"{own.name}, its parent, was lost", is_bug=False)
+    elif isinstance(first, Fault):
+        found = first
+    else:
+        build = partial(build_int8, data, rules, parent, options, seconds, say, first)
+        found = faults.contain(own.profile.name, name, build)
+    return [lost_variant(name, own.target, "int8", parent, found)] if isinstance(found, Fault) else found
+
+
+def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
+    """The variants without the float ones of each profile that has int8."""
+    has_int8 = {v.profile.name for v in variants if v.precision.startswith("int8") and not v.rejected}
+    return [v for v in variants if v.profile.name not in has_int8 or v.precision.startswith("int8")]
+
+
+def _opened(
+    data: QuantizationData,
+    rules: Rules,
+    parent: VariantBuild,
+    seconds: float = 0.0,
+    known: Sequence[Measurement] = (),
+) -> tuple[Candidates, str]:
+    """The candidates of one target, and the version of the engine that runs them; "" for none.
+
+    Cycles are estimated within a part of ``seconds``.
+    """
+    target = parent.target
+    version = "" if target.missing() is not None else target.executor().engine_version()
+    timed = parent.artifact if parent.timed and runs_here(parent.profile) else None
+    # A reference executor is slow and computes the Q/DQ graph itself: only the final test runs on it.
+    version = "" if parent.by_reference else version
+    context = data.search_context
+    estimator = None
+    if timed is None and version and seconds:
+        sample, share = context.validation[0], ESTIMATES_SHARE * seconds
+        estimator = ratio_estimator(
+            target.profile, context.inputs, context.outputs, sample, parent.artifact, share
+        )
+    return Candidates(context, target, rules, timed, version, known, estimator), version
+
+
+def _search(
+    data: QuantizationData,
+    rules: Rules,
+    parent: VariantBuild,
+    options: BuildOptions,
+    seconds: float,
+    say: Say,
+) -> SearchResult:
+    opened, version = _opened(data, rules, parent, seconds)
+    with opened as candidates:
+        return search_int8(data, parent.profile, rules, candidates, options, seconds, version, say)
+
+
+def build_int8(
+    data: QuantizationData,
+    rules: Rules,
+    parent: VariantBuild,
+    options: BuildOptions,
+    seconds: float,
+    say: Say,
+    first: SearchResult | None = None,
+) -> list[VariantBuild]:
+    """Search for one target, and test the best candidates.
+
+    Args:
+        data: What int8 is calibrated, searched and tested with.
+        rules: Of the target.
+        parent: The float variant, which int8 must be faster than.
+        options: Holds the accuracy goal.
+        seconds: Time limit of the search.
+        say: Called with each candidate and its result.
+        first: With ``auto``: the search with ``int8``, done before. What it would ship is shipped, unless
+            there is a candidate that is no slower and no less accurate.
+
+    Returns:
+        The variants, fastest first. If no candidate is good enough: the best one, rejected or shipped by
+        force. With ``int8``, where the fastest one fails on the test samples, the most accurate one is tested
+        too. There is no third: the more are tested on the same samples, the less a passed test says.
+    """
+    opened, version = _opened(data, rules, parent, seconds, first.measured if first is not None else ())
+    with opened as candidates:
+        result = first
+        if result is None or candidates.timed:  # what is not timed is searched alike for int8 and for auto
+            result = search_int8(data, parent.profile, rules, candidates, options, seconds, version, say)
+        result = result.after(first) if first is not None else result
+        measured = [*result.measured]
+        missed = {m.config: why_missed(options, m, data) for m in measured}
+        good = [m for m in measured if not missed[m.config]]
+        # The search goes on past one that is good but for chance, and such a one is the second choice.
+        good = [m for m in good if m.faster and not why_missed(options, m, data, strict=True)] or good
+        winners = pareto_front(good)
+        if options.precision == "int8":
+            winners = winners[:1]
+        if first is not None and (points := pareto_front([m for m in first.measured if m in good])):
+            winners = front_with(winners, points[0])
+        better = [best_with_baseline(each, measured, candidates.measure) for each in winners]
+        missed.update({m.config: why_missed(options, m, data) for m in measured})
+        pairs = zip(winners, better, strict=True)
+        winners = [each if missed[other.config] else other for each, other in pairs]
+        shipped = winners or [best_rejected(measured)]
+        variants: list[VariantBuild] = []
+        for each in shipped:
+            say(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {each.config}")
+            variant = evaluate_int8(data, parent, options, candidates, each.config, variants)
+            _note_estimate(variant, each, candidates)
+            if not winners:
+                variant.reject(rejection_reason(each, (), missed[each.config]))
+            if variant.artifact.files:
+                variant.evidence["causes"] = causes_of_int8(candidates, each.config)
+            variants.append(variant)
+        second = max(good, key=lambda m: m.rank, default=None)
+        if options.precision == "int8" and variants[0].rejected and second and second not in shipped:
+            say(f"{parent.profile.name}  testing the most accurate one too  {second.config}")
+            variant = evaluate_int8(data, parent, options, candidates, second.config, ())
+            _note_estimate(variant, second, candidates)
+            if not variant.rejected:
+                missed[shipped[0].config] = f"on the test samples: {variants[0].reason}"
+                variants, winners = [variant], [second]
+    entries = [
+        as_manifest_entry(m, "" if m in winners else rejection_reason(m, winners, missed[m.config]))
+        for m in measured
+    ]
+    block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
+    # The keys are the manifest's.
+    variants[0].evidence["search"] = {"tried": entries, "damage": block_snr_db, "left_out": result.left_out}
+    found = [variant.evidence["causes"] for variant in variants if "causes" in variant.evidence]
+    plain = plain_int8(lambda: _opened(data, without_repairs(rules), parent)[0], found)
+    if plain is not None:
+        variants[0].evidence["search"]["plain"] = as_manifest_entry(plain, "")
+    for variant in variants:
+        if "quantization" in variant.evidence:
+            reasons = because(variant, block_snr_db)
+            if candidates.estimator is not None and candidates.estimator.failure:
+                failure = candidates.estimator.failure
+                reasons.append(f"cycles were not estimated for every candidate: {failure}")
+            variant.evidence["quantization"]["because"] = reasons
+    return variants
+
+
+def _note_estimate(variant: VariantBuild, measurement: Measurement, candidates: Candidates) -> None:
+    if measurement.estimated is not None:
+        variant.evidence["estimated"] = {
+            "ratio": measurement.estimated,
+            "processor": candidates.estimates_for,
+            "method": ESTIMATED_BY,
+        }

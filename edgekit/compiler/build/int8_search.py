@@ -1,0 +1,219 @@
+"""The int8 search of one target: its time limit, its cached result, and its record in the manifest."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from edgekit.bundle.evidence import SearchedCandidate
+from edgekit.compiler.build.build_options import BuildOptions
+from edgekit.compiler.build.quantization_data import QuantizationData
+from edgekit.compiler.quantize.search import measurement_cache
+from edgekit.compiler.quantize.search.candidates import Candidates
+from edgekit.compiler.quantize.search.fronts import rejection_reason, with_better_times
+from edgekit.compiler.quantize.search.measurement import (
+    CandidateConfig,
+    Measurement,
+    measurement_as_json,
+    parse_measurement,
+)
+from edgekit.compiler.quantize.search.strategy import search_fastest, search_front
+from edgekit.compiler.quantize.search.untimed import search_untimed
+from edgekit.system.cpu import default_threads
+from edgekit.target.quant_rules import Rules
+from edgekit.tensor_spec import Json
+
+if TYPE_CHECKING:
+    from edgekit.target.profile import Profile
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The result of a search.
+
+    Attributes:
+        measured: The candidates that were measured, in order.
+        block_snr_db: Block -> SNR in dB with only that block quantized, for the blocks that were examined.
+        left_out: Number of candidates skipped because the time ran out.
+    """
+
+    measured: Sequence[Measurement]
+    block_snr_db: dict[str, float] = field(default_factory=dict)
+    left_out: int = 0
+
+    def after(self, first: SearchResult) -> SearchResult:
+        """This search after another one of the same target."""
+        known = {measurement.config for measurement in first.measured}
+        added = [measurement for measurement in self.measured if measurement.config not in known]
+        return SearchResult(
+            [*first.measured, *added], {**first.block_snr_db, **self.block_snr_db}, self.left_out
+        )
+
+
+def search_int8(
+    data: QuantizationData,
+    profile: Profile,
+    rules: Rules,
+    candidates: Candidates,
+    options: BuildOptions,
+    seconds: float,
+    version: str,
+    say: Say,
+) -> SearchResult:
+    """Search, or load the cached result of an identical search that had all the time it needed.
+
+    One that the time limit has cut is not loaded: what it measured is in the cache, candidate by candidate,
+    and takes no time when it is met again, so the search goes on where it stopped.
+    """
+    key = measurement_cache.key(
+        "search",
+        data.search_context.digest,
+        repr(rules),
+        profile.as_json(),
+        version,
+        default_threads(),
+        [options.precision, options.goal.as_json(), candidates.timed, candidates.estimates_for],
+    )
+    cached = _parse_cached(measurement_cache.recall(key))
+    if cached is not None:
+        return cached
+    clock = _Clock(seconds)
+    block_snr_db: dict[str, float] = {}
+    count = 0
+
+    def report(doing: str) -> None:
+        say(f"{profile.name}  candidate {count}, {clock.seconds_left():.0f} s left  {doing}")
+
+    def measure(config: CandidateConfig) -> Measurement:
+        nonlocal count
+        count += 1
+        candidates.report = lambda step: report(f"{step}: {config}")
+        if candidates.is_known(config):
+            return candidates.measure(config)
+        report(str(config))
+        with clock.spending(config):
+            measurement = candidates.measure(config)
+        report(f"{config}  {rejection_reason(measurement, (), '')}")
+        return measurement
+
+    def has_time(config: CandidateConfig, share: float = 1.0) -> bool:
+        return candidates.is_known(config) or clock.has_time(config, share)
+
+    def find_float_regions(config: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
+        if rules.integers:
+            return ()
+        if not clock.left():
+            clock.left_out += 1
+            return ()
+        candidates.report = report
+        found, snr_db = candidates.find_float_regions(config, clock.left, least)
+        clock.left_out += not clock.left()  # not all regions are known
+        block_snr_db.update(snr_db)
+        return found
+
+    def is_good_enough(measurement: Measurement) -> bool:
+        return measurement.faster and not why_missed(options, measurement, data, strict=True)
+
+    if candidates.timed and options.precision == "int8":
+        measured = search_fastest(
+            candidates.placements, measure, find_float_regions, is_good_enough, has_time
+        )
+    elif candidates.timed:
+        measured = search_front(candidates.placements, measure, find_float_regions, has_time)
+    else:
+        measured = search_untimed(
+            candidates.placements, measure, find_float_regions, candidates.float_share, has_time
+        )
+    measured = with_better_times(measured)
+    if candidates.estimator is not None and candidates.estimator.out_of_time:
+        clock.left_out += 1
+    if not clock.left_out and not candidates.deaths:
+        rows = [{**t.config.as_json(), **measurement_as_json(t)} for t in measured]
+        damage = measurement_cache.figures_as_json(block_snr_db)
+        measurement_cache.record(key, {"tried": rows, "damage": damage})
+    return SearchResult(measured, block_snr_db, clock.left_out)
+
+
+class _Clock:
+    """Decides whether another candidate fits into the time limit of a search.
+
+    It counts wall-clock time, because that is what the user waits for: a busy machine measures fewer
+    candidates. A candidate is skipped if the last one with the same rounding took longer than the time left.
+    The last one counts and not the first, which also analyses the float network and times the parent.
+
+    Args:
+        seconds: Time limit of the search.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._end = seconds, time.monotonic() + seconds
+        self._last: dict[str, float] = {}
+        self.left_out = 0
+
+    def left(self) -> bool:
+        return time.monotonic() < self._end
+
+    def seconds_left(self) -> float:
+        return max(self._end - time.monotonic(), 0.0)
+
+    def has_time(self, config: CandidateConfig, share: float = 1.0) -> bool:
+        """Whether a candidate fits into the first ``share`` (0 to 1) of the time; if not into all of it, it
+        counts as left out."""
+        done = time.monotonic() + self._last.get(config.recipe.rounding, 0.0)
+        self.left_out += done >= self._end
+        return done < self._end - (1 - share) * self._seconds
+
+    @contextmanager
+    def spending(self, config: CandidateConfig) -> Iterator[None]:
+        """Measure the time that one candidate takes."""
+        started = time.monotonic()
+        yield
+        self._last[config.recipe.rounding] = time.monotonic() - started
+
+
+def _parse_cached(cached: Json) -> SearchResult | None:
+    try:
+        parsed = [parse_measurement(CandidateConfig.parse(row), row) for row in cached["tried"]]
+        block_snr_db = measurement_cache.parse_figures(cached["damage"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    valid = [each for each in parsed if each is not None]
+    return SearchResult(valid, block_snr_db) if valid and len(valid) == len(parsed) else None
+
+
+def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:
+    """A candidate as the manifest records it; ``lost`` is why it was rejected, or ""."""
+    found, config = measurement.fidelity, measurement.config
+    return {
+        "choice": str(config),
+        "placement": config.placement,
+        "recipe": asdict(config.recipe),
+        "floats": sorted(config.floats),
+        "agreement": None if found is None else found.score.as_json(),
+        "snr_db": None if found is None or not math.isfinite(found.snr_db) else found.snr_db,
+        "task": None if found is None or found.task is None else found.task.as_json(),
+        "ratio": measurement.ratio,
+        "estimated_ratio": measurement.estimated,
+        "lost": lost,
+    }
+
+
+def why_missed(
+    options: BuildOptions, measurement: Measurement, data: QuantizationData, strict: bool = False
+) -> str:
+    """Why a candidate misses the goal on the validation samples, beyond chance; "" where it meets it."""
+    if measurement.fidelity is None:
+        return measurement.failure
+    samples = len(data.search_context.validation)
+    return options.goal.missed(measurement.fidelity, data.labelled, samples, strict=strict)
+
+
+def best_rejected(measured: Sequence[Measurement]) -> Measurement:
+    """The best of candidates that were all rejected: faster than the parent first, then the most accurate."""
+    return max(measured, key=lambda t: (t.fidelity is not None, t.faster, t.rank))

@@ -1,0 +1,118 @@
+"""The draft in a language model's bundle: a smaller model of the same tokens, built for the same targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.bundle.draft_entry import KEY
+from edgekit.compiler.build.bundle_contents import variant_entry
+from edgekit.compiler.build.language.evaluation import Reference
+from edgekit.compiler.build.language.variants import FLOATS, Bar, LanguageJob
+from edgekit.compiler.build.variant_build import VariantBuild
+from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.compiler.model.language.open_model import is_language_model, open_language_model
+from edgekit.errors import UsageError
+from edgekit.processing.tokenizer import guarded, open_whole
+from edgekit.system.formats.npy import npy_bytes
+from edgekit.tensor_spec import Json
+
+LOGITS = "golden/draft-logits.npy"
+PERPLEXITY = 0.5
+"""Share by which the perplexity of a draft in integers may be above its float model's: a worse guess costs
+time and no text. A wrong graph is found by its logits."""
+
+
+def open_draft(path: Path, model: LanguageModel) -> LanguageModel:
+    """Open a draft, and check that its tokens are the model's.
+
+    Args:
+        path: Its file or folder.
+        model: Whose texts it is to guess.
+
+    Raises:
+        UsageError: it is no language model, or its tokens are others.
+        ModelError: it is damaged, or of another architecture.
+        CardError: a tokenizer is damaged.
+        MissingDependency: the package ``tokenizers`` is not installed.
+    """
+    if not is_language_model(path):
+        raise UsageError(f"--draft: {path} is no language model; give a GGUF file or a Hugging Face folder")
+    draft = open_language_model(path)
+    why = _other_tokens(draft, model)
+    if why:
+        raise UsageError(
+            f"--draft: {draft.name} can't guess for {model.name}: {why}; give a model with the same tokenizer"
+        )
+    return draft
+
+
+def _other_tokens(draft: LanguageModel, model: LanguageModel) -> str:
+    """Why the tokens of two models are not the same; "" if they are."""
+    if draft.config.vocabulary != model.config.vocabulary:
+        return f"it has {draft.config.vocabulary} tokens, and the model {model.config.vocabulary}"
+    if draft.tokenizer == model.tokenizer:
+        return ""
+    own, wanted = (
+        guarded(open_whole(each.tokenizer).get_vocab, with_added_tokens=True) for each in (draft, model)
+    )
+    others = sorted(wanted[text] for text in wanted.keys() | own.keys() if own.get(text) != wanted.get(text))
+    return f"{len(others)} of its tokens are others, the first one is {others[0]}" if others else ""
+
+
+def draft_bars(bars: Mapping[str, Bar]) -> dict[str, Bar]:
+    """The bars of a draft: its integers may be less accurate."""
+    return {
+        name: bar if name in FLOATS else bar._replace(perplexity=max(bar.perplexity, PERPLEXITY))
+        for name, bar in bars.items()
+    }
+
+
+def draft_contents(
+    model: LanguageJob, draft: LanguageJob, variants: Sequence[VariantBuild]
+) -> tuple[dict[str, Json], dict[str, bytes]]:
+    """What a bundle holds of its draft.
+
+    Args:
+        model: What the bundle is built of.
+        draft: The draft, with its variants.
+        variants: Of the draft, judged.
+
+    Returns:
+        The manifest's extension, as ``draft_entry.py`` reads it, and the entries.
+    """
+    entries = {LOGITS: npy_bytes(draft.reference.logits)}
+    share, tokens = agreement(model.reference, draft)
+    extension: dict[str, Json] = {
+        "title": draft.model.name,
+        "architecture": draft.model.config.architecture,
+        "parameters": parameters(draft.model),
+        "sha256": draft.model.sha256,
+        "agreement": share,
+        "tokens": tokens,
+        "logits": LOGITS,
+        "variants": [variant_entry(variant, entries) for variant in variants],
+    }
+    return {KEY: extension}, entries
+
+
+def agreement(model: Reference, draft: LanguageJob) -> tuple[float, int]:
+    """At what share of the text's tokens the float references of both find the same next one likeliest.
+
+    Returns:
+        The share, and of how many tokens.
+    """
+    likeliest, size = draft.reference.likeliest, draft.context
+    if draft.reference.windows != model.windows:  # another token before them, or a shorter context
+        rows = draft.decoder.hidden([window[:size] for window in model.windows])
+        likeliest = [draft.decoder.logits(each[:-1]).argmax(axis=-1) for each in rows]
+    same = [own == wanted[: len(own)] for own, wanted in zip(likeliest, model.likeliest, strict=True)]
+    found = np.concatenate(same)
+    return float(f"{found.mean():.6g}"), found.size
+
+
+def parameters(model: LanguageModel) -> int:
+    """How many numbers its weights are."""
+    return sum(int(np.prod(shape)) for shape in model.config.weight_shapes().values())

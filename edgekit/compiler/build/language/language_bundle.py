@@ -1,0 +1,275 @@
+"""The build of a language model: one file in, one bundle with a verified decoder for each target out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgekit._version import __version__
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.card_files import entry_of
+from edgekit.compiler.build.build_options import parse_max_drop
+from edgekit.compiler.build.bundle_contents import tool_versions, variant_entry
+from edgekit.compiler.build.faults import Faults
+from edgekit.compiler.build.language.draft import draft_bars, draft_contents, open_draft, parameters
+from edgekit.compiler.build.language.evaluation import reference_of
+from edgekit.compiler.build.language.variants import (
+    BARS,
+    FLOATS,
+    Bar,
+    LanguageJob,
+    add_float_choices,
+    build_language_variant,
+)
+from edgekit.compiler.build.progress import Progress, stage
+from edgekit.compiler.build.variant_build import VariantBuild, refuse_if_all_are_lost
+from edgekit.compiler.lowering.language.graph_writer import OPSET
+from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.compiler.model.language.open_model import open_language_model
+from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
+from edgekit.errors import ModelError, ProfileError, UsageError
+from edgekit.processing.generation import CHAT_TEMPLATE_FILE, TOKENIZER_FILE, GenerationCard
+from edgekit.system.formats.npy import npy_bytes
+from edgekit.target import registry
+from edgekit.target.build_target import BuildTarget
+from edgekit.target.precisions import AUTO
+from edgekit.tensor_spec import Json
+
+CONTEXT_TOKENS = 2048
+"""Most tokens of a text with its answer where nothing is said: the cache grows with it."""
+LEAST_CONTEXT_TOKENS = 64
+"""The golden prompts and what is written after them need as many."""
+TRIED_FIRST: Mapping[str, tuple[str, ...]] = {**{name: (name,) for name in BARS}, AUTO: ("int4", "int8")}
+"""Requested precision -> what is built. Where none of it is good enough, the next more accurate one is."""
+MORE_ACCURATE = tuple(reversed(list(BARS)))
+
+
+def build_language_model(
+    path: Path,
+    targets: Sequence[BuildTarget],
+    precision: str,
+    max_drop: str | None,
+    context: int | None,
+    force: bool,
+    progress: Progress,
+    draft: Path | None = None,
+) -> Bundle:
+    """Build a language model's bundle.
+
+    Args:
+        path: The model's file or folder, for which ``is_language_model`` is true.
+        targets: The targets to build for.
+        precision: ``fp32``, ``fp16``, ``int8``, ``int4`` or ``auto``: int8 and int4, as far as they are good
+            enough.
+        max_drop: How much higher the perplexity of int8 and int4 may be, e.g. ``2%``; None: BARS.
+        context: Most tokens of a text with its answer; None: CONTEXT_TOKENS, or as many as the model has.
+        force: Ship what misses its bar, marked as such.
+        progress: Called as each stage begins and ends.
+        draft: The file or folder of a smaller model of the same tokens, whose guesses sessions verify.
+
+    Raises:
+        UsageError: an unknown precision, a max_drop that is no percentage, a context beyond the model's, or a
+            draft of other tokens.
+        ModelError: the file is damaged, or of another architecture.
+        ProfileError: a target that runs no language models.
+        MissingDependency: a compiler, or the package ``tokenizers``, is not installed.
+        BuildFault: every target met a bug.
+    """
+    bars = _bars(precision, max_drop)
+    _check_targets(targets, TRIED_FIRST[precision])
+    with stage(progress, "opened") as say:
+        model = open_language_model(path)
+        context = _context(model, context)
+        say(f"{path.name}  {described(model)}")
+        small = None if draft is None else open_draft(draft, model)
+    job, variants = _built(model, path, targets, precision, bars, context, force, progress)
+    if draft is None or small is None:
+        return _bundle(job, path, targets, precision, max_drop, variants, {}, {})
+    own_context = min(context, small.config.context_length)
+    drafted = _built(small, draft, targets, precision, draft_bars(bars), own_context, force, progress)
+    extension, entries = draft_contents(job, *drafted)
+    return _bundle(job, path, targets, precision, max_drop, variants, extension, entries)
+
+
+def _built(
+    model: LanguageModel,
+    path: Path,
+    targets: Sequence[BuildTarget],
+    precision: str,
+    bars: Mapping[str, Bar],
+    context: int,
+    force: bool,
+    progress: Progress,
+) -> tuple[LanguageJob, list[VariantBuild]]:
+    """The variants of one model, judged."""
+    with stage(progress, "reference") as say:
+        decoder = ReferenceDecoder(model)
+        reference = reference_of(model, decoder, context)
+        say(f"perplexity {reference.perplexity():.2f} on {reference.tokens} tokens of English prose")
+    job = LanguageJob(model, decoder, reference, context, bars, force, Faults(model.sha256))
+    variants: list[VariantBuild] = []
+    for target in targets:
+        variants += _variants_of(job, target, precision, job.faults.passing(progress))
+    with stage(progress, "compared") as say:
+        add_float_choices(job, variants)
+        say(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
+    refuse_if_all_are_lost(path.name, job.faults, targets, variants)
+    return job, variants
+
+
+def refuse_options(given: Mapping[str, bool]) -> None:
+    """Refuse options that a language model has no use for.
+
+    Args:
+        given: Option -> whether it was given.
+
+    Raises:
+        UsageError: one was.
+    """
+    named = [name for name, is_given in given.items() if is_given]
+    if named:
+        raise UsageError(f"{', '.join(named)}: a language model is built without; leave it out")
+
+
+def _variants_of(
+    job: LanguageJob, target: BuildTarget, precision: str, progress: Progress
+) -> list[VariantBuild]:
+    """What is asked for, then more accurate precisions until one is good enough."""
+    found: list[VariantBuild] = []
+    waiting = list(TRIED_FIRST[precision])
+    available = registry.decoder_compiler(target.name).PRECISIONS
+    while waiting:
+        tried = waiting.pop(0)
+        if tried in available:
+            with stage(progress, "compiled") as say:
+                found.append(build_language_variant(job, target, tried))
+                say(f"{found[-1].name}  {found[-1].status}")
+        is_lost = target.profile.name in job.faults.by_profile
+        if not waiting and not is_lost and all(each.rejected for each in found):
+            waiting = list(MORE_ACCURATE[MORE_ACCURATE.index(tried) + 1 :][:1])
+    return found
+
+
+def _bars(precision: str, max_drop: str | None) -> dict[str, Bar]:
+    if precision not in TRIED_FIRST:
+        raise UsageError(
+            f"a language model is not built as {precision!r}; available: {', '.join(TRIED_FIRST)}"
+        )
+    bars = dict(BARS)
+    if max_drop is None:
+        return bars
+    drop = parse_max_drop(max_drop).drop
+    if drop is None:
+        raise UsageError(
+            f"--max-drop is {max_drop!r}; of a language model it is a share of perplexity, e.g. 2%"
+        )
+    if precision in FLOATS:
+        raise UsageError(f"--max-drop is about int8 and int4, and precision is {precision}")
+    return {**bars, **{name: bars[name]._replace(perplexity=drop) for name in bars if name not in FLOATS}}
+
+
+def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str]) -> None:
+    """Refuse targets without language models, or without any of these precisions."""
+    for target in targets:
+        try:
+            available = registry.decoder_compiler(target.name).PRECISIONS
+        except ProfileError:
+            able = [name for name in registry.target_names() if _runs_language_models(name)]
+            raise ProfileError(f"{target.name} runs no language models; {', '.join(able)} do") from None
+        if not set(precisions) & set(available):
+            raise UsageError(
+                f"{target.name} has no {' or '.join(precisions)} of language models;"
+                f" it has {', '.join(available)}"
+            )
+
+
+def _runs_language_models(name: str) -> bool:
+    try:
+        return bool(registry.compiler(name).TARGET.decoder)
+    except Exception:  # a target that is not built for may be broken
+        return False
+
+
+def _context(model: LanguageModel, context: int | None) -> int:
+    most = model.config.context_length
+    if most < LEAST_CONTEXT_TOKENS:
+        raise ModelError(
+            f"{model.name}: has positions for {most} tokens; EdgeKit builds from {LEAST_CONTEXT_TOKENS} on"
+        )
+    if context is None:
+        return min(CONTEXT_TOKENS, most)
+    if not LEAST_CONTEXT_TOKENS <= context <= most:
+        raise UsageError(
+            f"--context is {context}; {model.name} has positions for {LEAST_CONTEXT_TOKENS} to {most} tokens"
+        )
+    return context
+
+
+def described(model: LanguageModel) -> str:
+    """Format, architecture and size in words."""
+    return (
+        f"{model.source_format}, {model.config.architecture}, {parameters(model) / 1e6:.0f} M parameters,"
+        f" {model.config.layers} layers"
+    )
+
+
+def _bundle(
+    job: LanguageJob,
+    path: Path,
+    targets: Sequence[BuildTarget],
+    precision: str,
+    max_drop: str | None,
+    variants: Sequence[VariantBuild],
+    extension: Mapping[str, Json],
+    draft_entries: Mapping[str, bytes],
+) -> Bundle:
+    """The card with its files, the variants, the golden prompts with the reference's logits, and the
+    draft."""
+    model, reference = job.model, job.reference
+    template = CHAT_TEMPLATE_FILE if model.chat_template else ""
+    about = {"license": model.license} if model.license else {}
+    card = GenerationCard(
+        model.name, TOKENIZER_FILE, template, model.stop_ids, model.bos_id, job.context, about
+    )
+    entries = {entry_of(TOKENIZER_FILE): model.tokenizer, "golden/logits.npy": npy_bytes(reference.logits)}
+    entries |= draft_entries
+    if template:
+        entries[entry_of(template)] = model.chat_template.encode()
+    nodes = [variant.artifact.facts.get("nodes", 0) for variant in variants]
+    language: dict[str, Json] = {
+        "format": model.source_format,
+        "architecture": model.config.architecture,
+        "parameters": parameters(model),
+    }
+    manifest: dict[str, Json] = {
+        "edgekit": __version__,
+        "tools": tool_versions(),
+        "source": {
+            "file": path.name,
+            "sha256": model.sha256,
+            "opset": OPSET,
+            "nodes": max(nodes, default=0),
+            "language_model": language,
+        },
+        "options": {
+            "targets": [target.profile.name for target in targets],
+            "precision": precision,
+            "context": job.context,
+            **({"max_drop": max_drop} if max_drop is not None else {}),
+            **({"force": True} if job.force else {}),
+        },
+        "samples": {
+            "origin": f"{reference.tokens} tokens of English prose, where its perplexity is"
+            f" {reference.perplexity():.2f}"
+        },
+        "inputs": [],
+        "outputs": [],
+        "card": card.as_json(),
+        "profiles": {target.profile.name: target.profile.as_json() for target in targets},
+        "variants": [variant_entry(variant, entries) for variant in variants],
+        "extensions": {
+            "language_model": {"prompts": reference.prompts, "logits": "golden/logits.npy"},
+            **extension,
+        },
+    }
+    return Bundle.create(manifest, entries)

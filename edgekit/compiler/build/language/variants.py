@@ -1,0 +1,210 @@
+"""The variants of a language model: compiled, run on the text and the golden prompts, judged, timed."""
+
+from __future__ import annotations
+
+import gc
+import math
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from edgekit.bundle.evidence import Generation
+from edgekit.bundle.variant import Status
+from edgekit.compiler.build.faults import Fault, Faults
+from edgekit.compiler.build.language.evaluation import (
+    GREEDY_TOKENS,
+    Reference,
+    Written,
+    calibration_tokens,
+    float_choices,
+    written_by,
+)
+from edgekit.compiler.build.variant_build import VariantBuild, lost_variant
+from edgekit.compiler.evaluate.timing import RECALLED, timing_summary
+from edgekit.compiler.evaluate.verify import compare, write_files
+from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
+from edgekit.compiler.quantize.language import quantize_decoder
+from edgekit.system import timings as stored_timings
+from edgekit.system.cpu import default_threads
+from edgekit.system.timings import files_digest
+from edgekit.target import registry
+from edgekit.target.build_target import BuildTarget
+from edgekit.target.decoder import DecoderShape
+
+
+class Bar(NamedTuple):
+    """What a precision must reach.
+
+    Attributes:
+        perplexity: Share by which it may be above the float reference's.
+        logits_db: Lowest SNR of the logits after the golden prompts: it finds a wrong graph, where perplexity
+            judges the rounding. Measured on SmolLM2-135M: docs/language-models.md.
+    """
+
+    perplexity: float
+    logits_db: float
+
+
+BARS: Mapping[str, Bar] = {
+    "fp32": Bar(0.001, 60.0),
+    "fp16": Bar(0.005, 30.0),
+    "int8": Bar(0.01, 10.0),
+    "int4": Bar(0.08, 3.0),
+}
+"""From the most accurate to the smallest."""
+FLOATS = ("fp32", "fp16")
+FEW_WINDOWS = 3
+"""Windows that a decoder with a fixed cache reads, which takes one token at a time."""
+
+
+@dataclass(eq=False)
+class LanguageJob:
+    """What is built.
+
+    Attributes:
+        model: The model.
+        decoder: Its float reference.
+        reference: What that says of the text and the golden prompts.
+        context: Tokens that a cache shall hold at most.
+        bars: Of each precision.
+        force: Ship what misses its bar, marked as such.
+        faults: Of this build, so far.
+        weights: Precision -> its integers, shared by the targets.
+        answers: Variant name -> what it wrote after each golden prompt.
+    """
+
+    model: LanguageModel
+    decoder: ReferenceDecoder
+    reference: Reference
+    context: int
+    bars: Mapping[str, Bar]
+    force: bool
+    faults: Faults
+    weights: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    answers: dict[str, list[list[int]]] = field(default_factory=dict)
+
+
+def build_language_variant(job: LanguageJob, target: BuildTarget, precision: str) -> VariantBuild:
+    """One variant; lost to a fault that its target met."""
+    name = f"{target.profile.name}-{precision}"
+    found = job.faults.contain(target.profile.name, name, partial(_variant, job, target, precision, name))
+    return lost_variant(name, target, precision, None, found) if isinstance(found, Fault) else found
+
+
+def _variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:
+    artifact = registry.decoder_compiler(target.name).compile_decoder(
+        job.model, precision, _weights(job, precision), job.context
+    )
+    gc.collect()  # a graph's nodes and values hold each other, and all constants with them: 540 MB in float32
+    size_bytes = sum(len(content) for content in artifact.files.values())
+    variant = VariantBuild(
+        name, target, precision, artifact, files_digest(artifact.files), {"size_bytes": size_bytes}, None
+    )
+    variant.forced = job.force
+    if artifact.facts:
+        variant.evidence["compile"] = dict(artifact.facts)
+    missing = target.missing()
+    if missing is not None:
+        variant.outcome, variant.reason = Status.NOT_RUN, str(missing)
+        return variant
+    _run(job, variant)
+    return variant
+
+
+def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:
+    """The integers of a precision, which all targets share; made once."""
+    if precision in FLOATS:
+        return {}
+    if precision not in job.weights:
+        tokens = calibration_tokens(job.model) if precision == "int4" else ()
+        job.weights[precision] = quantize_decoder(job.model, precision, tokens)
+    return job.weights[precision]
+
+
+def _run(job: LanguageJob, variant: VariantBuild) -> None:
+    """Run a variant on the text and the golden prompts, and reject it where it misses its bar."""
+    target, artifact, bar = variant.target, variant.artifact, job.bars[variant.precision]
+    threads, capacity = default_threads(), min(job.context, _longest(job.reference))
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        files = write_files(artifact, Path(folder))
+        started = time.perf_counter()
+        runner = registry.open_decoder(target.name, files, artifact.options, threads, capacity)
+        load_ms = 1000 * (time.perf_counter() - started)
+        with closing(runner):
+            fixed = DecoderShape.of(artifact.options).fixed
+            windows = FEW_WINDOWS if fixed else None
+            written = written_by(runner, job.reference, job.model.stop_ids, windows)
+            variant.evidence["runner"] = dict(runner.facts())
+            variant.evidence["executed"] = {"device": runner.device, "precision": runner.precision}
+    engine = target.engine.engine_version()
+    accuracy = compare([job.reference.logits], [written.logits], bar.logits_db)
+    variant.evidence["engine"] = engine
+    variant.evidence["accuracy"] = {"logits": accuracy.as_json()}
+    variant.evidence["generation"] = _figures(job, written, bar)
+    _time(variant, written, load_ms, threads, engine)
+    job.answers[variant.name] = written.answers
+    variant.outcome, variant.reason = Status.VERIFIED, f"on {engine}"
+    expected = job.reference.perplexity(written.windows)
+    ratio = written.perplexity / expected
+    if not accuracy.within_limit:
+        variant.reject(f"logits of the golden prompts: {accuracy}; {bar.logits_db:g} dB is asked for")
+    elif not ratio <= 1 + bar.perplexity:
+        variant.reject(
+            f"perplexity {written.perplexity:.2f}, {100 * (ratio - 1):.1f} % above the float model's"
+            f" {expected:.2f}; {100 * bar.perplexity:g} % is allowed"
+        )
+    if variant.rejected:  # nobody reads them any more
+        variant.artifact = artifact._replace(files={})
+
+
+def _longest(reference: Reference) -> int:
+    longest = max(map(len, reference.prompts)) + GREEDY_TOKENS
+    return max(longest, *(len(window) for window in reference.windows))
+
+
+def _figures(job: LanguageJob, written: Written, bar: Bar) -> Generation:
+    return {
+        "perplexity": _digits(written.perplexity),
+        "float_perplexity": _digits(job.reference.perplexity(written.windows)),
+        "limit": bar.perplexity,
+        "tokens": sum(map(len, job.reference.likeliest[: written.windows])),
+        "agreement": _digits(written.agreement),
+        "answers": written.answers,
+    }
+
+
+def _time(variant: VariantBuild, written: Written, load_ms: float, threads: int, engine: str) -> None:
+    """The timing of a token, or what this machine measured before: a rebuild gives the same bytes."""
+    digest = stored_timings.run_digest(variant.digest, variant.artifact.options)
+    key = stored_timings.timing_key(digest, engine, threads, "generate")
+    timing = stored_timings.recall(key, {**RECALLED, "prompt_token_ms": float})
+    if timing is None and written.token_seconds:
+        summary = timing_summary(written.token_seconds, load_ms, threads)
+        timing = {**summary, "prompt_token_ms": _digits(1000 * written.prompt_token_seconds)}
+    if timing is not None:
+        stored_timings.record(key, timing)
+        variant.evidence["timing"] = timing  # type: ignore[typeddict-item]
+
+
+def add_float_choices(job: LanguageJob, variants: Sequence[VariantBuild]) -> None:
+    """How many of the tokens that each variant wrote the float reference finds likeliest. An fp32 variant
+    that writes others is rejected."""
+    ran = [variant for variant in variants if variant.name in job.answers]
+    if not ran:
+        return
+    counts = float_choices(job.decoder, job.reference.prompts, [job.answers[v.name] for v in ran])
+    for variant, count in zip(ran, counts, strict=True):
+        total = sum(map(len, job.answers[variant.name]))
+        variant.evidence["generation"]["greedy"] = {"likeliest": count, "of": total}
+        if variant.precision == "fp32" and count < total:
+            variant.reject(f"{total - count} of {total} tokens that it writes are not the float model's")
+
+
+def _digits(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -1,0 +1,89 @@
+"""The memory that a build needs for its model's values, from their static shapes and the request.
+
+    calibration   PASS_COPIES     x min(all values, PASS_BYTES)      one pass over a sample
+    engines       ENGINE_COPIES   x live values x targets x variants loaded at one time
+    rounding      ROUNDED_SAMPLES x live values                      16 samples on one cut through the network
+    outputs       OUTPUT_COPIES   x outputs x samples                the reference's, and those of a variant
+    weights       WEIGHT_COPIES   x weights that the passes made     e.g. shared ones that were written out
+
+Live values are the largest sum of values that are made and still read. What a model's file needs is the limit
+that a build begins with (edgekit/compiler/sandbox/limits.py); this comes on top.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.quantize.observe.calibrate import PASS_BYTES
+
+PASS_COPIES, ENGINE_COPIES, ROUNDED_SAMPLES, OUTPUT_COPIES, WEIGHT_COPIES = 3, 4, 16, 3, 16
+TEXT_BITS = 512
+"""Of a string."""
+
+
+@dataclass(frozen=True)
+class ModelBytes:
+    """Sizes of a model with static shapes, in bytes.
+
+    Attributes:
+        values: All that nodes make, together.
+        live: The largest sum of values that are made and still read, with the inputs.
+        outputs: Of one sample.
+        weights: All constants.
+    """
+
+    values: int
+    live: int
+    outputs: int
+    weights: int
+
+
+def memory_need(source: ModelBytes, canonical: ModelBytes, samples: int, targets: int) -> int:
+    """Bytes that a build needs beyond what the model's file needs.
+
+    Args:
+        source: As it was opened.
+        canonical: After the passes.
+        samples: That are used.
+        targets: That it is built for.
+    """
+    return (
+        PASS_COPIES * min(canonical.values, PASS_BYTES + canonical.live)
+        + (ENGINE_COPIES * targets + ROUNDED_SAMPLES) * canonical.live
+        + OUTPUT_COPIES * canonical.outputs * samples
+        + WEIGHT_COPIES * max(canonical.weights - source.weights, 0)
+    )
+
+
+def model_bytes(model: ir.Model) -> ModelBytes:
+    """The sizes of a model. A value without a static shape counts as empty."""
+    graph = model.graph
+    nodes = list(graph)
+    last = {value: at for at, node in enumerate(nodes) for value in node.inputs if value is not None}
+    last |= dict.fromkeys(graph.outputs, len(nodes))
+    ending: dict[int, int] = {}
+    live = most = _bytes(graph.inputs)
+    total = 0
+    for at, node in enumerate(nodes):
+        made = _bytes(node.outputs)
+        total, live = total + made, live + made
+        most = max(most, live)
+        for value in node.outputs:
+            end = last.get(value, at)
+            ending[end] = ending.get(end, 0) + _bytes([value])
+        live -= ending.pop(at, 0)
+    weights = sum(v.const_value.nbytes for v in graph.initializers.values() if v.const_value is not None)
+    return ModelBytes(total, most, _bytes(graph.outputs), weights)
+
+
+def _bytes(values: Iterable[ir.Value]) -> int:
+    return sum(
+        math.prod(dims) * (value.dtype.bitwidth if value.dtype is not ir.DataType.STRING else TEXT_BITS) // 8
+        for value in values
+        if value.dtype is not None and (dims := static_dims(value)) is not None
+    )

@@ -1,0 +1,160 @@
+"""A smaller model by structured pruning, judged on held-out samples and timed on engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.compiler.build.progress import Progress, stage
+from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
+from edgekit.compiler.build.shrink_timing import ModelTimer, targets_to_time
+from edgekit.compiler.build.shrunk_model import GroupChange, ShrunkModel
+from edgekit.compiler.compress.goal import ShrinkGoal, shrink_goal
+from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
+from edgekit.compiler.compress.prune import PruningPlan, allocate, plan_pruning, pruned_model
+from edgekit.compiler.evaluate.samples import Sample, load_samples
+from edgekit.compiler.evaluate.source_evaluator import source_evaluator
+from edgekit.compiler.importers.contract import ImportOptions, Source
+from edgekit.compiler.importers.conversion import as_source, open_source_model, source_name
+from edgekit.compiler.model.onnx_file import save_model, signature
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import split
+from edgekit.compiler.quantize.placement.float_weights import with_float_weights
+from edgekit.errors import SampleError, UsageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.processing.card import Card
+
+TIMED_SAMPLES = 2
+"""Samples that models are verified with on an engine before they are timed."""
+LATENCY_STEPS = 6
+"""Models that are compiled and timed to reach a latency: the share of multiplications is known to 1/64."""
+
+
+def shrink(
+    model: str | Path | Source,
+    *,
+    samples: str | Path | Sequence[Sample],
+    flops: str | float | None = None,
+    size: str | float | None = None,
+    latency: str | None = None,
+    card: Card | str | Path | None = None,
+    targets: Sequence[str] = (),
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    trust_pickle: bool = False,
+    progress: Progress = lambda stage: None,
+) -> ShrunkModel:
+    """What ``edgekit.shrink`` does, in this process; arguments and errors are listed there."""
+    goal = shrink_goal(flops, size, latency)
+    loaded = _loaded_card(card)
+    timed = targets_to_time([*targets, *([goal.target] if goal.target else [])])
+    with stage(progress, "opened") as say:
+        importing = ImportOptions(trust_pickle=trust_pickle)
+        fixed = {**(loaded.shapes() if loaded else {}), **(shapes or {})}
+        opened = as_source(model)
+        source, _ = open_source_model(opened, fixed, importing)
+        canonical = source.clone()
+        run_passes(canonical)
+        canonical = with_float_weights(canonical)
+        say(f"{source_name(opened)}  {multiplications(canonical) / 1e6:,.0f} M multiplications")
+    with stage(progress, "reference") as say:
+        inputs, outputs = signature(source)
+        if loaded:
+            loaded.check(inputs, outputs)
+        found = load_samples(samples, inputs, loaded, CALIBRATION_SAMPLES)
+        parts = split(found.arrays)
+        if parts.shared:
+            raise SampleError(
+                f"{found.origin}: four or more different samples are needed; 64 to 128 are better"
+            )
+        validation, test = (source_evaluator(source, loaded, part) for part in (parts.validation, parts.test))
+        say(found.origin)
+    with stage(progress, "measured", live=True) as say:
+        plan = plan_pruning(canonical, parts.calibration, parts.validation, validation, say)
+        say(f"{len(plan.groups)} groups of channels, {len(parts.calibration)} calibration samples")
+    timer = ModelTimer(canonical, [parts.test[i] for i in range(min(TIMED_SAMPLES, len(parts.test)))], timed)
+    with stage(progress, "pruned", live=True) as say:
+        smaller, removed = _reach(plan, goal, timer, say)
+        say(f"{multiplications(smaller) / 1e6:,.0f} M multiplications are left")
+    with stage(progress, "timed") as say:
+        ratios = timer.ratios(smaller)
+        say(", ".join(f"{name} {ratio:.2f}x" for name, ratio in ratios.items()) or "on no engine")
+    reference = Reference(smaller, optimize=True)
+    return ShrunkModel(
+        name=source_name(opened),
+        onnx=save_model(smaller),
+        goal=goal,
+        multiplications=(multiplications(canonical), multiplications(smaller)),
+        weight_bytes=(weight_bytes(canonical), weight_bytes(smaller)),
+        fidelity=test.evaluate([reference.run(sample) for sample in parts.test]),
+        task=test.evaluate(test.expected).task,
+        test_samples=len(parts.test),
+        latency=ratios,
+        not_timed=dict(timer.not_timed) if targets else {},
+        groups=_changes(plan, removed),
+    )
+
+
+def _reach(
+    plan: PruningPlan, goal: ShrinkGoal, timer: ModelTimer, report: Callable[[str], None]
+) -> tuple[ir.Model, dict[str, int]]:
+    """The model that reaches the goal, and how many units each group lost.
+
+    Raises:
+        UsageError: no model does.
+    """
+    if goal.kind != "latency":
+        total = multiplications(plan.model) if goal.kind == "multiplications" else weight_bytes(plan.model)
+        removed = allocate(plan, goal.kind, goal.share, total)
+        if removed is None:
+            raise _unreachable(plan, goal, "all groups together do not have that much")
+        return pruned_model(plan, removed), removed
+    if goal.target not in timer.targets:
+        raise UsageError(f"{goal.target} cannot be timed: {timer.not_timed.get(goal.target, 'no engine')}")
+    total, low, high = multiplications(plan.model), 0.0, 1.0
+    best: tuple[ir.Model, dict[str, int]] | None = None
+    for _ in range(LATENCY_STEPS):
+        share = (low + high) / 2
+        removed = allocate(plan, "multiplications", share, total)
+        if removed is None:
+            high = share
+            continue
+        model = pruned_model(plan, removed)
+        ratio = timer.ratios(model, goal.target)[goal.target]
+        report(f"{100 * share:.0f} % fewer multiplications: {ratio:.2f}x on {goal.target}")
+        if ratio <= 1 - goal.share:
+            best, high = (model, removed), share
+        else:
+            low = share
+    if best is None:
+        raise _unreachable(plan, goal, f"{100 * low:.0f} % fewer multiplications do not bring it")
+    return best
+
+
+def _unreachable(plan: PruningPlan, goal: ShrinkGoal, why: str) -> UsageError:
+    return UsageError(
+        f"{goal} cannot be reached: {why}\n"
+        f"  {len(plan.groups)} of {len(plan.channels.groups)} groups of channels can be removed; ask for less"
+    )
+
+
+def _changes(plan: PruningPlan, removed: Mapping[str, int]) -> tuple[GroupChange, ...]:
+    found = []
+    for each in plan.groups:
+        units, channels = removed.get(each.name, 0), each.group.channels
+        if units:
+            before = len(each.group.units) * channels
+            found.append(GroupChange(each.name, before, before - units * channels, each.error(units)))
+    return tuple(found)
+
+
+def _loaded_card(card: Card | str | Path | None) -> Card | None:
+    if not isinstance(card, str | Path):
+        return card
+    from edgekit.processing.card import load_card
+
+    return load_card(card)

@@ -1,0 +1,212 @@
+"""Variants of a smaller model, beside those of the whole one: ``--shrink auto``.
+
+plan once -> for each share: remove channels, train (--distil), judge by the accuracy goal, verify for every
+target -> int8 as the whole model has it -> timed with the others -> kept where they are worth it
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import onnx_ir as ir
+
+from edgekit.compiler.build.build_options import BuildOptions
+from edgekit.compiler.build.distilled import Distillation, refuse_what_cannot_be_trained
+from edgekit.compiler.build.faults import Fault, Faults
+from edgekit.compiler.build.quantization_data import QuantizationData
+from edgekit.compiler.build.shrunk_graph import ShrunkGraph, judged, name_of, rejected, shrunk_graph
+from edgekit.compiler.build.shrunk_int8 import int8_of, trained_int8_of
+from edgekit.compiler.build.variant_build import Shrunk, VariantBuild, build_variant, lost_variant, runs_here
+from edgekit.compiler.compress.goal import share_of
+from edgekit.compiler.compress.network_cost import multiplications
+from edgekit.compiler.compress.prune import plan_pruning
+from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.errors import EdgeKitError, UsageError, reason_of
+from edgekit.target.precisions import AUTO
+from edgekit.target.quant_rules import Rules
+
+SHARES: tuple[float, ...] = (0.1, 0.2, 0.3)
+"""How many multiplications fewer. A third costs most networks more than int8 does (docs/shrinking.md)."""
+
+Say = Callable[[str], None]
+
+
+def refuse_what_cannot_shrink(
+    options: BuildOptions, model: ir.Model, has_samples: bool, quantized: bool
+) -> None:
+    """Check that there is something to shrink, and to judge by, and that what is to be trained can be.
+
+    Raises:
+        UsageError: there is not.
+        UnsupportedError, MissingDependency: it can't.
+    """
+    if not options.shrink:
+        return
+    if not has_samples:
+        raise UsageError(
+            "--shrink fits and judges smaller models on samples: give --samples, 64 to 128 inputs like those "
+            "that the model will see"
+        )
+    if quantized:
+        raise UsageError("--shrink is for float models, and this one is quantized; give the one it came from")
+    refuse_what_cannot_be_trained(options, model)
+
+
+def add_shrunk(
+    variants: Sequence[VariantBuild],
+    data: QuantizationData,
+    reference: ReferenceOutputs,
+    rules: Mapping[str, Rules],
+    options: BuildOptions,
+    distillation: Distillation | None,
+    faults: Faults,
+    say: Say,
+) -> list[VariantBuild]:
+    """The variants, with those of smaller models after them.
+
+    Args:
+        variants: Of the whole model, each profile's float parent first.
+        data: What the model is pruned, quantized and judged with.
+        reference: The whole model's outputs for the samples that variants are verified with.
+        rules: Profile name -> its quantization rules, where int8 is asked for.
+        options: Which smaller models, and the accuracy goal.
+        distillation: What they are trained with; None: they are not.
+        faults: One met costs one variant.
+        say: Called with progress messages.
+
+    Raises:
+        UsageError: no channels of the model can be removed.
+    """
+    parents, shares = _parents(variants), _shares(options)
+    timed = [parent for parent in parents.values() if parent.timed and runs_here(parent.profile)]
+    search = data.search_context
+    of = multiplications(search.model)
+    untimed = [parent for parent in parents.values() if all(parent is not other for other in timed)]
+    why = "a smaller model is kept only where it is timed, and its engine or processor is not here"
+    added = [rejected(parent, _asked(of, shares[0]), why) for parent in untimed]
+    if not timed:
+        return [*variants, *added]
+    wholes = [_int8_variants(variants, parent) for parent in timed]
+    plan = plan_pruning(search.model, search.calibration, search.validation, search.evaluator, say)
+    done: set[int] = set()
+    for share in shares:
+        say(f"{100 * share:.0f} % fewer multiplications")
+        graph = shrunk_graph(plan, share, reference, data.held_out)
+        if graph is not None and graph.shrunk.multiplications[1] in done:
+            continue  # of a small network the least step may be larger than a share
+        if graph is None:
+            why = "all groups of channels together do not have that much"
+            added += [rejected(parent, _asked(of, share), why) for parent in timed]
+            break
+        done.add(graph.shrunk.multiplications[1])
+        if distillation is not None:
+            try:
+                student = distillation.in_float(graph.model, any(wholes), _titled(say, graph, ""))
+            except EdgeKitError as problem:
+                why = reason_of(problem, for_bundles=True)
+                added += [judged(rejected(parent, graph.shrunk, why), graph) for parent in timed]
+                continue
+            graph = graph.trained(student.models[""], student.epochs, student.seconds)
+        missed = options.smaller_goal.missed(graph.fidelity, data.held_out.labelled)
+        if missed:  # what loses more channels loses more accuracy
+            added += [judged(rejected(parent, graph.shrunk, missed), graph) for parent in timed]
+            break
+        quantized: list[VariantBuild] = []
+        if distillation is not None:
+            first = [own[0] for own in wholes if own]
+            report = _titled(say, graph, ", int8")
+            quantized = trained_int8_of(graph, first, data, rules, options, distillation, faults, report)
+        for parent, own in zip(timed, wholes, strict=True):
+            added.append(_float(graph, parent, faults))
+            if distillation is not None:
+                added += [v for v in quantized if v.profile == parent.profile]
+            elif own:
+                say(f"{name_of(parent, graph.shrunk)}, and in int8")
+                added += int8_of(graph, own, data, rules, options, faults)
+    return [*variants, *added]
+
+
+def _shares(options: BuildOptions) -> tuple[float, ...]:
+    return SHARES if options.shrink == AUTO else (share_of("--shrink", options.shrink),)
+
+
+def _int8_variants(variants: Sequence[VariantBuild], parent: VariantBuild) -> list[VariantBuild]:
+    return [v for v in variants if v.profile == parent.profile and v.config and not v.rejected]
+
+
+def _titled(say: Say, graph: ShrunkGraph, what: str) -> Say:
+    before, after = graph.shrunk.multiplications
+    return lambda text: say(f"{100 * (1 - after / before):.0f} % smaller{what}  {text}")
+
+
+def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs) -> list[VariantBuild]:
+    """Reject smaller variants, once all are timed, that are not faster than every more accurate one.
+
+    Args:
+        variants: Of the whole model and of smaller ones; the latter are changed.
+        reference: Its first sample is timed.
+    """
+    kept = [v for v in variants if not v.rejected and v.timed and v.shrunk is None]
+    smaller = [v for v in variants if not v.rejected and v.shrunk is not None]
+    for variant in sorted(smaller, key=lambda v: (-_accuracy(v), _milliseconds(v))):
+        if not variant.timed:
+            variant.reject("it could not be timed here")
+        elif variant.parent is not None and variant.parent.rejected:
+            variant.reject(f"{variant.parent.name} was rejected, and this is made from it")
+        elif (better := _fastest_better(variant, kept)) is not None:
+            ratio = ratio_to_parent(variant.to_time, better.to_time, reference)
+            if ratio > FASTER:
+                variant.reject(f"{ratio:.2f}x the time of {better.name}, which is more accurate")
+        if not variant.rejected:
+            kept.append(variant)
+    return list(variants)
+
+
+def _fastest_better(variant: VariantBuild, kept: Sequence[VariantBuild]) -> VariantBuild | None:
+    """The fastest of those of the same profile that are no less accurate."""
+    own = [v for v in kept if v.profile == variant.profile and _accuracy(v) >= _accuracy(variant)]
+    return min(own, key=_milliseconds, default=None)
+
+
+def _accuracy(variant: VariantBuild) -> float:
+    """By the fidelity to the whole float model; infinite where it computes the same."""
+    agreement = variant.evidence.get("agreement")
+    if agreement is None or agreement["value"] is None:
+        return math.inf
+    return float(agreement["value"])
+
+
+def _milliseconds(variant: VariantBuild) -> float:
+    timing = variant.evidence.get("timing")
+    return float(timing["min_ms"]) if timing else math.inf
+
+
+def _parents(variants: Sequence[VariantBuild]) -> dict[str, VariantBuild]:
+    """Profile -> its float variant: what has a config is int8. The first that was not rejected, if there is
+    one: fp32 stands behind fp16 that lost too much."""
+    found: dict[str, VariantBuild] = {}
+    for variant in sorted(variants, key=lambda v: v.rejected):
+        if variant.artifact.files and variant.config is None:
+            found.setdefault(variant.profile.name, variant)
+    return found
+
+
+def _asked(of: int, share: float) -> Shrunk:
+    """What a smaller model was to have, where there is none."""
+    return Shrunk((of, max(round(of * (1 - share)), 1)), share, {})
+
+
+def _float(graph: ShrunkGraph, parent: VariantBuild, faults: Faults) -> VariantBuild:
+    """The float variant of a smaller model: verified against that model's own outputs."""
+    name = name_of(parent, graph.shrunk)
+    build = partial(build_variant, graph.model, parent.target, parent.precision, graph.reference, ())
+    found = faults.contain(parent.profile.name, name, build)
+    if isinstance(found, Fault):
+        lost = lost_variant(name, parent.target, parent.precision, parent, found)
+        return replace(lost, shrunk=graph.shrunk)
+    found.name, found.parent = name, parent
+    return judged(found, graph)

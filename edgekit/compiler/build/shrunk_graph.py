@@ -1,0 +1,135 @@
+"""A smaller model of a build: its graph, what it answers, and what each step on the way to it brought."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from edgekit.bundle.evidence import PathStep
+from edgekit.compiler.build.faults import Fault
+from edgekit.compiler.build.held_out import HeldOut, note_scores
+from edgekit.compiler.build.variant_build import Shrunk, VariantBuild, lost_variant, run_reference
+from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
+from edgekit.compiler.compress.prune import PruningPlan, allocate, pruned_model
+from edgekit.compiler.evaluate.fidelity import Fidelity
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.compiler.model.reference import Reference
+from edgekit.system.cpu import default_threads
+from edgekit.tensor_spec import Array
+
+PRUNED, DISTILLED, INT8, TRAINED_INT8 = "channels removed", "distilled", "int8", "int8, trained"
+"""The steps, as they are called in manifests and tables."""
+
+
+@dataclass(frozen=True, eq=False)
+class ShrunkGraph:
+    """The model with fewer channels.
+
+    Attributes:
+        model: Canonical, float.
+        shrunk: For its variants.
+        weight_bytes: Before and after.
+        reference: Its own outputs for the samples that variants are verified with.
+        held_out: Its own outputs for the test samples; the evaluator and the labels are the whole model's.
+        fidelity: To the whole model, on the test samples.
+        path: What each step brought so far; the last one's figures are ``fidelity``.
+    """
+
+    model: ir.Model
+    shrunk: Shrunk
+    weight_bytes: tuple[int, int]
+    reference: ReferenceOutputs
+    held_out: HeldOut
+    fidelity: Fidelity
+    path: tuple[PathStep, ...]
+
+    def trained(self, model: ir.Model, epochs: float, seconds: float) -> ShrunkGraph:
+        """The same with other weights."""
+        made = _graph(model, self.shrunk, self.weight_bytes, self.reference, self.held_out, DISTILLED)
+        last: PathStep = {**made.path[-1], "epochs": round(epochs, 2), "seconds": round(seconds, 1)}
+        return replace(made, path=(*self.path, last))
+
+
+def shrunk_graph(
+    plan: PruningPlan, share: float, reference: ReferenceOutputs, held_out: HeldOut
+) -> ShrunkGraph | None:
+    """The model with a share of its multiplications removed; None if its channels do not have that much."""
+    before = multiplications(plan.model)
+    removed = allocate(plan, "multiplications", share, before)
+    if removed is None:
+        return None
+    model = pruned_model(plan, removed)
+    shrunk = Shrunk((before, multiplications(model)), share, {})
+    return _graph(model, shrunk, (weight_bytes(plan.model), weight_bytes(model)), reference, held_out, PRUNED)
+
+
+def _graph(
+    model: ir.Model,
+    shrunk: Shrunk,
+    sizes: tuple[int, int],
+    reference: ReferenceOutputs,
+    held_out: HeldOut,
+    step: str,
+) -> ShrunkGraph:
+    """Run on the samples of the references, whose outputs are of another model."""
+    own = run_reference(model, reference.inputs, reference.outputs, reference.samples)
+    outputs = answers(model, held_out)
+    fidelity = held_out.evaluator.evaluate(outputs)
+    return ShrunkGraph(
+        model,
+        replace(shrunk, golden=own.expected[0]),
+        sizes,
+        own,
+        with_answers(held_out, outputs),
+        fidelity,
+        (path_step(step, fidelity),),
+    )
+
+
+def answers(model: ir.Model, held_out: HeldOut) -> list[dict[str, Array]]:
+    """What a model, or its Q/DQ graph, answers to the test samples."""
+    run = Reference(model, threads=default_threads(), optimize=True).run
+    return [run(sample) for sample in held_out.reference.samples]
+
+
+def with_answers(held_out: HeldOut, outputs: Sequence[dict[str, Array]]) -> HeldOut:
+    """The test samples with a smaller model's own outputs, which its variants are verified against."""
+    return replace(held_out, reference=replace(held_out.reference, expected=outputs))
+
+
+def path_step(name: str, found: Fidelity) -> PathStep:
+    """A step with its figures on the test samples."""
+    task = found.task.as_json() if found.task is not None else None
+    return {"step": name, "agreement": found.score.as_json(), "task": task}
+
+
+def judged(variant: VariantBuild, graph: ShrunkGraph) -> VariantBuild:
+    """With the fidelity of the smaller model to the whole one."""
+    variant.shrunk = graph.shrunk
+    note_scores(variant, graph.fidelity, len(graph.held_out.reference.samples), graph.held_out)
+    note(variant, graph, graph.fidelity.snr_db, graph.path)
+    return variant
+
+
+def note(variant: VariantBuild, graph: ShrunkGraph, snr_db: float, path: Sequence[PathStep]) -> None:
+    """Record in a variant's evidence how it came to be."""
+    variant.evidence["shrunk"] = {
+        "weight_bytes": list(graph.weight_bytes),
+        "snr_db": round(snr_db, 1) if math.isfinite(snr_db) else None,
+        "parent": variant.parent.name if variant.parent is not None else "",
+        "path": list(path),
+    }
+
+
+def rejected(parent: VariantBuild, shrunk: Shrunk, why: str) -> VariantBuild:
+    """A rejected variant without an artifact."""
+    fault, name = Fault(why, is_bug=False), name_of(parent, shrunk)
+    return replace(lost_variant(name, parent.target, parent.precision, parent, fault), shrunk=shrunk)
+
+
+def name_of(whole: VariantBuild, shrunk: Shrunk) -> str:
+    """Of the variant of a smaller model, by that of the whole one."""
+    return f"{whole.profile.name}-shrunk{100 * shrunk.share:.0f}-{whole.precision}"

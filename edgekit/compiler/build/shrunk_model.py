@@ -1,0 +1,122 @@
+"""What shrinking a model brought: its costs, fidelity and times, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.compiler.compress.goal import ShrinkGoal
+from edgekit.compiler.evaluate.fidelity import Fidelity, Score
+from edgekit.compiler.evaluate.relative_time import FASTER
+from edgekit.system.atomic_files import write_atomically
+from edgekit.system.formats.plain_text import shortened, size, table
+from edgekit.tensor_spec import Json
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """A group of channels that became smaller.
+
+    Attributes:
+        name: The first node that makes the channels.
+        before: Its channels.
+        after: Those that are left.
+        error: Estimated change of the model's outputs by this group alone.
+    """
+
+    name: str
+    before: int
+    after: int
+    error: float
+
+
+@dataclass(frozen=True)
+class ShrunkModel:
+    """A smaller model: ``save`` writes the ONNX file.
+
+    Attributes:
+        name: File name of the model.
+        onnx: The smaller model, as an ONNX file.
+        goal: What was asked for.
+        multiplications: Of one run, before and after.
+        weight_bytes: Before and after.
+        fidelity: To the model as it was, on the test samples.
+        task: The model's own score on labelled test samples, before; ``fidelity.task`` is that after.
+        test_samples: How many.
+        latency: Target -> time of the smaller model over the model's, float32, one thread, measured here.
+        not_timed: Target -> why it was not timed.
+        groups: The groups that became smaller.
+    """
+
+    name: str
+    onnx: bytes
+    goal: ShrinkGoal
+    multiplications: tuple[int, int]
+    weight_bytes: tuple[int, int]
+    fidelity: Fidelity
+    task: Score | None
+    test_samples: int
+    latency: Mapping[str, float]
+    not_timed: Mapping[str, str]
+    groups: tuple[GroupChange, ...]
+
+    @property
+    def faster(self) -> bool:
+        """Whether it is faster on an engine, by measurement, or where none could be timed, unknown: True."""
+        return not self.latency or min(self.latency.values()) <= FASTER
+
+    def save(self, path: Path | str) -> None:
+        """Write the ONNX file, whole or not at all.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        write_atomically(Path(path), [self.onnx])
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "model": self.name,
+            "goal": str(self.goal),
+            "multiplications": list(self.multiplications),
+            "weight_bytes": list(self.weight_bytes),
+            "fidelity": self.fidelity.score.as_json(),
+            "snr_db": round(self.fidelity.snr_db, 2),
+            "task": None if self.task is None else self.task.as_json(),
+            "task_after": None if self.fidelity.task is None else self.fidelity.task.as_json(),
+            "test_samples": self.test_samples,
+            "latency": dict(self.latency),
+            "not_timed": dict(self.not_timed),
+            "faster": self.faster,
+            "groups": [
+                {"name": each.name, "before": each.before, "after": each.after, "error": each.error}
+                for each in self.groups
+            ],
+        }
+
+    def text(self) -> str:
+        before, after = self.multiplications
+        weights = " -> ".join(size(each) for each in self.weight_bytes)
+        lines = [
+            f"  multiplications  {before / 1e6:,.1f} M -> {after / 1e6:,.1f} M  ({_change(before, after)})",
+            f"  weights          {weights}  ({_change(*self.weight_bytes)})",
+            f"  fidelity         {self.fidelity.score}, SNR {self.fidelity.snr_db:.1f} dB on "
+            f"{self.test_samples} test samples",
+        ]
+        if self.task is not None and self.fidelity.task is not None:
+            lines.append(f"  accuracy         {self.task} -> {self.fidelity.task} on their labels")
+        for target, ratio in self.latency.items():
+            lines.append(f"  latency          {ratio:.2f}x on {target}, fp32, one thread, measured here")
+        lines += [f"  not timed        {target}: {why}" for target, why in self.not_timed.items()]
+        if not self.faster:
+            lines.append(f"  not faster: {FASTER:g}x or less on one engine is asked for")
+        rows = [
+            (shortened(each.name), str(each.before), str(each.after), f"{each.error:.4f}")
+            for each in self.groups
+        ]
+        heads = ("channels of", "before", "after", "change of the outputs, alone")
+        return "\n".join([*lines, "", *(f"  {line}" for line in table(heads, rows))])
+
+
+def _change(before: int, after: int) -> str:
+    return f"{100 * (after / before - 1):+.1f} %" if before else "0 %"

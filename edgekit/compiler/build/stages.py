@@ -1,0 +1,406 @@
+"""The stages of a build: one function each, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.compiler.build.build_options import FLOAT8, NARROW, PRECISIONS, WEIGHT_FORMS, BuildOptions
+from edgekit.compiler.build.causes import add_float16_causes
+from edgekit.compiler.build.distilled import TrainingParts, distillation, split_for_training
+from edgekit.compiler.build.estimates import estimate_costs
+from edgekit.compiler.build.faults import Fault, Faults
+from edgekit.compiler.build.float8 import add_float8, refuse_without_float8
+from edgekit.compiler.build.held_out import evaluate_held_out
+from edgekit.compiler.build.import_check import ImportCheck, check_import
+from edgekit.compiler.build.int8 import add_int8, find_all_rules, without_fallbacks
+from edgekit.compiler.build.memory_limits import hold_to_memory
+from edgekit.compiler.build.progress import Progress, stage
+from edgekit.compiler.build.quantization_data import (
+    CALIBRATION_SAMPLES,
+    QuantizationData,
+    collect_quantization_data,
+)
+from edgekit.compiler.build.shrunk import add_shrunk, refuse_what_cannot_shrink, select_shrunk
+from edgekit.compiler.build.variant_build import (
+    VariantBuild,
+    build_variant,
+    lost_variant,
+    refuse_if_all_are_lost,
+    run_reference,
+    runs_here,
+    time_variants,
+)
+from edgekit.compiler.build.weight_only import (
+    Forms,
+    add_weight_only,
+    find_weight_forms,
+    select_variants,
+    weight_only_context,
+)
+from edgekit.compiler.evaluate.card_check import check_decoding, check_labels
+from edgekit.compiler.evaluate.samples import (
+    Sample,
+    Samples,
+    load_samples,
+    need_answers,
+    need_variation,
+    spread,
+)
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.compiler.importers.contract import ImportOptions, Source
+from edgekit.compiler.importers.conversion import Imported, open_source_model, source_name
+from edgekit.compiler.lowering.byte_input import byte_card, find_byte_input, fold_bytes, take_bytes
+from edgekit.compiler.lowering.io_layouts import lay_out, refuse_integers_in_float
+from edgekit.compiler.model.input_ranges import input_ranges
+from edgekit.compiler.model.onnx_file import opened_digest, signature
+from edgekit.compiler.passes import run_passes
+from edgekit.compiler.quantize.observe.calibrate import Split, split
+from edgekit.diagnostics import Finding
+from edgekit.errors import EngineError, UsageError
+from edgekit.processing.image_preparation import from_bytes
+from edgekit.system import cpu
+from edgekit.target.build_target import BuildTarget
+from edgekit.target.check_support import check_canonical, refuse_unsupported
+from edgekit.target.precisions import AUTO
+from edgekit.target.quant_rules import Rules
+from edgekit.tensor_spec import Json, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.processing.card import Card
+    from edgekit.processing.inputs.image import ImageInput
+
+VERIFIED_SAMPLES = 8
+"""The most samples of the user that every variant is run on, spread evenly over all of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class BuildJob:
+    """What to build, fixed once the model is open.
+
+    Attributes:
+        name: File name of the model.
+        source: The model as it was opened; with ``image``, the card's preparation is in front of it.
+        imported: How it became ONNX; None where it was.
+        canonical: The model after the passes.
+        inputs: Of the source model.
+        outputs: Of the source model.
+        card: Describes the inputs and outputs, or None.
+        targets: The targets to build for.
+        options: The options about precision.
+        passes: What the passes changed, for the manifest.
+        layouts: Name -> layout, of the inputs and outputs that artifacts store differently from the source.
+        precisions: Compiled for every target before quantization, the parent first.
+        int8_rules: Profile name -> rules, of the targets that int8 is searched for.
+        no_int8: Why int8 is not searched for the others, or "".
+        weight_forms: Weight-only forms of each profile that has some.
+        has_samples: Whether the user gave samples.
+        faults: Of this build, so far.
+        nodes: Of the model as it was opened.
+        image: The image input as the user's card has it, where artifacts take bytes instead; else None.
+    """
+
+    name: str
+    source: ir.Model
+    imported: Imported | None
+    canonical: ir.Model
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    card: Card | None
+    targets: Sequence[BuildTarget]
+    options: BuildOptions
+    passes: Json
+    layouts: Mapping[str, str]
+    precisions: tuple[str, ...]
+    int8_rules: Mapping[str, Rules]
+    no_int8: str
+    weight_forms: Forms
+    has_samples: bool
+    faults: Faults
+    nodes: int
+    image: ImageInput | None = None
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether something is calibrated on samples, so that some of them are held out for testing."""
+        needed = bool(self.int8_rules) or self.options.precision == FLOAT8 or bool(self.options.shrink)
+        return needed or (bool(self.weight_forms) and self.has_samples)
+
+
+@dataclass(frozen=True, eq=False)
+class BuildSamples:
+    """The samples of a build.
+
+    Attributes:
+        all: The given samples, or random ones.
+        parts: The same, split; None where none are held out.
+        reference: The source model's outputs for the few samples that every variant is verified with.
+        import_check: How an imported model compares with its original on them; None where it was ONNX.
+        training: The same samples, with those to train on; None where nothing is trained.
+    """
+
+    all: Samples
+    parts: Split | None
+    reference: ReferenceOutputs
+    import_check: ImportCheck | None
+    training: TrainingParts | None = None
+
+
+def open_source(
+    model: Source,
+    card: Card | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    importing: ImportOptions,
+    io: str | Mapping[str, str] | None,
+    targets: Sequence[BuildTarget],
+    options: BuildOptions,
+    has_samples: bool,
+    progress: Progress,
+) -> BuildJob:
+    """Open the model, run the passes, and find the precisions to build."""
+    with stage(progress, "opened") as say:
+        source, imported = _opened(model, card, shapes, importing)
+        name = source_name(model)
+        inputs, outputs = signature(source)
+        if card:
+            card.check(inputs, outputs)
+            check_labels(card, outputs)
+        image, nodes = find_byte_input(io, card), len(source.graph)
+        canonical = source.clone()
+        passes = run_passes(canonical)
+        layouts = lay_out(canonical, io, targets, image.name if image else "")
+        if image is not None and card is not None:
+            take_bytes(source, image)
+            fold_bytes(canonical, image)
+            inputs, card = signature(source)[0], byte_card(card, image.name)
+        quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
+        precisions = _precisions(options.precision, name, quantized, targets)
+        refuse_without_float8(options, targets, has_samples)
+        refuse_what_cannot_shrink(options, canonical, has_samples, quantized)
+        rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
+        refuse_integers_in_float(layouts, quantized or bool(rules))
+        forms = {} if quantized else find_weight_forms(options, targets)
+        opset = source.opset_imports[""]
+        of = f"{imported.importer.source_format}, as ONNX " if imported else ""
+        say(f"{name}  {of}opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
+    return BuildJob(
+        name, source, imported, canonical, inputs, outputs, card, targets, options, passes, layouts,
+        precisions, rules, no_int8, forms, has_samples, Faults(opened_digest(source)), nodes,
+        image,
+    )  # fmt: skip
+
+
+def check_targets(job: BuildJob, progress: Progress) -> None:
+    """Refuse a model with nodes that a target cannot express."""
+    with stage(progress, "checked") as say:
+        found: list[Finding] = []
+        for target in job.targets:
+            name = target.profile.name
+            own = job.faults.contain(name, name, partial(check_canonical, job.canonical, [target]))
+            found += own if not isinstance(own, Fault) else []
+        refuse_unsupported(job.name, job.canonical, found)
+        say(", ".join(target.profile.name for target in job.targets))
+
+
+def prepare_samples(
+    job: BuildJob, given: str | Path | Sequence[Sample] | None, progress: Progress
+) -> BuildSamples:
+    """Load and split the samples, and run the source model on those that variants are verified with."""
+    with stage(progress, "reference") as say:
+        limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
+        found = input_ranges(job.canonical) if given is None else {}
+        samples = load_samples(given, job.inputs, job.card, None if job.options.distil else limit, found)
+        if job.holds_out:
+            need_variation(samples)
+        training = split_for_training(samples) if job.options.distil else None
+        parts = training.split if training else split(samples.arrays) if job.holds_out else None
+        held_out = parts.test if parts is not None else samples.arrays
+        few = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
+        reference = _reference(job, samples, few)
+        if given is not None:
+            need_answers(samples.origin, reference.expected)
+        if job.card:
+            check_decoding(job.card, reference.expected)
+        say(samples.origin)
+    if job.imported is None:
+        return BuildSamples(samples, parts, reference, None, training)
+    with stage(progress, "compared") as say:
+        compared = check_import(job.imported, job.source, _of_pixels(reference, job.image), given is None)
+        say(str(compared))
+    return BuildSamples(samples, parts, reference, compared, training)
+
+
+def _of_pixels(reference: ReferenceOutputs, image: ImageInput | None) -> ReferenceOutputs:
+    """The same with what the original takes: the card's floats instead of bytes."""
+    if image is None:
+        return reference
+    feeds = [{**sample, image.name: from_bytes(image, sample[image.name])} for sample in reference.samples]
+    return replace(reference, samples=feeds)
+
+
+def _reference(job: BuildJob, samples: Samples, few: Sequence[Sample]) -> ReferenceOutputs:
+    try:
+        return run_reference(job.source, job.inputs, job.outputs, few)
+    except EngineError as problem:
+        ranges = samples.ranges.items()
+        if not ranges:
+            raise
+        said = [f"{name} from {given.low:g} to {given.high:g}: {given.why}" for name, given in ranges]
+        raise EngineError("\n  ".join([f"{problem}; the inputs were random", *said])) from problem
+
+
+def build_float_variants(
+    job: BuildJob, reference: ReferenceOutputs, progress: Progress
+) -> list[VariantBuild]:
+    """Compile and verify the variants that need no calibration, for every target."""
+    variants: list[VariantBuild] = []
+    for target in job.targets:
+        checked = job.faults.by_profile.get(target.profile.name)
+        parent = None
+        for precision in _offered(job, target):
+            with stage(progress, "compiled") as say:
+                variant = _float_variant(job, target, precision, reference, variants, parent, checked)
+                variants.append(variant)
+                parent = parent or (variant if variant.artifact.files else None)
+                say(f"{variant.name}  {variant.status}")
+            if checked is not None:
+                break
+        if job.precisions == ("fp16",) and variants[-1].rejected and checked is None:
+            # fp16 was requested by name and rejected: the target still gets a model that works.
+            variants.append(_float_variant(job, target, "fp32", reference, variants))
+    return variants
+
+
+def _offered(job: BuildJob, target: BuildTarget) -> list[str]:
+    """The precisions to compile for a target: ``auto`` tries bf16 and fp16 arithmetic only where this
+    machine's processor has it, which then times it."""
+    if job.options.precision != AUTO:
+        return list(job.precisions)
+    here = set(cpu.instruction_sets() if runs_here(target.profile) else ())
+    needed = target.info.instruction_sets
+    return [each for each in job.precisions if each not in NARROW or here.intersection(needed.get(each, ()))]
+
+
+def _float_variant(
+    job: BuildJob,
+    target: BuildTarget,
+    precision: str,
+    reference: ReferenceOutputs,
+    before: Sequence[VariantBuild],
+    parent: VariantBuild | None = None,
+    checked: Fault | None = None,
+) -> VariantBuild:
+    """One variant; lost to a fault that its target met, now or when it checked the model."""
+    name = f"{target.profile.name}-{precision}"
+    build = partial(build_variant, job.canonical, target, precision, reference, before, parent)
+    found = job.faults.contain(target.profile.name, name, build) if checked is None else checked
+    return lost_variant(name, target, precision, parent, found) if isinstance(found, Fault) else found
+
+
+def add_quantized_variants(
+    job: BuildJob, samples: BuildSamples, variants: list[VariantBuild], progress: Progress
+) -> list[VariantBuild]:
+    """Calibrate, search for int8, and add weight-only variants, as far as the options ask for them.
+
+    The calibration data is shared by all of them, and its memory is freed on return.
+    """
+    progress = job.faults.passing(progress)
+    data = _calibrate(job, samples, progress)
+    for narrow in [v for v in variants if v.is_narrow and v.ran] if data is not None else []:
+        assert data is not None
+        test = partial(evaluate_held_out, narrow, job.canonical, data.held_out, job.options)
+        found = job.faults.contain(narrow.profile.name, narrow.name, test)
+        if isinstance(found, Fault):
+            narrow.lose(found)
+    observed = data.search_context.observations if data is not None else None
+    add_float16_causes(variants, job.canonical, samples.reference.samples, observed)
+    if job.int8_rules and data is not None:
+        with stage(progress, "searched", live=True) as say:
+            variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, say)
+    if job.options.precision == FLOAT8 and data is not None:
+        with stage(progress, "quantized") as say:
+            variants = add_float8(variants, data, job.options, job.faults)
+            say(", ".join(v.name for v in variants if v.precision == FLOAT8))
+    if job.weight_forms:
+        with stage(progress, "weights", live=True) as say:
+            context = weight_only_context(job.canonical, samples.reference, data)
+            variants = add_weight_only(variants, context, job.weight_forms, job.options, job.faults, say)
+            added = (v.precision for v in variants if "stored_weights" in v.evidence)
+            say(", ".join(dict.fromkeys(added)) or "none is large enough")
+    if job.options.shrink and data is not None:
+        with stage(progress, "shrunk", live=True) as say:
+            few, rules = samples.reference, job.int8_rules
+            teaching = distillation(job.options, data.search_context.model, job.card, samples.training)
+            variants = add_shrunk(variants, data, few, rules, job.options, teaching, job.faults, say)
+            say(f"{sum(v.shrunk is not None for v in variants)} smaller variants to time")
+    return variants
+
+
+def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> QuantizationData | None:
+    if samples.parts is None:
+        return None
+    with stage(progress, "calibrated", live=True) as say:
+
+        def observed(done: int, total: int, say: Callable[[str], None] = say) -> None:
+            say(f"{done} of {total} samples")
+
+        told = samples.training.samples if samples.training else samples.all
+        data = collect_quantization_data(
+            job.source, job.canonical, samples.reference, told, samples.parts, job.card, observed
+        )
+        say(data.summary())
+    return data
+
+
+def estimate_variants(job: BuildJob, variants: Sequence[VariantBuild], progress: Progress) -> None:
+    """Have each target's own tool estimate what its variants cost, where it has one, and reject those that do
+    not fit their device's memories."""
+    if any(target.info.estimate is not None for target in job.targets):
+        with stage(progress, "estimated") as say:
+            say(f"{estimate_costs(variants, job.faults)} variants")
+    hold_to_memory(variants)
+
+
+def time_and_select(
+    job: BuildJob, reference: ReferenceOutputs, variants: list[VariantBuild], progress: Progress
+) -> list[VariantBuild]:
+    """Time the variants that run here, and reject or drop those without a gain."""
+    with stage(progress, "timed") as say:
+        time_variants(variants, reference, job.faults)
+        smaller = [variant for variant in variants if variant.shrunk is not None]
+        variants = [variant for variant in variants if variant.shrunk is None]
+        variants = select_variants(variants, job.options) if job.weight_forms else variants
+        variants = select_shrunk([*variants, *smaller], reference)
+        variants = variants if job.options.fallback else without_fallbacks(variants)
+        say(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
+    refuse_if_all_are_lost(job.name, job.faults, job.targets, variants)
+    return variants
+
+
+def _opened(
+    model: Source, card: Card | None, shapes: Mapping[str, tuple[int, ...]], importing: ImportOptions
+) -> tuple[ir.Model, Imported | None]:
+    try:
+        return open_source_model(model, {**(card.shapes() if card else {}), **shapes}, importing)
+    except UsageError as problem:
+        hint = f"; the shapes of the card {card.title!r} count as --shape" if card else ""
+        raise UsageError(f"{problem}{hint}") from None
+
+
+def _precisions(
+    precision: str, name: str, quantized: bool, targets: Sequence[BuildTarget]
+) -> tuple[str, ...]:
+    """The precisions to compile, the parent first. A model with Q/DQ pairs is compiled as it is."""
+    without = [t.profile.name for t in targets if precision in NARROW and precision not in t.info.precisions]
+    if without:
+        raise UsageError(f"{', '.join(without)} has no {precision}; use fp32, fp16, int8 or auto")
+    if quantized:
+        if precision != AUTO and (precision in ("fp16", FLOAT8, *NARROW) or precision in WEIGHT_FORMS):
+            raise UsageError(f"{name} is already quantized; build it with --precision int8 or auto")
+        return ("int8",)
+    return PRECISIONS[precision]

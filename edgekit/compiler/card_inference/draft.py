@@ -1,0 +1,187 @@
+"""Drafts a card: finds a model's picture, its task and its pixels, and writes each line with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from edgekit.compiler.card_inference.facts import Facts, read_facts, read_source
+from edgekit.compiler.card_inference.image_habits import UNKNOWN, Habits
+from edgekit.compiler.card_inference.lines import Line, comment_text, key_path, table_text
+from edgekit.compiler.card_inference.pixels import pixel_lines
+from edgekit.compiler.card_inference.recognize import recognize
+from edgekit.compiler.card_inference.recognized import ImageShape, Recognized
+from edgekit.compiler.card_inference.sizes import Size, as_image, is_free, open_static, resized
+from edgekit.compiler.card_inference.sound import draft_sound
+from edgekit.compiler.card_inference.text import draft_text
+from edgekit.compiler.card_inference.tflite_metadata import input_metadata
+from edgekit.compiler.importers.contract import ImportOptions
+from edgekit.compiler.importers.contract import Source as ModelSource
+from edgekit.errors import CardError
+from edgekit.processing.card import Card, parse_card
+from edgekit.processing.tasks import DECODERS
+from edgekit.system.formats.toml_files import load_toml
+from edgekit.tensor_spec import TensorSpec
+
+HEAD = (
+    "Drafted by edgekit card from {name}.",
+    'The model does not settle what is marked "guessed": look there first. The formats: docs/cards.md',
+)
+NO_TASK = (
+    "No decoder of EdgeKit reads outputs of this form: {outputs}.",
+    "They stay arrays; a [task] makes them answers.",
+)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A drafted card.
+
+    Attributes:
+        text: As TOML, with a comment where there is a reason to give.
+        card: What the text says.
+        guessed: The lines that the model does not settle, e.g. ``inputs.images.colour``.
+        inputs: Of the model.
+        outputs: Of the model.
+    """
+
+    text: str
+    card: Card
+    guessed: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def draft_card(
+    model: ModelSource | str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Any = None,
+    trust_pickle: bool = False,
+) -> Draft:
+    """Draft the card of a model. The same model gives the same text.
+
+    Args:
+        model: A model of any framework that an importer takes (docs/importing.md).
+        shapes: Static shapes by input name, for what the model leaves open.
+        example_inputs: What a PyTorch module or a JAX function is called with: both trace it.
+        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
+
+    Returns:
+        The card. Lines whose comment begins with ``guessed:`` are to be looked at.
+
+    Raises:
+        ModelError: the file is not a model, or can't be opened with any usual size.
+        MissingDependency: what imports it is not installed.
+    """
+    source = read_source(model, ImportOptions(shapes or {}, example_inputs, trust_pickle))
+    facts, sizes = open_static(source, shapes or {})
+    images = [one for spec in facts.inputs if (one := as_image(spec.name, spec.shape))]
+    if len(images) != 1:
+        return _without_picture(facts, sizes)
+    image, found = images[0], recognize(facts, images[0])
+    size = sizes.get(image.name)
+    declared = source.inputs[image.name]
+    if found and found.habits.size and size and size.guessed and is_free(declared):
+        wanted = resized(image, found.habits.size, declared)
+        if wanted != size.shape:
+            size = Size(wanted, f"the model leaves it open; {found.habits.origin}'s usual size", True)
+            sizes = {**sizes, image.name: size}
+            facts = read_facts(source, {name: chosen.shape for name, chosen in sizes.items()})
+            image = as_image(image.name, wanted) or image
+            found = recognize(facts, image) or found
+    habits = found.habits if found else UNKNOWN
+    tables = [
+        _image_table(facts, image, size, habits) if spec.name == image.name else _tensor_table(spec, sizes)
+        for spec in facts.inputs
+    ]
+    constant = all(spec.name == image.name for spec in facts.inputs)
+    return _written(facts, tables, found if constant else None)
+
+
+Table = tuple[str, list[Line]]
+
+
+def _without_picture(facts: Facts, sizes: Mapping[str, Size]) -> Draft:
+    found = draft_sound(facts) or draft_text(facts, sizes)
+    if found is None or found.task.decode not in DECODERS.get(found.task.kind, {}):
+        return _written(facts, [_tensor_table(spec, sizes) for spec in facts.inputs], None)
+    tables = [(key_path("inputs", name), lines) for name, lines in found.inputs.items()]
+    return _written(facts, tables, found.task, found.states)
+
+
+def _image_table(facts: Facts, image: ImageShape, size: Size | None, habits: Habits) -> Table:
+    spec = next(spec for spec in facts.inputs if spec.name == image.name)
+    guessed = not habits.certain
+    whose = f"as {habits.origin}"
+    channels = "one channel" if image.channels == 1 else f"{image.channels} channels"
+    said = input_metadata(facts.metadata, image.name).colour
+    if image.channels == 1:
+        colour = Line("colour", "GREY", channels)
+    elif said == "RGB":
+        colour = Line("colour", "RGB", "the model's metadata")
+    else:
+        colour = Line("colour", habits.colour, whose, guessed)
+    lines = [
+        Line("kind", "image"),
+        Line("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))),
+        Line("layout", image.layout, f"{channels} in dimension {image.layout.index('C')}"),
+        colour,
+        Line("resize", habits.resize, whose, guessed),
+    ]
+    if habits.resize == "letterbox":
+        lines.append(Line("place", habits.place))
+    if habits.resize in ("letterbox", "fit-height"):
+        lines.append(Line("pad", habits.pad))
+    if habits.rounding:
+        lines.append(Line("rounding", habits.rounding))
+    if habits.crop != 1:
+        lines.append(Line("crop", habits.crop))
+    if habits.antialias:
+        lines.append(Line("antialias", True, "as Pillow resizes"))
+    return key_path("inputs", image.name), [*lines, *pixel_lines(facts, image, habits)]
+
+
+def _tensor_table(spec: TensorSpec, sizes: Mapping[str, Size]) -> Table:
+    size = sizes.get(spec.name)
+    shape = Line("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False)))
+    return key_path("inputs", spec.name), [Line("kind", "tensor", f"{spec.dtype}, given as it is"), shape]
+
+
+def _task_table(found: Recognized) -> Table:
+    return "task", [
+        Line("kind", found.kind),
+        Line("decode", found.decode, found.why, found.guessed),
+        Line("outputs", dict(found.outputs)),
+        *found.lines,
+    ]
+
+
+def _written(
+    facts: Facts, tables: Sequence[Table], found: Recognized | None, states: Mapping[str, str] | None = None
+) -> Draft:
+    name = facts.source.name
+    parts = [_comments(HEAD, name=name), Line("title", PurePath(name).stem or name).text()]
+    if found is not None:
+        tables = [*tables, _task_table(found)]
+    parts += [table_text(*table) for table in tables]
+    if found is None:
+        parts.append(_comments(NO_TASK, outputs=", ".join(map(str, facts.outputs))))
+    about = [Line(key, facts.metadata[key]) for key in ("author", "license", "version", "description")
+             if facts.metadata.get(key)]  # fmt: skip
+    if states:
+        parts.append(table_text("states", [Line(name, output) for name, output in states.items()]))
+    if about:
+        parts.append(table_text("about", about))
+    text = "\n\n".join(parts) + "\n"
+    card = parse_card(load_toml(text, name, CardError), facts.inputs, facts.outputs, where=name)
+    guessed = tuple(f"{table}.{line.key}" for table, lines in tables for line in lines if line.guessed)
+    return Draft(text, card, guessed, tuple(facts.inputs), tuple(facts.outputs))
+
+
+def _comments(lines: Sequence[str], **named: str) -> str:
+    return "\n".join(comment_text(line.format(**named)) for line in lines)

@@ -1,0 +1,96 @@
+"""Names of classes: what a model's metadata says, and COCO's, which most detectors were trained on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.tflite_metadata import output_labels
+
+COCO_80 = (
+    "person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, fire hydrant, "
+    "stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, bear, zebra, giraffe, "
+    "backpack, umbrella, handbag, tie, suitcase, frisbee, skis, snowboard, sports ball, kite, baseball "
+    "bat, baseball glove, skateboard, surfboard, tennis racket, bottle, wine glass, cup, fork, knife, "
+    "spoon, bowl, banana, apple, sandwich, orange, broccoli, carrot, hot dog, pizza, donut, cake, chair, "
+    "couch, potted plant, bed, dining table, toilet, tv, laptop, mouse, remote, keyboard, cell phone, "
+    "microwave, oven, toaster, sink, refrigerator, book, clock, vase, scissors, teddy bear, hair drier, "
+    "toothbrush"
+)
+COCO_UNUSED = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
+"""Ids from 0 to 90 that COCO's annotations leave out; 0 is background."""
+
+
+def coco_80() -> tuple[str, ...]:
+    """COCO's 80 classes in the order of detectors' columns.
+
+    >>> len(coco_80()), coco_80()[0], coco_80()[9], coco_80()[79]
+    (80, 'person', 'traffic light', 'toothbrush')
+    """
+    return tuple(COCO_80.split(", "))
+
+
+def coco_91() -> tuple[str, ...]:
+    """The same by COCO's own ids, 0 to 90; "" where an id is unused.
+
+    >>> len(coco_91()), coco_91()[1], coco_91()[90]
+    (91, 'person', 'toothbrush')
+    """
+    names = iter(coco_80())
+    return tuple("" if index in COCO_UNUSED else next(names) for index in range(91))
+
+
+def names_in(metadata: Mapping[str, str], output: str = "") -> tuple[tuple[str, ...], str] | None:
+    """The class names in a model's metadata, and the key that has them; None where it names none.
+
+    ``output`` is the one whose classes they are: TFLite names them by output.
+
+    Ultralytics writes a dict, ``{0: 'person', 1: 'car'}``; PaddleX and RapidAI one a line in ``character``.
+    """
+    for key in ("names", "labels", "classes", "class_names"):
+        found = _parsed(metadata.get(key, ""))
+        if found:
+            return found, key
+    if text := metadata.get("character"):
+        return tuple(text.split("\n")), "character"
+    if output and (labels := output_labels(metadata, output)):
+        return labels, "tflite.metadata"
+    return None
+
+
+def _parsed(text: str) -> tuple[str, ...]:
+    try:
+        value = ast.literal_eval(text) if text.lstrip()[:1] in ("{", "[", "(") else text
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    if isinstance(value, dict):
+        value = {
+            int(k) if isinstance(k, str) and k.isdecimal() and len(k) < 6 else k: v for k, v in value.items()
+        }
+    if isinstance(value, dict) and value and all(isinstance(k, int) and 0 <= k < 1 << 16 for k in value):
+        return tuple(str(value.get(index, "")) for index in range(max(value) + 1))
+    if isinstance(value, list | tuple):
+        return tuple(map(str, value))
+    return tuple(value.split("\n")) if isinstance(value, str) and "\n" in value else ()
+
+
+def label_line(
+    metadata: Mapping[str, str], classes: int, *, output: str = "", columns_from: int = 0
+) -> Line | None:
+    """The line of the labels, where they are known or COCO's fit.
+
+    Args:
+        metadata: The model's.
+        classes: How many columns of scores there are.
+        output: The output that they are in.
+        columns_from: Number of the class in the first column.
+    """
+    named = names_in(metadata, output)
+    if named is not None and len(named[0]) == classes:
+        return Line("labels", named[0], f"the model's metadata, {named[1]!r}")
+    if classes == 80:
+        return Line("labels", coco_80(), "80 classes: COCO's", guessed=True)
+    if classes + columns_from == 91:
+        return Line("labels", coco_91(), "COCO's ids; 0 is background", guessed=True)
+    return None

@@ -1,0 +1,47 @@
+"""Recognizes the parts of OCR: where text is, and what a line says."""
+
+from __future__ import annotations
+
+from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.image_habits import LINE_READER, PADDLE_LINE_READER, PADDLE_TEXT_FINDER
+from edgekit.compiler.card_inference.labels import names_in
+from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.recognized import ImageShape, Recognized
+
+LEAST_STRIDE, MOST_STRIDE = 2, 16
+"""Pixels of the input's width for each step of a line reader."""
+
+
+def recognize_text_finder(facts: Facts, image: ImageShape) -> Recognized | None:
+    """PaddleOCR's DB: one map of one channel as large as the input, a sigmoid at its end."""
+    if len(facts.outputs) != 1 or not facts.is_paddle:
+        return None
+    output = facts.outputs[0]
+    if output.shape != (1, 1, image.height, image.width) or "Sigmoid" not in facts.activations(output.name):
+        return None
+    why = "one map of the input's size with a sigmoid, exported by Paddle: PaddleOCR's DB"
+    return Recognized("detect-text", "db", {"map": output.name}, why, PADDLE_TEXT_FINDER)
+
+
+def recognize_line_reader(facts: Facts, image: ImageShape) -> Recognized | None:
+    """CTC: scores of many classes at each of many steps along a flat picture, one of them a blank."""
+    if len(facts.outputs) != 1 or len(facts.outputs[0].shape) != 3 or image.width < 2 * image.height:
+        return None
+    output = facts.outputs[0]
+    if 1 not in output.shape[:2] or output.shape[2] < 11:
+        return None
+    steps, classes = max(output.shape[:2]), output.shape[2]
+    if not LEAST_STRIDE <= image.width / steps <= MOST_STRIDE:
+        return None
+    lines = (
+        [] if "Softmax" in facts.activations(output.name) else [Line("logits", True, "no softmax at the end")]
+    )
+    named = names_in(facts.metadata)
+    missing = classes - len(named[0]) if named else 0
+    if named and missing in (1, 2):
+        if missing == 2:
+            lines.append(Line("space", True, "one class more than the metadata's characters and the blank"))
+        lines.append(Line("labels", named[0], f"the model's metadata, {named[1]!r}"))
+    why = f"{steps} steps of {classes} classes along a line of text"
+    habits = PADDLE_LINE_READER if facts.is_paddle else LINE_READER
+    return Recognized("read-text", "ctc", {"scores": output.name}, why, habits, not facts.is_paddle, lines)

@@ -1,0 +1,89 @@
+"""From pixels to a model's numbers: what ``mean``, ``std`` and ``dtype`` of a drafted card are, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.first_layer import IN_DOUBT, RAW_BELOW, InGraph, in_graph, response
+from edgekit.compiler.card_inference.image_habits import RAW, ZERO_TO_ONE, Habits, Numbers
+from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.recognized import ImageShape
+from edgekit.compiler.card_inference.tflite_metadata import input_metadata
+
+SPELT = {1.0: "pixels go in as they are", 255.0: "0 to 1 goes in", 127.5: "-1 to 1 goes in"}
+
+
+def pixel_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
+    """``mean``, ``std`` and ``dtype``; nothing where the card's defaults do."""
+    dtype = next(spec.dtype for spec in facts.inputs if spec.name == image.name)
+    if dtype.startswith(("uint", "int")) and dtype != "int8":
+        return [Line("dtype", dtype, "the input's: pixels go in as they are")]
+    if dtype == "int8":
+        quantized = facts.quantization(image.name)
+        zero = -128 if quantized is None else quantized[1]
+        why = "the input is int8: pixels less 128 go in" if zero == -128 else "the graph's DequantizeLinear"
+        return [Line("mean", [float(-zero)] * image.channels, why, zero != -128), Line("dtype", "int8")]
+    lines = _float_lines(facts, image, habits)
+    return lines if dtype == "float32" else [*lines, Line("dtype", dtype, "the input's")]
+
+
+def _float_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
+    said = input_metadata(facts.metadata, image.name)
+    if said.mean and said.std:
+        pixels = said.mean, said.std
+        return _habit_lines(image, replace(habits, colour="RGB"), pixels, "the model's metadata", False)
+    arithmetic = in_graph(facts, image.name)
+    if arithmetic is not None and arithmetic.divides_pixels:
+        return [
+            _plain_line(image, f"{_ops(arithmetic)} in the graph take pixels to the model's units", False)
+        ]
+    spread = response(facts, image.name)
+    if spread is None:
+        return _habit_lines(image, habits, habits.pixels, f"{habits.origin}: {_spelt(habits.pixels)}", True)
+    measured = f"its first layer spreads over {_units(spread)} on pixels 0 to 255"
+    doubt = IN_DOUBT[0] < spread < IN_DOUBT[1]
+    if spread < RAW_BELOW:
+        return [_plain_line(image, f"{measured}: they go in as they are", doubt)]
+    if habits.raw:
+        why = f"{measured}, too far for {habits.origin}: 0 to 1 goes in"
+        return _habit_lines(image, habits, ZERO_TO_ONE, why, True)
+    per_unit = f"{habits.origin}: {_spelt(habits.pixels)}"
+    if not habits.certain:
+        per_unit = f"{measured}, so it takes smaller numbers; {per_unit}"
+    return _habit_lines(image, habits, habits.pixels, per_unit, doubt or not habits.certain)
+
+
+def _habit_lines(
+    image: ImageShape, habits: Habits, pixels: tuple[Numbers, Numbers], why: str, guessed: bool
+) -> list[Line]:
+    mean, std = (_by_channel(numbers, image.channels, habits.colour) for numbers in pixels)
+    if pixels == RAW:
+        return [_plain_line(image, why, guessed)]
+    lines = [Line("mean", mean, why, guessed)] if any(mean) else []
+    return [*lines, Line("std", std, "" if lines else why, guessed)]
+
+
+def _plain_line(image: ImageShape, why: str, guessed: bool) -> Line:
+    return Line("std", [1.0] * image.channels, why, guessed)
+
+
+def _by_channel(numbers: Numbers, channels: int, colour: str) -> list[float]:
+    """One number for each channel, in the order of the model's colours."""
+    if len(numbers) == 1:
+        return [*numbers] * channels
+    if channels == 1:
+        return [round(sum(numbers) / len(numbers), 4)]
+    return list(numbers[::-1] if colour == "BGR" else numbers)
+
+
+def _spelt(pixels: tuple[Numbers, Numbers]) -> str:
+    return SPELT.get(pixels[1][0], "less the mean, divided by the deviation of ImageNet's pixels")
+
+
+def _units(spread: float) -> str:
+    return f"{spread:.0f}" if spread >= 10 else f"{spread:.2g}"
+
+
+def _ops(arithmetic: InGraph) -> str:
+    return " and ".join(dict.fromkeys(arithmetic.ops))

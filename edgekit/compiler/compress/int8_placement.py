@@ -1,0 +1,191 @@
+"""What a target's int8 rounds in a network, for training with that rounding.
+
+canonical graph + samples -> the target's own placement, scales from observed ranges
+training graph: float weights, Q/DQ pairs at the activations; weights are rounded as they are read
+trained weights and scales -> the Q/DQ graph that the target compiles as it is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.quantize.numerics import dequantize, stored_range
+from edgekit.compiler.quantize.observe.calibrate import observe
+from edgekit.compiler.quantize.observe.observers import Observation
+from edgekit.compiler.quantize.placement.kernels import node_name, rule_of
+from edgekit.compiler.quantize.placement.placement_presets import floats_of, rules_of
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place, prescribed_values
+from edgekit.compiler.quantize.placement.rewrites import rewritten
+from edgekit.compiler.quantize.recipe import Affine, QuantizationPlan, Recipe
+from edgekit.compiler.quantize.weights.optimize_weights import optimize, to_nearest
+from edgekit.compiler.quantize.weights.segments import reads_integers
+from edgekit.compiler.quantize.weights.weight_matrix import WeightMatrix, product_of
+from edgekit.errors import UsageError
+from edgekit.target.build_target import resolve
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.quant_rules import Rules
+from edgekit.tensor_spec import Array
+
+DEFAULT = Recipe()
+NEAREST = Recipe(rounding="nearest", bias_correction=False)
+"""Weights are trained to be rounded like this; GPTQ and bias correction would move them once more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Int8Placement:
+    """Where a target's int8 form of one network rounds.
+
+    Attributes:
+        model: The canonical float graph after the target's rewrites.
+        rules: Of the target.
+        plan: Its activations and nodes, without weights.
+    """
+
+    model: ir.Model
+    rules: Rules
+    plan: QuantizationPlan
+
+    def training_graph(self) -> ir.Model:
+        """The graph with Q/DQ pairs at the activations, and float weights under their own names."""
+        return emit(self.model, self.plan, self.rules, float_weights=True)
+
+    @cached_property
+    def scales(self) -> dict[str, tuple[str, ...]]:
+        """Values that share one scale, by the first of them; without scales that must stay as they are."""
+        fixed = prescribed_values(self.model, self.plan, self.rules)
+        shared: dict[int, list[str]] = {}
+        for name, by in self.plan.activations.items():
+            if name not in fixed:
+                shared.setdefault(id(by), []).append(name)
+        return {names[0]: tuple(names) for names in shared.values()}
+
+    @cached_property
+    def products(self) -> dict[str, WeightMatrix]:
+        """Nodes with weights that run in int8, by the name of the constant."""
+        found: dict[str, WeightMatrix] = {}
+        for node in self.model.graph:
+            rule = rule_of(node, self.rules) if node_name(node) in self.plan.nodes else None
+            product = product_of(node, rule)
+            if product is not None and rule is not None and rule.weight is not None:
+                weights = node.inputs[rule.weight]
+                assert weights is not None
+                found[str(weights.name)] = product
+        return found
+
+    def rounded(self, name: str, weights: Array) -> Array:
+        """What int8 multiplies by.
+
+        Args:
+            name: Of the constant: a key of ``products``.
+            weights: float32, in the layout of the node.
+
+        Returns:
+            float32, in the same shape.
+        """
+        product = replace(self.products[name], weights=weights)
+        found = to_nearest(product, self._stored_as(product), self.rules)
+        return dequantize(found.stored, found.affine)
+
+    def _stored_as(self, product: WeightMatrix) -> Affine | None:
+        reads = reads_integers(product.input, product.node, self.plan)
+        return self.plan.activations[str(product.input.name)] if reads else None
+
+    @cached_property
+    def zero_points(self) -> tuple[str, ...]:
+        """Keys of ``scales`` whose zero point may be another one: it is asymmetric, 0 within the range.
+
+        Where it is 0 the target's rules have it so, or as good as; at an end of the range nothing is below 0
+        (or above), e.g. after a Relu. What centring subtracts is a constant of the graph.
+        """
+        if self.rules.centred:
+            return ()
+        return tuple(key for key in self.scales if _is_inside(self.plan.activations[key]))
+
+    def quantized(
+        self,
+        trained: Mapping[str, Array],
+        scales: Mapping[str, Array],
+        zero_points: Mapping[str, Array] = MappingProxyType({}),
+    ) -> ir.Model:
+        """The Q/DQ graph with trained constants and scales, as a build takes it.
+
+        Args:
+            trained: Name of a constant -> its float32 array; the others stay as they are.
+            scales: Key of ``scales`` -> float32, in the shape of the plan's; the others stay as they are.
+            zero_points: Key of ``zero_points`` -> integer; the same.
+        """
+        model = self.model.clone()
+        for name, array in trained.items():
+            model.graph.initializers[name].const_value = ir.Tensor(np.ascontiguousarray(array, np.float32))
+        activations = dict(self.plan.activations)
+        for key, values in self.scales.items():
+            for name in values if key in scales or key in zero_points else ():
+                by = activations[name]
+                scale = np.asarray(scales.get(key, by.scale), np.float32)
+                zero = np.asarray(zero_points.get(key, by.zero_point), by.zero_point.dtype)
+                activations[name] = replace(by, scale=scale, zero_point=zero)
+        plan = QuantizationPlan(activations, self.plan.nodes)
+        return emit(model, optimize(model, plan, self.rules, (), NEAREST), self.rules)
+
+
+def _is_inside(by: Affine) -> bool:
+    if by.scale.ndim or not int(by.zero_point):
+        return False
+    least, most = stored_range(by.dtype)
+    return bool(least < int(by.zero_point) < most)
+
+
+def place_int8(model: ir.Model, target: str, samples: Sequence[Sample]) -> Int8Placement:
+    """The placement that a build for the target measures first, with ranges of observed samples.
+
+    Args:
+        model: Canonical, with float weights. It is not changed.
+        target: Name of a target or profile.
+        samples: Inputs by name; as for calibration, 16 or more.
+
+    Raises:
+        UsageError: the target has no int8, or computes nothing of the model on integers.
+        ProfileError: there is no such target.
+        SampleError, ModelError: as :func:`~edgekit.compiler.quantize.observe.calibrate.observe`.
+    """
+    rules = resolve(find_profile(target)).rules
+    if rules is None:
+        raise UsageError(f"{target} has no int8 to train for")
+    found = place_candidate(model, observe(model, samples), rules, rules.placements[0])
+    if not found.plan.nodes:
+        raise UsageError(
+            f"{target} computes nothing of this model on integers, so there is nothing to train for"
+        )
+    return found
+
+
+def place_candidate(
+    model: ir.Model,
+    observations: Mapping[str, Observation],
+    rules: Rules,
+    placement: str,
+    recipe: Recipe = DEFAULT,
+    floats: frozenset[str] = frozenset(),
+) -> Int8Placement:
+    """The placement of one candidate of a search.
+
+    Args:
+        model: Canonical, with float weights. It is not changed.
+        observations: Of every value of it.
+        rules: Of the target.
+        placement: One of ``rules.placements``.
+        recipe: How ranges are found.
+        floats: Names of further nodes that stay float.
+    """
+    own = rules_of(placement, rules)
+    left = floats | floats_of(placement, model, own)
+    graph, observed = rewritten(model, observations, rules, left)
+    return Int8Placement(graph, own, place(graph, own, observed, recipe, left))

@@ -1,0 +1,109 @@
+"""Random changes of pictures for training: mirrored, shifted, brighter, mixed.
+
+The teacher answers on the changed picture, so that boxes, masks and keypoints are where they belong; no label
+has to be moved. Which changes are made follows from the card: only pictures are changed, and text is not
+mirrored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.errors import UsageError
+from edgekit.processing.inputs.image import ImageInput
+from edgekit.tensor_spec import Array
+
+if TYPE_CHECKING:
+    from edgekit.processing.card import Card
+
+CHANGES = ("flip", "crop", "brightness")
+SHIFT = 8
+"""Shifted by up to an eighth of the height and the width; what is missing is mirrored at the edge."""
+CONTRAST, BRIGHTNESS = 0.2, 25.0
+"""Contrast is changed by up to this factor, brightness by up to so many of 255."""
+NOT_MIRRORED = ("detect-text", "read-text")
+"""Tasks whose pictures nobody sees in a mirror."""
+
+
+def changes_for(card: Card | None, asked: str | None) -> tuple[str, ...]:
+    """Which changes are made.
+
+    Args:
+        card: Of the teacher.
+        asked: ``none``, or some of CHANGES with commas; None: what suits the card.
+
+    Raises:
+        UsageError: an unknown change, or one of pictures without a card that says which input is one.
+    """
+    pictures = card is not None and any(isinstance(each, ImageInput) for each in card.inputs.values())
+    if asked is None:
+        mirrored = card is None or card.task is None or card.task.kind not in NOT_MIRRORED
+        return tuple(change for change in CHANGES if pictures and (change != "flip" or mirrored))
+    names = [] if asked == "none" else [name.strip() for name in asked.split(",")]
+    unknown = [name for name in names if name not in CHANGES]
+    if unknown:
+        raise UsageError(f"--augment {asked}: {unknown[0]!r} is not one of none, {', '.join(CHANGES)}")
+    if names and not pictures:
+        raise UsageError(f"--augment {asked}: it changes pictures, and no card says which input is one")
+    return tuple(change for change in CHANGES if change in names)
+
+
+class PictureAugmentation:
+    """Changes the pictures of a batch.
+
+    Args:
+        card: Which inputs are pictures, with their layout, mean and std.
+        changes: Of CHANGES.
+    """
+
+    def __init__(self, card: Card | None, changes: Sequence[str]) -> None:
+        self.changes = tuple(changes)
+        entries = card.inputs if card is not None else {}
+        self._pictures = {name: e for name, e in entries.items() if isinstance(e, ImageInput)}
+
+    def __bool__(self) -> bool:
+        return bool(self.changes and self._pictures)
+
+    def __call__(self, batch: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+        """A changed copy of a batch ``[batch, 1, ...]``; other inputs are as they were."""
+        changed = dict(batch)
+        for name, entry in self._pictures.items():
+            if self.changes:
+                pictures = [self._changed(picture, entry, rng) for picture in batch[name]]
+                changed[name] = np.stack(pictures).astype(batch[name].dtype)
+        return changed
+
+    def _changed(self, picture: Array, entry: ImageInput, rng: np.random.Generator) -> Array:
+        rows, columns = (2, 3) if entry.layout == "NCHW" else (1, 2)
+        # All numbers are drawn in any case: one change more leaves the others as they were.
+        mirrored, shifts, factor, offset = (
+            rng.random() < 0.5, rng.uniform(-1, 1, 2), rng.uniform(-1, 1), rng.uniform(-1, 1),
+        )  # fmt: skip
+        if "flip" in self.changes and mirrored:
+            picture = np.flip(picture, columns)
+        if "crop" in self.changes:
+            for axis, shift in zip((rows, columns), shifts, strict=True):
+                picture = _shifted(picture, axis, round(shift * picture.shape[axis] / SHIFT))
+        if "brightness" in self.changes:
+            picture = _brighter(picture, entry, 1 + CONTRAST * factor, BRIGHTNESS * offset)
+        return picture
+
+
+def _shifted(picture: Array, axis: int, by: int) -> Array:
+    size = picture.shape[axis]
+    at = np.abs(np.arange(size) + by)
+    return np.take(picture, np.where(at >= size, 2 * (size - 1) - at, at), axis)
+
+
+def _brighter(picture: Array, entry: ImageInput, factor: float, offset: float) -> Array:
+    """Of pixels, around the middle of their range, in the units of the input."""
+    shape = [1, -1, 1, 1] if entry.layout == "NCHW" else [1, 1, 1, -1]
+    mean, std = (np.asarray(each, np.float32).reshape(shape) for each in (entry.mean, entry.std))
+    if mean.size != entry.channels:  # a grey picture has the first of each
+        mean, std = mean.ravel()[:1].reshape([1] * 4), std.ravel()[:1].reshape([1] * 4)
+    pixels = (picture * std + mean - 127.5) * np.float32(factor) + np.float32(127.5 + offset)
+    made: Array = (np.clip(pixels, 0, 255) - mean) / std
+    return made if picture.dtype.kind == "f" else np.rint(made)

@@ -1,0 +1,232 @@
+"""Structured pruning without training: which channels go, and weights fitted to what is left.
+
+channel groups -> moments of what their readers read -> order of removal, with errors on held-out samples
+-> how much each group's errors change the outputs -> how many units each group loses -> one last fit
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.compiler.compress.channel_groups import ChannelGroup, Channels, find_channels
+from edgekit.compiler.compress.network_cost import CostKind, CostOfChannels
+from edgekit.compiler.compress.obs_selection import ReaderData, RemovalOrder, fit, removal_order
+from edgekit.compiler.compress.reader_moments import Moments, Reader, moments_of, reader_of
+from edgekit.compiler.compress.remove_channels import remove_channels
+from edgekit.compiler.evaluate.fidelity import Evaluator
+from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.model.rewriting import array_of
+from edgekit.errors import UsageError
+from edgekit.tensor_spec import Array
+
+TELLING_SAMPLES = 32
+"""Validation samples that a group's sensitivity is measured on."""
+PROBE = 0.25
+"""The part of a group that is removed to measure its sensitivity."""
+STEPS = ((24, 16), (16, 8))
+"""(channels of a group, multiple that kernels like): units go in such steps, those of smaller groups one by
+one. Timed alone, on three engines, a depthwise Conv of 72 channels takes longer than one of 80, and one of
+100 up to twice as long as one of 96 (docs/decisions/0030)."""
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class PrunableGroup:
+    """A group whose readers can all be fitted.
+
+    Attributes:
+        group: Its channels.
+        readers: Of them.
+        order: In which its units go.
+        sensitivity: Change of the model's outputs for each error of the readers' outputs.
+    """
+
+    group: ChannelGroup
+    readers: tuple[Reader, ...]
+    order: RemovalOrder
+    sensitivity: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return self.group.name
+
+    def error(self, units: float) -> float:
+        """Estimated change of the model's outputs if this group alone loses some units."""
+        return self.sensitivity * self.order.error(units)
+
+
+@dataclass(frozen=True, eq=False)
+class PruningPlan:
+    """What is needed to prune a model to any size, measured once.
+
+    Attributes:
+        channels: Of the model.
+        groups: What can be removed.
+        calibration: Moments by the readers' ``input_key``.
+    """
+
+    channels: Channels
+    groups: tuple[PrunableGroup, ...]
+    calibration: Mapping[str, Moments]
+
+    @property
+    def model(self) -> ir.Model:
+        return self.channels.model
+
+
+def plan_pruning(
+    model: ir.Model,
+    calibration: Sequence[Sample],
+    validation: Sequence[Sample],
+    evaluator: Evaluator,
+    report: Report,
+) -> PruningPlan:
+    """Measure which channels of a model cost least.
+
+    Args:
+        model: Canonical, float, static shapes.
+        calibration: Samples that weights are fitted by.
+        validation: Other samples, that errors are measured on.
+        evaluator: Of the validation samples.
+        report: Called with a line of progress.
+
+    Raises:
+        UsageError: no channels can be removed.
+    """
+    channels = find_channels(model)
+    found: list[tuple[ChannelGroup, list[Reader]]] = []
+    for group in channels.groups:
+        fitting = [reader for use in group.inputs if (reader := reader_of(use)) is not None]
+        if len(fitting) == len(group.inputs):
+            found.append((group, fitting))
+    if not found:
+        raise UsageError(
+            "the model has no channels that can be removed: every Conv, Gemm and MatMul with constant "
+            "weights is read by nodes that need all of its channels"
+        )
+    every = [reader for _, readers in found for reader in readers]
+    fitted = moments_of(model, every, calibration, _counting(report, "calibration samples"))
+    judged = moments_of(model, every, validation, _counting(report, "validation samples"))
+    groups = []
+    for number, (group, readers) in enumerate(found):
+        report(f"order of removal, {number + 1} of {len(found)} groups")
+        data = [_data(channels, group, reader, fitted, judged) for reader in readers]
+        groups.append(PrunableGroup(group, tuple(readers), removal_order(data)))
+    plan = PruningPlan(channels, tuple(groups), fitted)
+    measured = _with_sensitivity(plan, validation, evaluator, report)
+    return PruningPlan(channels, tuple(measured), fitted)
+
+
+def _counting(report: Report, what: str) -> Callable[[int, int], None]:
+    return lambda done, total: report(f"{done} of {total} {what}")
+
+
+def _data(
+    channels: Channels,
+    group: ChannelGroup,
+    reader: Reader,
+    fitted: Mapping[str, Moments],
+    judged: Mapping[str, Moments],
+) -> ReaderData:
+    roots = channels.labels.roots(reader.channels)
+    blocks = np.stack([np.flatnonzero(roots == unit) for unit in group.units])
+    return ReaderData(reader.matrix, reader.moments(fitted), reader.moments(judged), blocks)
+
+
+def _with_sensitivity(
+    plan: PruningPlan, validation: Sequence[Sample], evaluator: Evaluator, report: Report
+) -> list[PrunableGroup]:
+    """Prune each group alone, and measure the change of the outputs against its readers' error."""
+    samples = evaluator.most_telling(TELLING_SAMPLES, TELLING_SAMPLES)
+    feeds = [validation[index] for index in samples]
+    found = []
+    for number, each in enumerate(plan.groups):
+        report(f"sensitivity, {number + 1} of {len(plan.groups)} groups")
+        units = max(int(len(each.group.units) * PROBE), 1)
+        reference = Reference(pruned_model(plan, {each.name: units}), optimize=True)
+        change_db = evaluator.change_db([reference.run(feed) for feed in feeds], samples)
+        change = 10 ** (-change_db / 10) if np.isfinite(change_db) or change_db > 0 else np.inf
+        error = max(each.order.error(units), 1e-12)
+        found.append(PrunableGroup(each.group, each.readers, each.order, max(change / error, 1e-12)))
+    return found
+
+
+def allocate(plan: PruningPlan, kind: CostKind, share: float, total: float) -> dict[str, int] | None:
+    """How many units each group loses, greedily: the least estimated change of the outputs for what is saved.
+
+    Args:
+        plan: Of the model.
+        kind: What is saved.
+        share: How much of it, 0 to 1.
+        total: Cost of the model.
+
+    Returns:
+        Group -> units; None if the groups do not have that much.
+    """
+    cost = CostOfChannels(plan.channels, kind)
+    removed = dict.fromkeys((each.name for each in plan.groups), 0)
+    saved = 0.0
+    while saved < share * total:
+        choices = []
+        for each in plan.groups:
+            units = _step(each, removed[each.name])
+            if units and (saving := cost.saving(each.group, units)) > 0:
+                more = each.error(removed[each.name] + units) - each.error(removed[each.name])
+                choices.append((more / saving, each.name, units, saving, each.group))
+        if not choices:
+            return None
+        _, name, units, saving, group = min(choices, key=lambda choice: choice[:2])
+        cost.remove(group, units)
+        removed[name] += units
+        saved += saving
+    return {name: units for name, units in removed.items() if units}
+
+
+def _step(each: PrunableGroup, removed: int) -> int:
+    """Units to remove next, so that a multiple of channels is left; 0 if no more may go."""
+    count = len(each.group.units)
+    size = count * each.group.channels
+    multiple = next((multiple for least, multiple in STEPS if size >= least), 1)
+    step = max(multiple // each.group.channels, 1)
+    left = count - removed
+    units = left % step or step
+    return units if removed + units <= each.order.removed[-1] else 0
+
+
+def pruned_model(plan: PruningPlan, removed: Mapping[str, int]) -> ir.Model:
+    """The model without some units of each group, all its readers fitted to what is left."""
+    labels: set[int] = set()
+    for each in plan.groups:
+        chosen = each.order.units[: removed.get(each.name, 0)]
+        labels.update(each.group.units[chosen].tolist())
+    weights: dict[tuple[str, int], Array] = {}
+    readers = {reader.name: reader for each in plan.groups for reader in each.readers}
+    for reader in readers.values():
+        _fit(plan, reader, labels, weights)
+    return remove_channels(plan.model, labels, weights)
+
+
+def _fit(
+    plan: PruningPlan, reader: Reader, removed: Collection[int], weights: dict[tuple[str, int], Array]
+) -> None:
+    kept = plan.channels.kept(reader.channels, removed)
+    if len(kept) == len(reader.channels):
+        return
+    product = reader.product
+    fitted, shift = fit(reader.matrix, reader.moments(plan.calibration), kept)
+    matrix, dtype = np.zeros_like(reader.matrix), product.weights.dtype
+    matrix[kept] = fitted / product.alpha
+    weights[reader.name, 1] = product.from_matrix(matrix.T[None]).astype(dtype)
+    if product.bias is None or product.bias_input is None:
+        return
+    node, index = product.bias_input
+    bias = (product.bias + shift / product.beta).astype(dtype)
+    old = array_of(node.inputs[index]) if index < len(node.inputs) else None
+    fits = old is not None and old.size == bias.size
+    weights[str(node.outputs[0].name), index] = bias.reshape(old.shape) if fits and old is not None else bias

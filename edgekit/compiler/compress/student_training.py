@@ -1,0 +1,203 @@
+"""The training of a student on a teacher's answers: what goes in, and what comes out.
+
+float student, or where a target's int8 rounds it -> training loop (PyTorch) -> float or Q/DQ graphs
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.compiler.compress.int8_placement import Int8Placement
+from edgekit.compiler.compress.matched_channels import matched_channels
+from edgekit.compiler.compress.picture_augmentation import PictureAugmentation
+from edgekit.compiler.compress.teacher import Teacher
+from edgekit.compiler.compress.training_samples import TrainingSamples
+from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.system.formats.plain_text import duration
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.compiler.compress.torch.distillation_loss import Term
+    from edgekit.compiler.compress.torch.training_loop import Moment, TrainingOptions
+    from edgekit.processing.card import Card
+
+FEATURE_WEIGHT = 1.0
+BAR = 24
+"""Characters of the progress bar."""
+BATCH = 64
+"""Samples of one step ..."""
+ACTIVATION_BYTES = 2 << 30
+"""... as far as their values take no more memory than this."""
+SIZED_BY = 64
+"""Samples by which the size of an input is measured."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingTask:
+    """Who learns what from whom.
+
+    Attributes:
+        teacher: Canonical.
+        student: Canonical, with float weights.
+        names: Input and output of the teacher -> that of the student.
+        card: Of the teacher, or None.
+        training: Samples to train on.
+        validation: Samples to choose the best weights by.
+        augmentation: Of the pictures trained on.
+        features: Whether values inside of both graphs are compared too.
+        placements: Target -> where its int8 rounds the student; none: it is trained in float.
+        digest: Of all samples, for the checkpoint.
+    """
+
+    teacher: ir.Model
+    student: ir.Model
+    names: Mapping[str, str]
+    card: Card | None
+    training: Sequence[Sample]
+    validation: Sequence[Sample]
+    augmentation: PictureAugmentation
+    features: bool = False
+    placements: Mapping[str, Int8Placement] = field(default_factory=dict)
+    digest: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedStudent:
+    """What a training came to.
+
+    Attributes:
+        models: Target -> the student for its int8, with Q/DQ pairs; "" -> in float.
+        epochs: How often each sample was seen.
+        seconds: Of training.
+        losses: Of the validation samples, at each check; the first is before training.
+        learning_rate: The greatest, perhaps lowered.
+        finished: Whether it came to its end; False: it was stopped, and this is the best so far.
+    """
+
+    models: Mapping[str, ir.Model]
+    epochs: float
+    seconds: float
+    losses: Sequence[float]
+    learning_rate: float
+    finished: bool
+
+
+def train_student(
+    task: TrainingTask,
+    options: TrainingOptions,
+    threads: int,
+    say: Callable[[str], None],
+    checkpoint: Path | None = None,
+    resume: bool = False,
+) -> TrainedStudent:
+    """Train a student, on the CPU.
+
+    Args:
+        task: Who learns what.
+        options: Of the training.
+        threads: Of PyTorch and of the teacher.
+        say: Called after each step with a progress bar.
+        checkpoint: A file that the training is saved to.
+        resume: Go on from that file.
+
+    Raises:
+        UsageError: the training diverged, or the checkpoint is of another one.
+        UnsupportedError: the student has operators that cannot be trained here; all are named.
+    """
+    import torch
+
+    from edgekit.compiler.compress.torch.distillation_loss import output_terms
+    from edgekit.compiler.compress.torch.onnx_module import OnnxModule
+    from edgekit.compiler.compress.torch.several_targets import SeveralTargets
+    from edgekit.compiler.compress.torch.training_loop import Training
+    from edgekit.compiler.compress.torch.training_state import TrainingState, load_state, save_state
+
+    terms = output_terms(task.teacher, task.student, task.card)
+    if task.features:
+        terms += _features(task)
+    key = _key(task, options)
+    state = load_state(checkpoint, key) if resume and checkpoint is not None else TrainingState()
+    training = TrainingSamples(task.training)
+    scales = _scales(task, training)
+    plain = OnnxModule(task.student, scales=scales) if not task.placements else None
+    module = plain or SeveralTargets(task.placements, scales=scales)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        teacher = Teacher(task.teacher, [term.teacher for term in terms], threads)
+        validation = TrainingSamples(task.validation)
+        run = Training(module, task.names, teacher, terms, training, validation, task.augmentation, options)
+
+        def save(state: TrainingState) -> None:
+            if checkpoint is not None:
+                save_state(checkpoint, state, key)
+
+        whole = run.run(state, lambda moment: say(_bar(moment)), save)
+    finally:
+        torch.set_num_threads(before)
+    trained = {"": module.write_back()} if plain is module else module.quantized()
+    epochs = state.step / run.steps_per_epoch
+    return TrainedStudent(trained, epochs, state.seconds, tuple(state.losses), state.learning_rate, whole)
+
+
+def _features(task: TrainingTask) -> list[Term]:
+    from edgekit.compiler.compress.torch.distillation_loss import feature_terms, shared_features
+
+    shared = shared_features(task.teacher, task.student)
+    fewer = [name for name, has_fewer in shared.items() if has_fewer]
+    channels = matched_channels(task.teacher, task.student, fewer, task.training, task.names)
+    return feature_terms(shared, channels, FEATURE_WEIGHT)
+
+
+def fitting_batch(student: ir.Model) -> int:
+    """Samples of one step: BATCH, or as many as take ACTIVATION_BYTES, at least 4.
+
+    Counted are the values between nodes in float32, which the backward pass needs again.
+    """
+    values = sum(math.prod(static_dims(v) or ()) for node in student.graph for v in node.outputs)
+    return max(min(BATCH, ACTIVATION_BYTES // max(4 * values, 1)), 4)
+
+
+def _scales(task: TrainingTask, training: TrainingSamples) -> dict[str, float]:
+    """How large the inputs are that the first weights are multiplied with: root mean squares."""
+    from edgekit.compiler.compress.torch.trained_weights import first_weights
+
+    some = training.batch(list(range(min(SIZED_BY, len(training)))))
+    sizes = {
+        task.names[name]: float(np.sqrt(np.mean(array.astype(np.float64) ** 2)))
+        for name, array in some.items()
+        if array.dtype.kind == "f"
+    }
+    return {
+        weight: sizes[name] for weight, name in first_weights(task.student).items() if sizes.get(name, 0) > 0
+    }
+
+
+def _key(task: TrainingTask, options: TrainingOptions) -> str:
+    """sha256 of what a checkpoint depends on; a training may be resumed to be longer."""
+    chosen = {name: value for name, value in asdict(options).items() if name not in ("minutes", "epochs")}
+    told = [task.digest, sorted(chosen.items()), task.features, task.augmentation.changes]
+    whole = hashlib.sha256(repr(told).encode())
+    for model in (task.teacher, task.student):
+        whole.update(save_model(model))
+    return " ".join([whole.hexdigest(), *task.placements])
+
+
+def _bar(moment: Moment) -> str:
+    """``[######      ] 50 %  1:30 min left, epoch 3.2, loss 0.410``: that of the last steps."""
+    full = int(BAR * moment.progress)
+    left = moment.seconds / max(moment.progress, 1e-9) * (1 - moment.progress)
+    return (
+        f"[{'#' * full}{' ' * (BAR - full)}] {100 * moment.progress:.0f} %  {duration(left)} left,"
+        f" epoch {moment.epochs:.1f}, loss {moment.loss:.3f}"
+    )

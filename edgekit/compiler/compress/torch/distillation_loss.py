@@ -1,0 +1,301 @@
+"""What a student is trained for: to answer as the teacher does.
+
+An output that comes out of a Softmax, or the scores of a card's classifier, by the logits: the divergence
+(Kullback-Leibler) of softmax(logits / T), times T^2 (Hinton et al., arXiv 1503.02531), and the mean squared
+error of the centred logits. Any other output by the mean squared error over the variance of the teacher's;
+parts of an output that are of different nature each for itself
+(``edgekit/compiler/evaluate/output_parts.py``).
+
+A detector's scores, which are of 0 to 1: the divergence of Bernoulli's distributions. The squared error has
+no gradient where a Sigmoid is near 0 and should not be. Its boxes count as much as the teacher is sure that
+something is there, and its classes as much as it is sure of an object (``DetectorRows``): what it says of the
+background is never read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from edgekit.compiler.compress.torch.graph_program import Tensor
+from edgekit.compiler.compress.torch.trained_weights import PRODUCTS
+from edgekit.compiler.evaluate.output_parts import Part, find_parts
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.rewriting import int_of
+
+if TYPE_CHECKING:
+    from edgekit.processing.card import Card
+
+TEMPERATURE = 4.0
+FEATURES = 12
+"""Most values inside of the graphs that are compared."""
+LEAST_VARIANCE = 1e-12
+LEAST_SCORE = 1e-6
+"""Scores are compared between this and 1 less this."""
+
+
+@dataclass(frozen=True)
+class DetectorRows:
+    """An output with a row for each place: a box, perhaps an objectness, and a score for each class, 0 to 1.
+
+    Attributes:
+        axis: Of the box, objectness and scores; that of the rows is the other one behind the first.
+        objectness: Index of the objectness; None: there is none.
+        classes: Index of the first class.
+    """
+
+    axis: int
+    objectness: int | None
+    classes: int
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Box, objectness and classes, which are of different nature."""
+        last = Part(self.axis, self.classes, sys.maxsize, "")
+        if self.objectness is None:
+            return Part(self.axis, 0, self.classes, ""), last
+        place = self.objectness
+        return Part(self.axis, 0, place, ""), Part(self.axis, place, place + 1, ""), last
+
+    def weights(self, part: Part, teacher: Tensor) -> Tensor | None:
+        """How much each row of a part counts: ``[batch, *shape with 1 on the axis]``; None: all alike.
+
+        Args:
+            part: One of ``parts``.
+            teacher: Its output, ``[batch, *shape]``.
+        """
+        if not self.scores(part):
+            axis = self.axis + 1
+            scores = teacher.narrow(axis, self.classes, teacher.shape[axis] - self.classes).amax(axis, True)
+            return scores if self.objectness is None else scores * self.objects(teacher)
+        return None if self.objectness in (None, part.start) else self.objects(teacher)
+
+    def scores(self, part: Part) -> bool:
+        """Whether it holds numbers of 0 to 1."""
+        return part.start in (self.objectness, self.classes)
+
+    def objects(self, teacher: Tensor) -> Tensor:
+        """How sure the teacher is of an object, for each row: ``[batch, *shape with 1 on the axis]``."""
+        axis = self.axis + 1
+        if self.objectness is not None:
+            return teacher.narrow(axis, self.objectness, 1)
+        return teacher.narrow(axis, self.classes, teacher.shape[axis] - self.classes).amax(axis, True)
+
+
+DETECTORS: Mapping[str, DetectorRows] = {
+    "yolox": DetectorRows(2, 4, 5),
+    "yolov5": DetectorRows(2, 4, 5),
+    "yolov8": DetectorRows(1, None, 4),
+}
+"""By the card's decoding (edgekit/processing/tasks/detect)."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A value of the student that is compared with one of the teacher.
+
+    Attributes:
+        student: Its name.
+        teacher: The other's name.
+        axis: Of the classes, if it holds logits; else None.
+        parts: That are compared apart; none: it is one part.
+        weight: In the sum of all terms.
+        rows: Of a detector, whose rows do not count alike.
+        channels: The teacher's that the student's are, along the axis 1; none: all.
+    """
+
+    student: str
+    teacher: str
+    axis: int | None = None
+    parts: tuple[Part, ...] = ()
+    weight: float = 1.0
+    rows: DetectorRows | None = None
+    channels: tuple[int, ...] = ()
+
+    def of_teacher(self, answers: Mapping[str, Tensor]) -> Tensor:
+        """The teacher's value, ``[batch, *shape of the student's]``."""
+        value = answers[self.teacher]
+        return value.index_select(2, torch.tensor(self.channels)) if self.channels else value
+
+
+def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> list[Term]:
+    """A term for each float output; outputs of both are in the same order.
+
+    Args:
+        teacher: Canonical.
+        student: Canonical, with outputs of the same shapes.
+        card: With the task ``classify`` of logits it says what they are.
+    """
+    found = []
+    parts = find_parts(teacher.graph)
+    for one, other in zip(teacher.graph.outputs, student.graph.outputs, strict=True):
+        if one.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
+            continue
+        a, b = _logits(one), _logits(other)
+        if a is not None and b is not None and a[1] == b[1]:
+            found.append(Term(b[0], a[0], a[1]))
+        elif a is None and b is None and _is_logits(card, str(one.name)):
+            found.append(Term(str(other.name), str(one.name), len(static_dims(one) or ()) - 1))
+        else:
+            name = str(one.name)
+            rows = _detector_rows(card, name)
+            apart = rows.parts if rows else tuple(parts.get(name, ()))
+            found.append(Term(str(other.name), name, None, apart, rows=rows))
+    return found
+
+
+def shared_features(teacher: ir.Model, student: ir.Model) -> dict[str, bool]:
+    """Values that both graphs have by name, evenly spread -> whether the student's has fewer channels.
+
+    Of those that weights are multiplied with, which pruning fits to the teacher's.
+    """
+    shapes = {str(value.name): static_dims(value) or () for node in teacher.graph for value in node.outputs}
+    outputs = {str(value.name) for model in (teacher, student) for value in model.graph.outputs}
+    shared: dict[str, bool] = {}
+    for node in student.graph:
+        for value in node.outputs:
+            name, own = str(value.name), static_dims(value) or ()
+            whole = shapes.get(name, ())
+            read = any(use.op_type in PRODUCTS for use in value.consumers())
+            fewer = len(own) == len(whole) > 1 and own[1] < whole[1] and own == (own[0], own[1], *whole[2:])
+            if read and value.dtype == ir.DataType.FLOAT and name not in outputs and own:
+                shared.update({name: fewer} if fewer or own == whole else {})
+    count, names = min(len(shared), FEATURES), list(shared)
+    chosen = [names[(2 * k + 1) * len(names) // (2 * count)] for k in range(count)]
+    return {name: shared[name] for name in chosen}
+
+
+def feature_terms(
+    shared: Mapping[str, bool], channels: Mapping[str, tuple[int, ...]], weight: float
+) -> list[Term]:
+    """Terms of ``shared_features``; of those with fewer channels as far as these were found in the teacher.
+
+    Args:
+        shared: Value -> whether the student's has fewer channels.
+        channels: Value -> which of the teacher's the student's are.
+        weight: Of all together.
+    """
+    names = [name for name, fewer in shared.items() if not fewer or name in channels]
+    return [Term(name, name, weight=weight / len(names), channels=channels.get(name, ())) for name in names]
+
+
+class DistillationLoss:
+    """The loss of a batch.
+
+    Args:
+        terms: What is compared.
+        answers: The teacher's for some samples, by which errors are normalized: ``[batch, *shape]``.
+    """
+
+    def __init__(self, terms: Sequence[Term], answers: Mapping[str, Tensor]) -> None:
+        self.terms = tuple(terms)
+        self._scales: dict[tuple[Term, Part | None], tuple[float, float]] = {}
+        for term in self.terms:
+            for part in term.parts or (None,):
+                weights = _weights(term, part, answers[term.teacher])
+                mean = 1.0 if weights is None else max(float(weights.mean()), LEAST_VARIANCE)
+                value = _of(term.of_teacher(answers), part)
+                if _are_scores(term, part) and term.rows is not None:
+                    # A sum over classes, for each object, as detectors are trained.
+                    objects = term.rows.objects(answers[term.teacher])
+                    mean = max(float(objects.mean()), LEAST_VARIANCE) / value.shape[term.rows.axis + 1]
+                    self._scales[term, part] = 1.0, mean
+                else:
+                    self._scales[term, part] = _variance(value, term.axis, weights), mean
+
+    def __call__(self, student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> Tensor:
+        """A scalar; 0 where the student answers as the teacher does.
+
+        Args:
+            student: Values by name, ``[batch, *shape]``.
+            teacher: The same.
+        """
+        total = torch.zeros(())
+        for (term, part), (variance, mean) in self._scales.items():
+            made, wanted = _of(student[term.student], part), _of(term.of_teacher(teacher), part)
+            share = term.weight / max(len(term.parts), 1)
+            if term.axis is None:
+                weights = _weights(term, part, teacher[term.teacher])
+                error = _divergence if _are_scores(term, part) else _squared_error
+                total = total + share * error(made, wanted, weights) / (variance * mean)
+            else:
+                total = total + share * _of_logits(made, wanted, term.axis + 1, variance)
+        return total
+
+
+def _of_logits(made: Tensor, wanted: Tensor, axis: int, variance: float) -> Tensor:
+    """``axis``: with the batch in front."""
+    target = torch.softmax(wanted / TEMPERATURE, axis)
+    divergence = target * (
+        torch.log_softmax(wanted / TEMPERATURE, axis) - torch.log_softmax(made / TEMPERATURE, axis)
+    )
+    error = F.mse_loss(made - made.mean(axis, True), wanted - wanted.mean(axis, True)) / variance
+    return TEMPERATURE**2 * divergence.sum(axis).mean() + error
+
+
+def _of(value: Tensor, part: Part | None) -> Tensor:
+    """A part of ``[batch, *shape]``; the batch is in front of the part's axis."""
+    if part is None:
+        return value
+    stop = min(part.stop, value.shape[part.axis + 1])
+    return value.narrow(part.axis + 1, part.start, stop - part.start)
+
+
+def _weights(term: Term, part: Part | None, teacher: Tensor) -> Tensor | None:
+    return term.rows.weights(part, teacher) if term.rows is not None and part is not None else None
+
+
+def _are_scores(term: Term, part: Part | None) -> bool:
+    return term.rows is not None and part is not None and term.rows.scores(part)
+
+
+def _divergence(made: Tensor, wanted: Tensor, weights: Tensor | None) -> Tensor:
+    """Of Bernoulli's distributions (Kullback-Leibler), the mean."""
+    p, q = (each.clamp(LEAST_SCORE, 1 - LEAST_SCORE) for each in (wanted, made))
+    found = p * (p.log() - q.log()) + (1 - p) * ((1 - p).log() - (1 - q).log())
+    return (found if weights is None else weights * found).mean()
+
+
+def _squared_error(made: Tensor, wanted: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return F.mse_loss(made, wanted)
+    return (weights * (made - wanted).square()).mean()
+
+
+def _variance(value: Tensor, axis: int | None, weights: Tensor | None = None) -> float:
+    """Of the centred logits with an axis; of rows that do not count alike the weighted one."""
+    centred = value if axis is None else value - value.mean(axis + 1, True)
+    if weights is not None:
+        share = weights / weights.mean().clamp(min=LEAST_VARIANCE)
+        spread = value.double() - (share * value).double().mean()
+        return max(float((share * spread.square()).mean()), LEAST_VARIANCE)
+    return max(float(centred.double().var()), LEAST_VARIANCE)
+
+
+def _logits(output: ir.Value) -> tuple[str, int] | None:
+    """What goes into the Softmax that makes an output, and its axis; None if none does."""
+    node = output.producer()
+    if node is None or node.domain or node.op_type not in ("Softmax", "LogSoftmax"):
+        return None
+    source = node.inputs[0]
+    rank = len(static_dims(output) or ())
+    return None if source is None else (str(source.name), int_of(node, "axis", -1) % rank)
+
+
+def _detector_rows(card: Card | None, name: str) -> DetectorRows | None:
+    task = card.task if card is not None else None
+    if task is None or task.kind != "detect" or name not in task.outputs.values():
+        return None
+    return DETECTORS.get(task.decode)
+
+
+def _is_logits(card: Card | None, name: str) -> bool:
+    if card is None or card.task is None or card.task.kind != "classify" or card.task.decode != "logits":
+        return False
+    return name in card.task.outputs.values()

@@ -1,0 +1,179 @@
+"""The training of a draft: some layers of a language model learn to end its own texts as all of them do.
+
+The draft reads with the model's own embedding and speaks with its own output matrix, which stay as they are.
+It learns from texts that the model wrote itself, greedy and sampled, by the Kullback-Leibler divergence of
+its next token from the model's at each of them (Hinton et al. 2015; for drafts Zhou et al. 2023, DistillSpec,
+arXiv 2310.08461). Everything random follows from the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.functional import kl_div, log_softmax
+
+from edgekit.compiler.compress.torch.decoder_module import EMBEDDING, HEAD, Cache, hidden, logits
+from edgekit.compiler.compress.torch.graph_program import Tensor
+from edgekit.compiler.compress.torch.training_loop import TrainingLoop, TrainingOptions
+from edgekit.compiler.model.language.language_model import DecoderConfig, LanguageModel
+from edgekit.tensor_spec import Array
+
+TOGETHER = 16
+"""Texts that are written in one step."""
+
+
+class Written(NamedTuple):
+    """Texts of a model, all of one length, with what it thought at each token.
+
+    Attributes:
+        tokens: int64 [texts, tokens].
+        states: What its last norm gave, float32 [texts, tokens, width].
+        counts: bool [texts, tokens]: whether the token after it is learned; not what follows an end.
+    """
+
+    tokens: Tensor
+    states: Tensor
+    counts: Tensor
+
+    def part(self, chosen: Any) -> Written:
+        """Some of the texts."""
+        return Written(self.tokens[chosen], self.states[chosen], self.counts[chosen])
+
+
+def model_weights(model: LanguageModel) -> dict[str, Tensor]:
+    """All weights of a model."""
+    return {name: torch.from_numpy(np.array(model.weight(name))) for name in model.weight_names}
+
+
+def write_texts(
+    model: LanguageModel,
+    weights: dict[str, Tensor],
+    prompts: Sequence[Sequence[int]],
+    length: int,
+    seed: int,
+    say: Callable[[int], None],
+) -> Written:
+    """The model's texts after these prompts, every other one greedy, the others sampled.
+
+    Args:
+        model, weights: Who writes.
+        prompts: Tokens, all of one length.
+        length: Tokens of a text with its prompt.
+        seed: Of the draws.
+        say: Called with the number of texts so far.
+    """
+    draws, parts = torch.Generator().manual_seed(seed), []
+    stops = torch.tensor(model.stop_ids)
+    for start in range(0, len(prompts), TOGETHER):
+        tokens = torch.tensor([list(each) for each in prompts[start : start + TOGETHER]])
+        greedy = torch.arange(len(tokens)) % 2 == 0
+        cache: Cache = []
+        with torch.no_grad():
+            states = [hidden(model.config, weights, tokens, cache)]
+            while tokens.shape[1] < length:
+                row = logits(model.config, weights, states[-1][:, -1])
+                drawn = torch.multinomial(row.softmax(-1), 1, generator=draws)[:, 0]
+                tokens = torch.cat([tokens, torch.where(greedy, row.argmax(-1), drawn)[:, None]], 1)
+                states.append(hidden(model.config, weights, tokens[:, -1:], cache))
+        ended = torch.isin(tokens[:, len(prompts[0]) :], stops).cumsum(1) > 0
+        alive = torch.cat([torch.ones(len(tokens), len(prompts[0]), dtype=torch.bool), ~ended], 1)
+        parts.append(Written(tokens, torch.cat(states, 1), alive))
+        say(min(start + TOGETHER, len(prompts)))
+    return Written(*(torch.cat(list(each)) for each in zip(*parts, strict=True)))
+
+
+def chosen_layers(layers: int, kept: int) -> list[int]:
+    """Which layers a draft begins with: spread evenly, the first and the last among them.
+
+    >>> chosen_layers(30, 4), chosen_layers(30, 1), chosen_layers(2, 2)
+    ([0, 10, 19, 29], [0], [0, 1])
+    """
+    return [round(index * (layers - 1) / max(kept - 1, 1)) for index in range(kept)]
+
+
+class DraftTraining(TrainingLoop):
+    """A draft while it is trained.
+
+    Args:
+        config: Of the draft.
+        weights: Of the draft; those of the layers and the last norm are trained.
+        training: Texts that it learns from.
+        validation: Texts that choose the best weights.
+        options: Of the training.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: dict[str, Tensor],
+        training: Written,
+        validation: Written,
+        options: TrainingOptions,
+    ) -> None:
+        learned = [name for name in weights if name not in (EMBEDDING, HEAD)]
+        super().__init__([weights[name].requires_grad_() for name in learned], len(training.tokens), options)
+        self.config, self.weights = config, weights
+        self._training, self._validation = training, validation
+
+    @classmethod
+    def of(
+        cls,
+        model: LanguageModel,
+        weights: dict[str, Tensor],
+        kept: int,
+        training: Written,
+        validation: Written,
+        options: TrainingOptions,
+    ) -> DraftTraining:
+        """A draft of so many of a model's layers."""
+        config, own = replace(model.config, layers=kept), dict[str, Tensor]()
+        places = chosen_layers(model.config.layers, kept)
+        for name in config.weight_shapes():
+            source = name
+            if name.startswith("model.layers."):
+                _, _, layer, rest = name.split(".", 3)
+                source = f"model.layers.{places[int(layer)]}.{rest}"
+            own[name] = weights[source] if name in (EMBEDDING, HEAD) else weights[source].clone()
+        return cls(config, own, training, validation, options)
+
+    def loss_of(self, texts: Written) -> float:
+        """Mean divergence from the model, in nats a token."""
+        total = tokens = 0.0
+        with torch.no_grad():
+            for start in range(0, len(texts.tokens), self._batch):
+                part = texts.part(slice(start, start + self._batch))
+                count = int(part.counts.sum())
+                total, tokens = total + count * self._loss(part).item(), tokens + count
+        return total / max(tokens, 1)
+
+    def agreement(self, texts: Written) -> float:
+        """Share of the tokens at which its likeliest next one is the model's."""
+        same = tokens = 0
+        with torch.no_grad():
+            for start in range(0, len(texts.tokens), self._batch):
+                part = texts.part(slice(start, start + self._batch))
+                own, wanted = self._rows(part)
+                same += int((own.argmax(-1) == wanted.argmax(-1)).sum())
+                tokens += len(own)
+        return same / max(tokens, 1)
+
+    def _rows(self, texts: Written) -> tuple[Tensor, Tensor]:
+        """Logits of the draft and of the model where they count."""
+        states = hidden(self.config, self.weights, texts.tokens)
+        own = logits(self.config, self.weights, states[texts.counts])
+        with torch.no_grad():
+            return own, logits(self.config, self.weights, texts.states[texts.counts])
+
+    def _loss(self, texts: Written) -> Tensor:
+        own, wanted = self._rows(texts)
+        return kl_div(log_softmax(own, -1), log_softmax(wanted, -1), reduction="batchmean", log_target=True)
+
+    def _loss_of(self, indices: Array, epoch: int, place: int) -> Tensor:
+        return self._loss(self._training.part(torch.from_numpy(indices)))
+
+    def _validation_loss(self) -> float:
+        return self.loss_of(self._validation)

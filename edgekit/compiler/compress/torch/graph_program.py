@@ -1,0 +1,152 @@
+"""The table of ONNX operators in PyTorch, and the builder that makes steps of a graph's nodes.
+
+A function of the table decodes its node once, from static shapes and constants, and emits what runs for each
+sample. Its tensors have the graph's own shapes:
+:class:`~edgekit.compiler.compress.torch.onnx_module.OnnxModule` maps it over a batch (``torch.func.vmap``).
+So a Reshape to ``1x64`` or heads of attention are right for any batch, and no axis has to be known as the
+batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+
+from edgekit.compiler.lowering.op_table import OpTable
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.rewriting import array_of
+from edgekit.tensor_spec import Array
+
+Tensor = Any
+"""A ``torch.Tensor``; PyTorch's types are not loaded by the type checker."""
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A value of the graph, for the functions of the table.
+
+    Attributes:
+        name: Its name in the graph.
+        shape: Static.
+        dtype: As numpy's name, e.g. ``float32``.
+        const: The array of a constant, as it was when the module was made; None if the model computes it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    const: Array | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What runs for one node: ``outputs = function(*inputs)``.
+
+    Attributes:
+        inputs: Names of values in the order of the node's inputs; None for one that is omitted.
+        function: Takes a tensor, or None, for each input; gives a tensor, or a tuple of them.
+        outputs: Names.
+        op_type: The node's.
+    """
+
+    inputs: tuple[str | None, ...]
+    function: Callable[..., Any]
+    outputs: tuple[str, ...]
+    op_type: str
+
+
+class Program:
+    """Makes a step of each node; the builder of the op table.
+
+    Attributes:
+        steps: In the order in which they run.
+        constants: Name -> array of what the steps read besides the graph's values.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._node: ir.Node | None = None
+        self._values: dict[str, Value] = {}
+
+    def begin(self, node: ir.Node) -> None:
+        self._node = node
+
+    def handle(self, value: ir.Value) -> Value:
+        name = str(value.name)
+        if name not in self._values:
+            self._values[name] = _described(value, array_of(value))
+        return self._values[name]
+
+    def bind(self, value: ir.Value, handle: Value) -> None:
+        self._values[str(value.name)] = handle
+
+    def bind_unknown(self, value: ir.Value) -> None:
+        self._values[str(value.name)] = _described(value, None)
+
+    def emit(
+        self, function: Callable[..., Any], *inputs: Value | None, outputs: int = 1
+    ) -> tuple[Value, ...]:
+        """Append the step of the current node.
+
+        Args:
+            function: As in :class:`Step`.
+            inputs: The node's inputs in their order.
+            outputs: How many of the node's outputs it makes.
+        """
+        assert self._node is not None
+        made = tuple(_described(value, None) for value in self._node.outputs[:outputs])
+        names = tuple(None if value is None else value.name for value in inputs)
+        self.steps.append(Step(names, function, tuple(each.name for each in made), self._node.op_type))
+        return made
+
+    def out(self, index: int = 0) -> Value:
+        """The shape and type of an output of the current node."""
+        assert self._node is not None
+        return _described(self._node.outputs[index], None)
+
+    @property
+    def output_count(self) -> int:
+        """How many outputs the current node has."""
+        assert self._node is not None
+        return len(self._node.outputs)
+
+
+def _described(value: ir.Value, const: Array | None) -> Value:
+    dtype = "" if value.dtype is None else value.dtype.name.lower()
+    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+    return Value(str(value.name or ""), static_dims(value) or (), dtype, const)
+
+
+lower = OpTable[Value]("PyTorch")
+"""``ops_*.py`` fill it."""
+
+DTYPES: Mapping[str, Any] = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "float64": torch.float64,
+    "bool": torch.bool,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+}
+
+
+def constant(array: Array) -> Tensor:
+    """A tensor of a constant."""
+    return torch.from_numpy(np.array(array))
+
+
+def is_float(value: Value) -> bool:
+    """Whether gradients go through it."""
+    return value.dtype.startswith("float")

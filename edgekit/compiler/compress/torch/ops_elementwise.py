@@ -1,0 +1,182 @@
+"""Operators that compute each element by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from edgekit.compiler.compress.torch.graph_program import DTYPES, Program, Tensor, Value, is_float, lower
+from edgekit.diagnostics import Inexpressible
+
+
+def _unary(op: str, function: Callable[[Tensor], Tensor]) -> None:
+    def lowering(b: Program, X: Value) -> tuple[Value, ...]:
+        return b.emit(function, X)
+
+    lowering.__doc__ = f"``{op}`` of each element."
+    lower(op, since=1)(lowering)
+
+
+def _binary(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def lowering(b: Program, A: Value, B: Value) -> tuple[Value, ...]:
+        return b.emit(function, A, B)
+
+    lowering.__doc__ = f"``{op}``, broadcast."
+    lower(op, since=7)(lowering)
+
+
+def _variadic(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def lowering(b: Program, *data: Value) -> tuple[Value, ...]:
+        return b.emit(lambda *given: reduce(function, given), *data)
+
+    lowering.__doc__ = f"``{op}`` of any number of values, broadcast."
+    lower(op, since=8)(lowering)
+
+
+for _op, _function in {
+    "Abs": torch.abs,
+    "Ceil": torch.ceil,
+    "Cos": torch.cos,
+    "Erf": torch.erf,
+    "Exp": torch.exp,
+    "Floor": torch.floor,
+    "HardSwish": F.hardswish,
+    "Identity": lambda x: x,
+    "Log": torch.log,
+    "Mish": F.mish,
+    "Neg": torch.neg,
+    "Not": torch.logical_not,
+    "Reciprocal": torch.reciprocal,
+    "Relu": torch.relu,
+    "Round": torch.round,
+    "Sigmoid": torch.sigmoid,
+    "Sign": torch.sign,
+    "Sin": torch.sin,
+    "Softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+    "Softsign": F.softsign,
+    "Sqrt": torch.sqrt,
+    "Tanh": torch.tanh,
+}.items():
+    _unary(_op, _function)
+
+for _op, _two in {
+    "Add": torch.add,
+    "And": torch.logical_and,
+    "Equal": torch.eq,
+    "Greater": torch.gt,
+    "GreaterOrEqual": torch.ge,
+    "Less": torch.lt,
+    "LessOrEqual": torch.le,
+    "Mul": torch.mul,
+    "Or": torch.logical_or,
+    "PRelu": lambda x, slope: torch.where(x > 0, x, slope * x),
+    "Pow": lambda x, y: torch.pow(x, y).to(x.dtype),
+    "Sub": torch.sub,
+    "Xor": torch.logical_xor,
+}.items():
+    _binary(_op, _two)
+
+for _op, _two in {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}.items():
+    _variadic(_op, _two)
+
+
+@lower("Mean", since=8)
+def mean(b: Program, *data: Value) -> tuple[Value, ...]:
+    """The mean of any number of values, broadcast."""
+    return b.emit(lambda *given: reduce(torch.add, given) / len(given), *data)
+
+
+@lower("Div", since=7)
+def div(b: Program, A: Value, B: Value) -> tuple[Value, ...]:
+    """Integers are divided towards zero."""
+    mode = None if is_float(A) else "trunc"
+    return b.emit(lambda x, y: torch.div(x, y, rounding_mode=mode), A, B)
+
+
+@lower("Where", since=9)
+def where(b: Program, condition: Value, X: Value, Y: Value) -> tuple[Value, ...]:
+    """X where the condition holds, else Y."""
+    return b.emit(torch.where, condition, X, Y)
+
+
+@lower("Clip", since=11)
+def clip(b: Program, input: Value, min: Value | None = None, max: Value | None = None) -> tuple[Value, ...]:
+    """Between two numbers, each of which may be left out."""
+
+    def run(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+        return x if low is None and high is None else torch.clamp(x, low, high)
+
+    numbers = [None if end is None or end.const is None else end.const.item() for end in (min, max)]
+    if all(end is None or end.const is not None for end in (min, max)):
+        # With numbers it is one kernel, with tensors three.
+        return b.emit(
+            lambda x, *_: x if numbers == [None, None] else torch.clamp(x, *numbers), input, min, max
+        )
+    return b.emit(run, input, min, max)
+
+
+@lower("Cast", since=9)
+def cast(
+    b: Program, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up"
+) -> tuple[Value, ...]:
+    """To another element type."""
+    dtype = _dtype(b.out())
+    return b.emit(lambda x: x.to(dtype), input)
+
+
+def _dtype(value: Value) -> Any:
+    if value.dtype not in DTYPES:
+        raise Inexpressible(f"PyTorch is not given {value.dtype or 'unknown'} elements here")
+    return DTYPES[value.dtype]
+
+
+@lower("LeakyRelu", since=6)
+def leaky_relu(b: Program, X: Value, *, alpha: float = 0.01) -> tuple[Value, ...]:
+    """x, or alpha * x below 0."""
+    return b.emit(lambda x: F.leaky_relu(x, alpha), X)
+
+
+@lower("Elu", since=6)
+def elu(b: Program, X: Value, *, alpha: float = 1.0) -> tuple[Value, ...]:
+    """x, or alpha * (exp(x) - 1) below 0."""
+    return b.emit(lambda x: F.elu(x, alpha), X)
+
+
+@lower("Celu", since=12)
+def celu(b: Program, X: Value, *, alpha: float = 1.0) -> tuple[Value, ...]:
+    """x, or alpha * (exp(x / alpha) - 1) below 0."""
+    return b.emit(lambda x: F.celu(x, alpha), X)
+
+
+@lower("Selu", since=6)
+def selu(
+    b: Program,
+    X: Value,
+    *,
+    alpha: float = 1.67326319217681884765625,
+    gamma: float = 1.05070102214813232421875,
+) -> tuple[Value, ...]:
+    """gamma * x, or gamma * alpha * (exp(x) - 1) below 0."""
+    return b.emit(lambda x: gamma * F.elu(x, alpha), X)
+
+
+@lower("HardSigmoid", since=6)
+def hard_sigmoid(b: Program, X: Value, *, alpha: float = 0.2, beta: float = 0.5) -> tuple[Value, ...]:
+    """alpha * x + beta between 0 and 1."""
+    return b.emit(lambda x: torch.clamp(alpha * x + beta, 0, 1), X)
+
+
+@lower("ThresholdedRelu", since=10)
+def thresholded_relu(b: Program, X: Value, *, alpha: float = 1.0) -> tuple[Value, ...]:
+    """x above alpha, else 0."""
+    return b.emit(lambda x: F.threshold(x, alpha, 0.0), X)
+
+
+@lower("Gelu", since=20)
+def gelu(b: Program, X: Value, *, approximate: str = "none") -> tuple[Value, ...]:
+    """Exact, or by tanh."""
+    return b.emit(lambda x: F.gelu(x, approximate=approximate), X)

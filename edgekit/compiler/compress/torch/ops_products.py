@@ -1,0 +1,150 @@
+"""Conv, ConvTranspose, Gemm, MatMul and Attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (PyTorch's own documents call it so)
+
+from edgekit.compiler.compress.torch.graph_program import Program, Tensor, Value, lower
+from edgekit.compiler.lowering.sliding_windows import conv_window, transposed_window
+from edgekit.diagnostics import Inexpressible
+
+CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+
+def torch_pads(pads: Sequence[tuple[int, int]]) -> list[int]:
+    """(before, after) of the last axes in the order of ``torch.nn.functional.pad``: the last axis first."""
+    return [amount for pair in reversed(pads) for amount in pair]
+
+
+@lower("Conv", since=1)
+def conv(
+    b: Program,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> tuple[Value, ...]:
+    """One to three spatial axes."""
+    rank = X.rank - 2
+    if rank not in CONV:
+        raise Inexpressible(f"it has {rank} spatial axes; PyTorch has 1 to 3")
+    frame = conv_window(
+        X.shape[2:], b.out().shape[2:], W.shape[2:], kernel_shape, strides, dilations, auto_pad, pads
+    )
+    both = list(zip(frame.begin, frame.declared_end, strict=True))
+    function, even = CONV[rank], frame.begin == frame.declared_end
+
+    def run(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        if not even:
+            x = F.pad(x, torch_pads(both))
+        return function(x, w, bias, frame.stride, frame.begin if even else 0, frame.dilation, group)
+
+    return b.emit(run, X, W, B)
+
+
+@lower("ConvTranspose", since=1)
+def conv_transpose(
+    b: Program,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> tuple[Value, ...]:
+    """The whole result, of which the pads are cut off; output_padding adds zeros before the bias."""
+    rank = X.rank - 2
+    if rank not in CONV_TRANSPOSE:
+        raise Inexpressible(f"it has {rank} spatial axes; PyTorch has 1 to 3")
+    frame = transposed_window(
+        X.shape[2:], b.out().shape[2:], kernel_shape or W.shape[2:], strides, dilations, auto_pad, pads,
+        output_padding, output_shape,
+    )  # fmt: skip
+    function = CONV_TRANSPOSE[rank]
+    cut = torch_pads([(-before, -after) for before, after in zip(frame.begin, frame.end, strict=True)])
+
+    def run(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+        full = function(x, w, None, frame.stride, 0, 0, group, frame.dilation)
+        made = F.pad(full, cut) if any(cut) else full
+        return made if bias is None else made + bias.reshape(-1, *[1] * rank)
+
+    return b.emit(run, X, W, B)
+
+
+@lower("Gemm", since=7)
+def gemm(
+    b: Program,
+    A: Value,
+    B: Value,
+    C: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> tuple[Value, ...]:
+    """alpha * A @ B + beta * C."""
+
+    def run(a: Tensor, w: Tensor, c: Tensor | None = None) -> Tensor:
+        product = (a.T if transA else a) @ (w.T if transB else w)
+        if alpha != 1:
+            product = alpha * product
+        if c is None:
+            return product
+        return product + (c if beta == 1 else beta * c)
+
+    return b.emit(run, A, B, C)
+
+
+@lower("MatMul", since=1)
+def matmul(b: Program, A: Value, B: Value) -> tuple[Value, ...]:
+    """As numpy's."""
+    return b.emit(torch.matmul, A, B)
+
+
+@lower("Attention", since=23)
+def attention(
+    b: Program,
+    Q: Value,
+    K: Value,
+    V: Value,
+    attn_mask: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    *,
+    is_causal: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    **other: Any,
+) -> tuple[Value, ...]:
+    """Four dimensions with equal heads, as the pass recognize_attention makes it."""
+    heads = {each.shape[1] for each in (Q, K, V)}
+    if {Q.rank, K.rank, V.rank} != {4} or len(heads) != 1 or past_key or past_value or is_causal or softcap:
+        raise Inexpressible("of attention, four dimensions with equal heads, a scale and a mask are known")
+    factor = scale if scale is not None else 1 / math.sqrt(Q.shape[-1])
+
+    def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        scores = (q * factor) @ k.transpose(-1, -2)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+        return torch.softmax(scores, -1) @ v
+
+    return b.emit(run, Q, K, V, attn_mask)

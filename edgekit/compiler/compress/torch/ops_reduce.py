@@ -1,0 +1,249 @@
+"""Pools, reductions, normalizations and Softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from edgekit.compiler.compress.torch.graph_program import Program, Tensor, Value, constant, is_float, lower
+from edgekit.compiler.compress.torch.ops_products import torch_pads
+from edgekit.compiler.lowering.reduce_axes import axes_from, reduced_axes
+from edgekit.compiler.lowering.sliding_windows import divisors, window
+from edgekit.diagnostics import Inexpressible
+
+MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+@lower("MaxPool", since=8)
+def max_pool(
+    b: Program,
+    X: Value,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    storage_order: int = 0,
+    strides: Sequence[int] | None = None,
+) -> tuple[Value, ...]:
+    """Padded by minus infinity as far as windows reach, which is what ceil_mode comes to."""
+    rank = X.rank - 2
+    if rank not in MAX_POOL or not is_float(X):
+        raise Inexpressible(f"it is of {X.dtype} over {rank} axes; PyTorch pools floats over 1 to 3")
+    size, out = X.shape[2:], b.out().shape[2:]
+    frame = window(size, out, kernel_shape, strides, dilations, auto_pad, pads)
+    function, sides = MAX_POOL[rank], torch_pads(frame.pads)
+
+    def run(x: Tensor) -> Tensor:
+        padded = F.pad(x, sides, value=-math.inf) if any(sides) else x
+        return function(padded, frame.kernel, frame.stride, 0, frame.dilation)
+
+    return b.emit(run, X)
+
+
+@lower("AveragePool", since=7)
+def average_pool(
+    b: Program,
+    X: Value,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> tuple[Value, ...]:
+    """The sum of each window over how many of its elements count."""
+    rank = X.rank - 2
+    size, out = X.shape[2:], b.out().shape[2:]
+    frame = window(size, out, kernel_shape, strides, dilations, auto_pad, pads)
+    if rank not in AVG_POOL or frame.is_dilated:
+        raise Inexpressible("PyTorch has average pools of 1 to 3 spatial axes without dilations")
+    function, sides = AVG_POOL[rank], torch_pads(frame.pads)
+    shares = math.prod(frame.kernel) / divisors(frame, bool(count_include_pad))
+    factor = None if (shares == 1).all() else constant(shares)
+
+    def run(x: Tensor) -> Tensor:
+        made = function(F.pad(x, sides) if any(sides) else x, frame.kernel, frame.stride)
+        return made if factor is None else made * factor.to(x.dtype)
+
+    return b.emit(run, X)
+
+
+@lower("GlobalAveragePool", since=1)
+def global_average_pool(b: Program, X: Value) -> tuple[Value, ...]:
+    """The mean of each channel."""
+    axes = tuple(range(2, X.rank))
+    return b.emit(lambda x: x.mean(axes, keepdim=True), X)
+
+
+@lower("GlobalMaxPool", since=1)
+def global_max_pool(b: Program, X: Value) -> tuple[Value, ...]:
+    """The greatest of each channel."""
+    axes = tuple(range(2, X.rank))
+    return b.emit(lambda x: x.amax(axes, keepdim=True), X)
+
+
+def _reduction(op: str, function: Callable[[Tensor, tuple[int, ...], bool], Tensor]) -> None:
+    def lowering(
+        b: Program,
+        data: Value,
+        axes: Value | None = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> tuple[Value, ...]:
+        over = reduced_axes(data.rank, axes, noop_with_empty_axes)
+        if over is None:
+            raise Inexpressible("it reduces over no axes")
+        return b.emit(lambda x, *_: function(x, over, bool(keepdims)), data, axes)
+
+    lowering.__doc__ = f"``{op}`` over some axes."
+    lower(op, since=13)(lowering)
+
+
+for _op, _function in {
+    "ReduceL1": lambda x, axes, keep: x.abs().sum(axes, keep),
+    "ReduceL2": lambda x, axes, keep: (x * x).sum(axes, keep).sqrt(),
+    "ReduceLogSumExp": torch.logsumexp,
+    "ReduceMax": lambda x, axes, keep: x.amax(axes, keep),
+    "ReduceMean": lambda x, axes, keep: x.mean(axes, keep),
+    "ReduceMin": lambda x, axes, keep: x.amin(axes, keep),
+    "ReduceSum": lambda x, axes, keep: x.sum(axes, keep, dtype=x.dtype),
+    "ReduceSumSquare": lambda x, axes, keep: (x * x).sum(axes, keep, dtype=x.dtype),
+}.items():
+    _reduction(_op, _function)
+
+
+@lower("ArgMax", since=13)
+def arg_max(
+    b: Program, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> tuple[Value, ...]:
+    """No gradient goes through it."""
+    if select_last_index:
+        raise Inexpressible("select_last_index is not known")
+    return b.emit(lambda x: x.argmax(axis, bool(keepdims)), data)
+
+
+@lower("Softmax", since=13)
+def softmax(b: Program, input: Value, *, axis: int = -1) -> tuple[Value, ...]:
+    """Over one axis."""
+    return b.emit(lambda x: torch.softmax(x, axis), input)
+
+
+@lower("LogSoftmax", since=13)
+def log_softmax(b: Program, input: Value, *, axis: int = -1) -> tuple[Value, ...]:
+    """Over one axis."""
+    return b.emit(lambda x: torch.log_softmax(x, axis), input)
+
+
+@lower("LayerNormalization", since=17)
+def layer_normalization(
+    b: Program,
+    X: Value,
+    Scale: Value,
+    B: Value | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> tuple[Value, ...]:
+    """Mean 0 and variance 1 over the last axes, then scale and shift."""
+    over = axes_from(axis, X.rank)
+
+    def run(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
+        made = _standard(x, over, epsilon) * scale
+        return made if shift is None else made + shift
+
+    return b.emit(run, X, Scale, B)
+
+
+@lower("RMSNormalization", since=23)
+def rms_normalization(
+    b: Program, X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> tuple[Value, ...]:
+    """Root mean square 1 over the last axes, then scale."""
+    over = axes_from(axis, X.rank)
+    return b.emit(lambda x, s: x * torch.rsqrt((x * x).mean(over, True) + epsilon) * s, X, scale)
+
+
+@lower("InstanceNormalization", since=6)
+def instance_normalization(
+    b: Program, input: Value, scale: Value, B: Value, *, epsilon: float = 1e-5
+) -> tuple[Value, ...]:
+    """Mean 0 and variance 1 of each channel of each sample, then scale and shift."""
+    over, wide = tuple(range(2, input.rank)), (-1, *[1] * (input.rank - 2))
+
+    def run(x: Tensor, s: Tensor, shift: Tensor) -> Tensor:
+        return _standard(x, over, epsilon) * s.reshape(wide) + shift.reshape(wide)
+
+    return b.emit(run, input, scale, B)
+
+
+@lower("GroupNormalization", since=21)
+def group_normalization(
+    b: Program,
+    X: Value,
+    scale: Value,
+    bias: Value,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> tuple[Value, ...]:
+    """Mean 0 and variance 1 of each group of channels, then scale and shift."""
+    wide = (-1, *[1] * (X.rank - 2))
+
+    def run(x: Tensor, s: Tensor, shift: Tensor) -> Tensor:
+        made = _standard(x.reshape(x.shape[0], num_groups, -1), (2,), epsilon).reshape(x.shape)
+        return made * s.reshape(wide) + shift.reshape(wide)
+
+    return b.emit(run, X, scale, bias)
+
+
+@lower("BatchNormalization", since=15)
+def batch_normalization(
+    b: Program,
+    X: Value,
+    scale: Value,
+    B: Value,
+    input_mean: Value,
+    input_var: Value,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> tuple[Value, ...]:
+    """With the mean and variance of the model."""
+    if training_mode:
+        raise Inexpressible("training_mode is not for inference")
+    wide = (-1, *[1] * (X.rank - 2))
+
+    def run(x: Tensor, *given: Tensor) -> Tensor:
+        s, shift, middle, variance = (each.reshape(wide) for each in given)
+        return (x - middle) * torch.rsqrt(variance + epsilon) * s + shift
+
+    return b.emit(run, X, scale, B, input_mean, input_var)
+
+
+def _standard(x: Tensor, over: tuple[int, ...], epsilon: float) -> Tensor:
+    centred = x - x.mean(over, True)
+    return centred * torch.rsqrt((centred * centred).mean(over, True) + epsilon)
+
+
+@lower("LpNormalization", since=1)
+def lp_normalization(b: Program, input: Value, *, axis: int = -1, p: int = 2) -> tuple[Value, ...]:
+    """Over its norm along one axis; 0 stays 0."""
+
+    def run(x: Tensor) -> Any:
+        norm = torch.linalg.vector_norm(x, p, axis, True)
+        return torch.where(norm == 0, x, x / norm)
+
+    return b.emit(run, input)

@@ -1,0 +1,235 @@
+"""Operators that move elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from edgekit.compiler.compress.torch.graph_program import Program, Tensor, Value, constant, lower
+from edgekit.compiler.compress.torch.ops_products import torch_pads
+from edgekit.compiler.lowering.constant_inputs import constant_ints
+from edgekit.compiler.lowering.pad_amounts import pad_amounts
+from edgekit.compiler.lowering.resize_arguments import inside_of_image, repetition, resized_axes
+from edgekit.compiler.lowering.slice_ranges import slice_objects, slice_ranges
+from edgekit.diagnostics import Inexpressible
+
+
+def _to_shape(b: Program, *inputs: Value | None) -> tuple[Value, ...]:
+    """All of the first input's elements in their order, in the output's static shape."""
+    shape = b.out().shape
+    return b.emit(lambda x, *_: x.reshape(shape), *inputs)
+
+
+@lower("Reshape", since=5)
+def reshape(b: Program, data: Value, shape: Value, *, allowzero: int = 0) -> tuple[Value, ...]:
+    """To the static shape of its output."""
+    return _to_shape(b, data, shape)
+
+
+@lower("Flatten", since=1)
+def flatten(b: Program, input: Value, *, axis: int = 1) -> tuple[Value, ...]:
+    """To two axes."""
+    return _to_shape(b, input)
+
+
+@lower("Squeeze", since=13)
+def squeeze(b: Program, data: Value, axes: Value | None = None) -> tuple[Value, ...]:
+    """Without axes of length 1."""
+    return _to_shape(b, data, axes)
+
+
+@lower("Unsqueeze", since=13)
+def unsqueeze(b: Program, data: Value, axes: Value) -> tuple[Value, ...]:
+    """With more axes of length 1."""
+    return _to_shape(b, data, axes)
+
+
+@lower("Expand", since=8)
+def expand(b: Program, input: Value, shape: Value) -> tuple[Value, ...]:
+    """Broadcast to the static shape of its output."""
+    wanted = b.out().shape
+    return b.emit(lambda x, _: x.expand(wanted), input, shape)
+
+
+@lower("Transpose", since=1)
+def transpose(b: Program, data: Value, *, perm: Sequence[int] | None = None) -> tuple[Value, ...]:
+    """Axes in another order."""
+    order = tuple(perm) if perm is not None else tuple(range(data.rank))[::-1]
+    return b.emit(lambda x: x.permute(order), data)
+
+
+@lower("Concat", since=4)
+def concat(b: Program, *inputs: Value, axis: int) -> tuple[Value, ...]:
+    """One after the other."""
+    return b.emit(lambda *given: torch.cat(given, axis), *inputs)
+
+
+@lower("Split", since=13)
+def split(
+    b: Program, input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Value, ...]:
+    """Into the lengths of its outputs."""
+    count = b.output_count
+    sizes = [b.out(index).shape[axis] for index in range(count)]
+    return b.emit(lambda x, *_: torch.split(x, sizes, axis), input, split, outputs=count)
+
+
+@lower("Slice", since=10)
+def slice_(
+    b: Program,
+    data: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> tuple[Value, ...]:
+    """Negative steps are a flip after positive ones."""
+    found = slice_ranges(data.shape, starts, ends, axes, steps)
+    taken = slice_objects(found.begin, found.step, found.shape)
+    if 0 in found.shape:
+        raise Inexpressible("it takes nothing")
+
+    def run(x: Tensor, *_: Tensor | None) -> Tensor:
+        part = x[taken]
+        return part.flip(found.reversed_axes) if found.reversed_axes else part
+
+    return b.emit(run, data, starts, ends, axes, steps)
+
+
+@lower("Pad", since=11)
+def pad(
+    b: Program,
+    data: Value,
+    pads: Value,
+    constant_value: Value | None = None,
+    axes: Value | None = None,
+    *,
+    mode: str = "constant",
+) -> tuple[Value, ...]:
+    """Constant, or elements of the data by their indices."""
+    amounts = pad_amounts(data.shape, pads, axes, mode)
+    taken = tuple(slice(at, at + n) for at, n in zip(amounts.begin, amounts.shape, strict=True))
+    if mode == "constant":
+        if constant_value is not None and constant_value.const is None:
+            raise Inexpressible("its constant_value is computed by the model; it must be constant")
+        filler = 0 if constant_value is None or constant_value.const is None else constant_value.const.item()
+        sides = torch_pads(amounts.added)
+        return b.emit(lambda x, *_: F.pad(x[taken], sides, value=filler), data, pads, constant_value, axes)
+    picked = {
+        axis: constant(np.pad(np.arange(n), added, _NUMPY[mode]))
+        for axis, (n, added) in enumerate(zip(amounts.shape, amounts.added, strict=True))
+        if any(added)
+    }
+
+    def run(x: Tensor, *_: Tensor | None) -> Tensor:
+        made = x[taken]
+        for axis, indices in picked.items():
+            made = made.index_select(axis, indices)
+        return made
+
+    return b.emit(run, data, pads, constant_value, axes)
+
+
+_NUMPY: Any = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+
+
+@lower("Gather", since=1)
+def gather(b: Program, data: Value, indices: Value, *, axis: int = 0) -> tuple[Value, ...]:
+    """Elements of one axis; negative indices count from its end."""
+    before = (slice(None),) * (axis % data.rank)
+    if indices.const is not None:
+        picked, size = indices.const, data.shape[axis]
+        at, shape = constant(np.where(picked < 0, picked + size, picked).ravel()), b.out().shape
+        return b.emit(lambda x, _: x.index_select(axis, at).reshape(shape), data, indices)
+    return b.emit(lambda x, at: x[(*before, at.long())], data, indices)
+
+
+@lower("Tile", since=6)
+def tile(b: Program, input: Value, repeats: Value) -> tuple[Value, ...]:
+    """Repeated along its axes."""
+    times = constant_ints(repeats, "repeats")
+    return b.emit(lambda x, _: x.repeat(times), input, repeats)
+
+
+@lower("DepthToSpace", since=1)
+def depth_to_space(b: Program, input: Value, *, blocksize: int, mode: str = "DCR") -> tuple[Value, ...]:
+    """Channels to blocks of pixels."""
+    n, c, h, w = input.shape
+    s, deep = blocksize, c // blocksize**2
+
+    def run(x: Tensor) -> Tensor:
+        if mode == "DCR":
+            x = x.reshape(n, s, s, deep, h, w).permute(0, 3, 4, 1, 5, 2)
+        else:
+            x = x.reshape(n, deep, s, s, h, w).permute(0, 1, 4, 2, 5, 3)
+        return x.reshape(n, deep, h * s, w * s)
+
+    return b.emit(run, input)
+
+
+@lower("SpaceToDepth", since=1)
+def space_to_depth(b: Program, input: Value, *, blocksize: int) -> tuple[Value, ...]:
+    """Blocks of pixels to channels."""
+    n, c, h, w = input.shape
+    s = blocksize
+
+    def run(x: Tensor) -> Tensor:
+        blocks = x.reshape(n, c, h // s, s, w // s, s).permute(0, 3, 5, 1, 2, 4)
+        return blocks.reshape(n, c * s * s, h // s, w // s)
+
+    return b.emit(run, input)
+
+
+@lower("Resize", since=13)
+def resize(
+    b: Program,
+    X: Value,
+    roi: Value | None = None,
+    scales: Value | None = None,
+    sizes: Value | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> tuple[Value, ...]:
+    """Every mode, one axis after the other: by indices, or by a constant matrix."""
+    lines = resized_axes(
+        X.shape, b.out().shape, roi, scales, sizes, axes=axes, mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
+    )  # fmt: skip
+    changed = [axis for axis in range(X.rank) if not lines[axis].is_identity]
+    steps: list[tuple[int, int, Tensor]] = []
+    for axis in changed:
+        if mode == "nearest":
+            picked = lines[axis].indices(nearest_mode)
+            times = repetition(picked, lines[axis].size)
+            steps.append((axis, times or 0, constant(picked.astype(np.int64))))
+        else:
+            matrix = lines[axis].matrix(mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), 0.0)
+            steps.append((axis, 0, constant(matrix.T)))
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    inside = inside_of_image(lines) if crops else np.ones((), bool)
+    kept = None if inside.all() else constant(inside)
+
+    def run(x: Tensor, *_: Tensor | None) -> Tensor:
+        for axis, times, how in steps:
+            if times:
+                x = x.repeat_interleave(times, axis)
+            elif mode == "nearest":
+                x = x.index_select(axis, how)
+            else:
+                x = (x.movedim(axis, -1) @ how.to(x.dtype)).movedim(-1, axis)
+        return x if kept is None else torch.where(kept, x, extrapolation_value)
+
+    return b.emit(run, X, roi, scales, sizes)

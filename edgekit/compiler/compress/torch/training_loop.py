@@ -1,0 +1,340 @@
+"""The training of a student: AdamW, a warm-up and a cosine, averaged weights, the best by validation.
+
+Everything random follows from the seed and the number of the step. With a number of epochs the same command
+gives the same weights on the same machine; a limit in minutes ends where the time does, and its learning rate
+falls with the time.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from edgekit.compiler.compress.picture_augmentation import PictureAugmentation
+from edgekit.compiler.compress.teacher import Teacher
+from edgekit.compiler.compress.torch.distillation_loss import DistillationLoss, Term
+from edgekit.compiler.compress.torch.graph_program import Tensor
+from edgekit.compiler.compress.torch.onnx_module import OnnxModule
+from edgekit.compiler.compress.torch.training_state import TrainingState
+from edgekit.compiler.compress.training_samples import TrainingSamples
+from edgekit.errors import UsageError
+from edgekit.tensor_spec import Array
+
+CHECKS = 20
+"""How often in a training the validation loss is taken, and a checkpoint is saved."""
+WARM_UP = 0.02
+"""Part of the training in which the learning rate rises."""
+AVERAGED = 0.05
+"""Weights are averaged over about this part of the steps so far (an exponential mean)."""
+TRIAL, LATEST = 1 / 40, 0.5
+"""The learning rate may fall after this part of a training, and up to its half."""
+LOWERED, LEAST = 1 / 3, 1e-4
+"""A lower learning rate is this part of the one before; below this part of the first it is not at fault."""
+LARGEST_GRADIENT = 1.0
+"""Gradients are scaled down to this norm."""
+NORMALIZED_BY = 256
+"""Samples by which the loss is normalized."""
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a student is trained.
+
+    Attributes:
+        epochs: How often each sample is seen; None: as often as the time allows.
+        minutes: When to end at the latest; None: no limit.
+        batch: Samples of one step.
+        learning_rate: The greatest.
+        lowered: Whether it may be less: where the answers to the validation samples are worse than before
+            training, training begins again with a third of it.
+        weight_decay: Of AdamW, for weights of two axes or more.
+        seed: Of everything random.
+    """
+
+    epochs: float | None = None
+    minutes: float | None = None
+    batch: int = 128
+    learning_rate: float = 2e-3
+    lowered: bool = False
+    weight_decay: float = 1e-4
+    seed: int = 0
+
+    def progress(self, epochs: float, seconds: float) -> float:
+        """How much of the training is done, 0 to 1."""
+        parts = [0.0]
+        if self.epochs is not None:
+            parts.append(epochs / self.epochs)
+        if self.minutes is not None:
+            parts.append(seconds / (60 * self.minutes))
+        return min(max(parts), 1.0)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How far a training is, for its progress bar.
+
+    Attributes:
+        progress: 0 to 1.
+        epochs: Made so far.
+        seconds: So far.
+        loss: Mean of the last steps.
+    """
+
+    progress: float
+    epochs: float
+    seconds: float
+    loss: float
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[list[int]]:
+    """A list that Ctrl-C (SIGINT) appends to, in the main thread; a second one is a KeyboardInterrupt."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def stop(number: int, frame: object) -> None:
+        asked.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class TrainingLoop(ABC):
+    """What every training has in common; a subclass says what the loss is.
+
+    Args:
+        parameters: What is trained.
+        samples: How many there are to train on.
+        options: How.
+    """
+
+    def __init__(self, parameters: list[Tensor], samples: int, options: TrainingOptions) -> None:
+        self._parameters, self._samples, self._options = parameters, samples, options
+        self._batch = min(options.batch, samples)
+        self.steps_per_epoch = samples // self._batch
+
+    @abstractmethod
+    def _loss_of(self, indices: Array, epoch: int, place: int) -> Tensor:
+        """The loss of a step.
+
+        Args:
+            indices: Of the samples trained on.
+            epoch, place: Of the step: what is random follows from them and the seed.
+        """
+
+    @abstractmethod
+    def _validation_loss(self) -> float:
+        """The loss that chooses the best weights."""
+
+    def run(
+        self,
+        state: TrainingState,
+        report: Callable[[Moment], None],
+        save: Callable[[TrainingState], None],
+    ) -> bool:
+        """Train from a state to the end, and leave the parameters with the best weights.
+
+        Args:
+            state: A new one, or a saved one. It is changed.
+            report: Called after each step.
+            save: Called after each check, and when it is stopped.
+
+        Returns:
+            Whether it came to the end; False: it was interrupted (Ctrl-C).
+
+        Raises:
+            UsageError: the loss is not finite, and the learning rate may not be lowered.
+        """
+        optimizer = self._restore(state)
+        begun = time.monotonic() - state.seconds
+        recent = math.nan
+        with asked_to_stop() as stopped:
+            while (progress := self._progress(state)) < 1 and not stopped:
+                loss = self._step(state, optimizer, progress)
+                recent = loss if math.isnan(recent) else 0.95 * recent + 0.05 * loss
+                state.seconds = time.monotonic() - begun
+                report(Moment(
+                    self._progress(state), state.step / self.steps_per_epoch, state.seconds, recent
+                ))  # fmt: skip
+                if self._is_due(state, progress, loss):
+                    self._check(state)
+                    if self._is_astray(state, loss):
+                        optimizer, recent = self._lowered(state), math.nan
+                    self._save(state, optimizer, save)
+            if stopped:
+                # Saved before the check: what is resumed comes to the weights of what was not stopped.
+                self._save(state, optimizer, save)
+                self._check(state)
+        self._put(state.best)
+        return not stopped
+
+    def _is_due(self, state: TrainingState, before: float, loss: float) -> bool:
+        """Whether this step comes to a check: one of CHECKS, the first one of a learning rate, or a fault."""
+        now, trial = self._progress(state), state.begun + TRIAL
+        first = self._options.lowered and before < trial <= now
+        return first or not math.isfinite(loss) or math.floor(now * CHECKS) > math.floor(before * CHECKS)
+
+    def _is_astray(self, state: TrainingState, loss: float) -> bool:
+        """Whether the learning rate was too high: a loss is not finite, or what there is now is worse than
+        before training.
+
+        Raises:
+            UsageError: the loss is not finite, and the rate may not be lowered.
+        """
+        least = LEAST * self._options.learning_rate
+        may = self._options.lowered and self._progress(state) <= LATEST and state.learning_rate >= least
+        if not may and not math.isfinite(loss):
+            raise UsageError(
+                f"the training diverged at step {state.step}: its loss is {loss}; lower the learning rate"
+            )
+        return may and not (math.isfinite(loss) and state.losses[-1] <= state.losses[0])
+
+    def _lowered(self, state: TrainingState) -> Any:
+        """Begin again with a lower learning rate, from the best weights so far."""
+        self._put(state.best)
+        state.averages = [each.clone() for each in state.best]
+        state.learning_rate *= LOWERED
+        state.begun = self._progress(state)
+        return self._optimizer()
+
+    def _save(self, state: TrainingState, optimizer: Any, save: Callable[[TrainingState], None]) -> None:
+        state.parameters = [each.detach().clone() for each in self._parameters]
+        state.optimizer = optimizer.state_dict()
+        save(state)
+
+    def _step(self, state: TrainingState, optimizer: Any, progress: float) -> float:
+        epoch, place = divmod(state.step, self.steps_per_epoch)
+        order = np.random.default_rng([self._options.seed, epoch]).permutation(self._samples)
+        indices = order[place * self._batch : (place + 1) * self._batch]
+        for group in optimizer.param_groups:
+            rising = min((progress - state.begun + 1e-3) / WARM_UP, 1.0)
+            group["lr"] = state.learning_rate * rising * (1 + math.cos(math.pi * progress)) / 2
+        optimizer.zero_grad()
+        loss = self._loss_of(indices, epoch, place)
+        found: float = loss.item()
+        if not math.isfinite(found):
+            return found
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._parameters, LARGEST_GRADIENT)
+        optimizer.step()
+        state.step += 1
+        state.average(self._parameters, 1 / (1 + AVERAGED * state.step))
+        return found
+
+    def _check(self, state: TrainingState) -> None:
+        """The validation loss of the averages; they become the best if it is the least."""
+        now = [each.detach().clone() for each in self._parameters]
+        self._put(state.averages)
+        loss = self._validation_loss()
+        if loss < state.best_loss:
+            state.best = [each.clone() for each in state.averages]
+        state.losses.append(loss)
+        self._put(now)
+
+    def _progress(self, state: TrainingState) -> float:
+        return self._options.progress(state.step / self.steps_per_epoch, state.seconds)
+
+    def _optimizer(self) -> Any:
+        decayed = [each for each in self._parameters if each.ndim > 1]
+        others = [each for each in self._parameters if each.ndim <= 1]
+        groups = [
+            {"params": decayed, "weight_decay": self._options.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=self._options.learning_rate)
+
+    def _restore(self, state: TrainingState) -> Any:
+        optimizer = self._optimizer()
+        if state.optimizer is not None:
+            self._put(state.parameters)
+            optimizer.load_state_dict(state.optimizer)
+            return optimizer
+        state.learning_rate = self._options.learning_rate
+        state.averages = [each.detach().clone() for each in self._parameters]
+        state.best = [each.clone() for each in state.averages]
+        state.losses = [self._validation_loss()]
+        return optimizer
+
+    def _put(self, tensors: Sequence[Tensor]) -> None:
+        with torch.no_grad():
+            for parameter, tensor in zip(self._parameters, tensors, strict=True):
+                parameter.copy_(tensor)
+
+
+class Training(TrainingLoop):
+    """Trains a module on what a teacher answers.
+
+    Args:
+        module: The student; its parameters are changed.
+        names: Input of the teacher -> that of the student.
+        teacher: Answers every batch.
+        terms: What is compared.
+        training: Samples to train on.
+        validation: Samples to choose by.
+        augmentation: Of the pictures trained on.
+        options: How.
+    """
+
+    def __init__(
+        self,
+        module: OnnxModule,
+        names: Mapping[str, str],
+        teacher: Teacher,
+        terms: Sequence[Term],
+        training: TrainingSamples,
+        validation: TrainingSamples,
+        augmentation: PictureAugmentation,
+        options: TrainingOptions,
+    ) -> None:
+        super().__init__([each for each in module.parameters() if each.requires_grad], len(training), options)
+        self._module, self._names, self._teacher = module, names, teacher
+        self._training, self._validation, self._augmentation = training, validation, augmentation
+        self._wanted = tuple(term.student for term in terms)
+        some = range(min(NORMALIZED_BY, len(training)))
+        self._loss = DistillationLoss(terms, _tensors(teacher.answers(training.batch(list(some)), some)))
+        self._judged: list[tuple[dict[str, Array], Mapping[str, Tensor]]] = []
+        for start in range(0, len(validation), self._batch):
+            batch = validation.batch(list(range(start, min(start + self._batch, len(validation)))))
+            self._judged.append((batch, _tensors(teacher.answers(batch))))
+
+    def _loss_of(self, indices: Array, epoch: int, place: int) -> Tensor:
+        batch = self._training.batch(indices)
+        if self._augmentation:
+            batch = self._augmentation(batch, np.random.default_rng([self._options.seed, epoch, place]))
+            answers = self._teacher.answers(batch)
+        else:
+            answers = self._teacher.answers(batch, indices.tolist())
+        return self._loss(self._run(batch), _tensors(answers))
+
+    def _run(self, batch: Mapping[str, Array]) -> Mapping[str, Tensor]:
+        feeds = {self._names[name]: torch.from_numpy(array) for name, array in batch.items()}
+        found: Mapping[str, Tensor] = self._module(feeds, self._wanted)
+        return found
+
+    def _validation_loss(self) -> float:
+        total = 0.0
+        with torch.no_grad():
+            for batch, answers in self._judged:
+                count = len(next(iter(batch.values())))
+                total += count * self._loss(self._run(batch), answers).item()
+        return total / len(self._validation)
+
+
+def _tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}

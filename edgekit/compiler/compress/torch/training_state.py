@@ -1,0 +1,92 @@
+"""What a training is at some step: saved whole, so that it can be resumed."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from edgekit.compiler.compress.torch.graph_program import Tensor
+from edgekit.errors import UsageError
+from edgekit.system.atomic_files import write_atomically
+
+
+@dataclass
+class TrainingState:
+    """Parameters are those of the module, in their order.
+
+    Attributes:
+        step: Steps that were made.
+        seconds: Of training so far.
+        losses: Of the validation samples, at each check; the first is before training.
+        averages: Means of the last steps' parameters.
+        best: Averages with the least validation loss.
+        optimizer: The optimizer's own state; None before the first step.
+        parameters: As they are now.
+        learning_rate: The greatest from now on.
+        begun: How much of the training was done when it was chosen, 0 to 1.
+    """
+
+    step: int = 0
+    seconds: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    averages: list[Tensor] = field(default_factory=list)
+    best: list[Tensor] = field(default_factory=list)
+    optimizer: Any = None
+    parameters: list[Tensor] = field(default_factory=list)
+    learning_rate: float = 0.0
+    begun: float = 0.0
+
+    @property
+    def best_loss(self) -> float:
+        return min(self.losses, default=math.inf)
+
+    def average(self, parameters: list[Tensor], part: float) -> None:
+        """Move the averages to the parameters by a part of the way."""
+        for mean, parameter in zip(self.averages, parameters, strict=True):
+            mean.lerp_(parameter.detach(), part)
+
+
+def save_state(path: Path, state: TrainingState, key: str) -> None:
+    """Write a checkpoint, whole or not at all.
+
+    Args:
+        path: The file.
+        state: What is saved.
+        key: Of what is trained on what: nothing else may resume it.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    file = io.BytesIO()
+    torch.save({"key": key, **vars(state)}, file)
+    write_atomically(path, [file.getvalue()])
+
+
+def load_state(path: Path, key: str) -> TrainingState:
+    """Read a checkpoint; nothing in the file is run.
+
+    Raises:
+        UsageError: there is none, it is damaged, or it is of another training.
+        OSError: it can't be read.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"there is no checkpoint {path} to resume; start without --resume") from None
+    try:
+        table = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        saved = table.pop("key")
+        state = TrainingState(**table)
+    except Exception:  # of damaged bytes: PyTorch seeks to where they point, and its unpickler trusts them
+        raise UsageError(f"{path} is no checkpoint of edgekit distil, or a damaged one; delete it") from None
+    if saved != key:
+        raise UsageError(
+            f"{path} is of another training: the teacher, the student, the samples or an option differ;"
+            " start without --resume"
+        )
+    return state

@@ -1,0 +1,137 @@
+"""Mean average precision (mAP) of detections as in COCO.
+
+For each class of the ground truth and each IoU threshold of .50, .55 ... .95, the detections of all pictures,
+in order of score, are matched to the unmatched ground-truth box of their picture with the largest IoU;
+precision is interpolated at 101 recalls. mAP is the mean over thresholds and classes: Lin et al., arXiv
+1405.0312, and its evaluation code, with all areas, no crowds and 100 detections per class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from edgekit.processing.predictions import Detections
+from edgekit.tensor_spec import Array
+
+THRESHOLDS = np.linspace(0.5, 0.95, 10)
+RECALLS = np.linspace(0, 1, 101)
+MAX_DETECTIONS = 100
+"""Most detections per class and picture."""
+
+
+class Found(Protocol):
+    """What things found in a picture have in common."""
+
+    @property
+    def scores(self) -> Array: ...
+
+    @property
+    def classes(self) -> Array | None: ...
+
+
+Similarity = Callable[[Any, Array, Any, Array], Array]
+"""(Things found, indices of n of them, ground truth, indices of m of it) -> how alike, 0 to 1: [n, m]."""
+
+
+def box_overlaps(found: Detections, indices: Array, truth: Detections, there: Array) -> Array:
+    """Intersection over union of boxes: float64 [n, m]."""
+    return _overlaps(found.boxes[indices].astype(np.float64), truth.boxes[there].astype(np.float64))
+
+
+def mean_average_precision(
+    ground_truth: Sequence[Found], detections: Sequence[Found], similarity: Similarity = box_overlaps
+) -> float | None:
+    """The mAP of detections against ground truth.
+
+    Args:
+        ground_truth: For each picture; scores are ignored.
+        detections: For each picture, in the same pixels.
+        similarity: Of two things; of boxes it is their intersection over union.
+
+    Returns:
+        0 to 1; None if the ground truth is empty.
+    """
+    classes = sorted({int(c) for picture in ground_truth for c in _classes(picture)})
+    if not classes:
+        return None
+    return float(np.mean([_of_class(ground_truth, detections, each, similarity) for each in classes]))
+
+
+def mean_change(
+    ground_truth: Sequence[Found], detections: Sequence[Found], similarity: Similarity = box_overlaps
+) -> float:
+    """How much things moved or lost score: the mean of (1 - s)^2 over the ground truth, 0 to 1.
+
+    s is the similarity of the most alike detection of its class, times its score over that of the ground
+    truth where it is lower. Small errors of a network's outputs add up in it as powers, as noise does, and it
+    tells changes that are far too small for an mAP.
+    """
+    changes = []
+    for expected, picture in zip(ground_truth, detections, strict=True):
+        there, indices = np.arange(len(expected.scores)), np.arange(len(picture.scores))
+        alike = np.zeros((len(indices), len(there)))
+        if len(indices) and len(there):
+            alike = similarity(picture, indices, expected, there)
+            alike = alike * np.minimum(picture.scores[:, None] / expected.scores[None], 1)
+            alike[_classes(picture)[:, None] != _classes(expected)[None]] = 0
+        changes.append((1 - alike.max(axis=0, initial=0)) ** 2)
+    values = np.concatenate(changes) if changes else np.zeros(0)
+    return float(values.mean()) if len(values) else 0.0
+
+
+def _classes(picture: Found) -> Array:
+    """Class numbers; all are 0 where there is one class."""
+    return picture.classes if picture.classes is not None else np.zeros(len(picture.scores), np.int64)
+
+
+def _of_class(
+    ground_truth: Sequence[Found], detections: Sequence[Found], index: int, similarity: Similarity
+) -> float:
+    """The average precision of one class, mean over the thresholds."""
+    scores, matches, present = [], [], 0
+    for expected, picture in zip(ground_truth, detections, strict=True):
+        there = np.flatnonzero(_classes(expected) == index)
+        indices = np.flatnonzero(_classes(picture) == index)
+        indices = indices[np.argsort(-picture.scores[indices], kind="stable")][:MAX_DETECTIONS]
+        present += len(there)
+        scores.append(picture.scores[indices])
+        matches.append(_match(similarity(picture, indices, expected, there)))
+    order = np.argsort(-np.concatenate(scores), kind="stable")
+    matched = np.concatenate(matches, axis=1)[:, order]
+    positives, counts = np.cumsum(matched, axis=1), np.arange(1, matched.shape[1] + 1)
+    recall, precision = positives / present, positives / counts
+    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    # One more column: precision is 0 at recalls that are never reached.
+    best = np.pad(best, ((0, 0), (0, 1)))
+    return float(np.mean([row[np.searchsorted(r, RECALLS)] for r, row in zip(recall, best, strict=True)]))
+
+
+def _match(overlaps: Array) -> Array:
+    """Which detections, in order of score, match a ground-truth box: bool [thresholds, detections]."""
+    matches = np.zeros((len(THRESHOLDS), len(overlaps)), np.bool_)
+    free = np.ones((len(THRESHOLDS), overlaps.shape[1]), np.bool_)
+    for index, row in enumerate(overlaps):
+        if not row.size or row.max() < THRESHOLDS[0]:
+            continue
+        for level, threshold in enumerate(THRESHOLDS):
+            free_overlaps = np.where(free[level], row, -1)
+            # Of equal IoUs the last one, as in COCO's code.
+            match = len(free_overlaps) - 1 - int(free_overlaps[::-1].argmax())
+            if free_overlaps[match] >= threshold:
+                matches[level, index] = True
+                free[level, match] = False
+    return matches
+
+
+def _overlaps(a: Array, b: Array) -> Array:
+    """Intersection over union of all pairs of boxes: [len(a), len(b)]."""
+    if not len(a) or not len(b):
+        return np.zeros((len(a), len(b)))
+    corner = np.maximum(a[:, None, :2], b[None, :, :2])
+    intersection = np.maximum(np.minimum(a[:, None, 2:], b[None, :, 2:]) - corner, 0).prod(axis=2)
+    union = (a[:, 2:] - a[:, :2]).prod(axis=1)[:, None] + (b[:, 2:] - b[:, :2]).prod(axis=1) - intersection
+    detections: Array = np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
+    return detections

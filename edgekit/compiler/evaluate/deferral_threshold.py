@@ -1,0 +1,104 @@
+"""The threshold of a deferral, with a bound on how often its answers differ from the large model's.
+
+The small model keeps a sample where its margin (edgekit/target/deferral.py) is above the threshold t. What is
+bounded is the share of all inputs whose answer differs from the large model's:
+
+    risk(t) = P(margin > t and small answers otherwise than large)
+
+It falls as t rises, so thresholds can be tested in a fixed order, from "defer everything" downwards, each at
+the full level, until one fails: no correction for their number is needed (fixed-sequence testing in "Learn
+then Test", Angelopoulos et al., arXiv 2110.01052; for risks that fall with t it holds for all real t, "Risk-
+controlling prediction sets", Bates et al., JACM 68, 2021). The test of one threshold is Clopper and Pearson's
+bound. It depends on the number of differing samples above t alone, so the last threshold that passes is an
+order statistic: with k the most differences among n samples whose bound is at most the limit, t is the
+margin of the (k + 1)-th most certain sample that differs.
+
+The bound holds with the stated confidence over the draw of the samples, if they are independent, come from
+the inputs of later use, and neither model was fitted to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from edgekit.runtime.clopper_pearson import CONFIDENCE, binomial_cdf, upper_bound
+from edgekit.tensor_spec import Array, Json
+
+NEVER = -1.0
+"""A threshold below every margin: the large model is never asked."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold and what the samples say of it.
+
+    Attributes:
+        threshold: The small model keeps what has a margin above it; ``NEVER``: everything.
+        limit: The bound that was asked for, a share.
+        confidence: Of the bound, one-sided.
+        samples: How many there were.
+        differing: Those that the small model keeps and answers otherwise than the large one.
+        bound: Upper bound of that share; at most ``limit``.
+        deferred: Share of the samples that the large model is asked for.
+    """
+
+    threshold: float
+    limit: float
+    confidence: float
+    samples: int
+    differing: int
+    bound: float
+    deferred: float
+
+    def as_json(self) -> dict[str, Json]:
+        return asdict(self)
+
+
+def samples_needed(limit: float, confidence: float = CONFIDENCE) -> int:
+    """The fewest samples that can show a bound, none of them differing.
+
+    >>> samples_needed(0.01), samples_needed(0.05)
+    (299, 59)
+    """
+    return math.ceil(math.log(1 - confidence) / math.log1p(-limit))
+
+
+def find_threshold(
+    margins: Sequence[float] | Array,
+    differs: Sequence[bool] | Array,
+    limit: float,
+    confidence: float = CONFIDENCE,
+) -> Threshold | None:
+    """The lowest threshold whose share of differing answers is bounded.
+
+    Args:
+        margins: Of the small model, one for each sample, 0 to 1.
+        differs: Whether it answers otherwise than the large one.
+        limit: Most of the answers that may differ, a share above 0 and below 1.
+        confidence: Of the bound.
+
+    Returns:
+        None where so few samples show no such bound (``samples_needed``).
+    """
+    found, other = np.asarray(margins, np.float64), np.asarray(differs, bool)
+    most = _most_differing(len(found), limit, confidence)
+    if most < 0:
+        return None
+    sure = np.sort(found[other])[::-1]
+    threshold = float(sure[most]) if len(sure) > most else NEVER
+    kept = found > threshold
+    differing = int((kept & other).sum())
+    bound = upper_bound(differing, len(found), confidence)
+    return Threshold(threshold, limit, confidence, len(found), differing, bound, float(1 - kept.mean()))
+
+
+def _most_differing(samples: int, limit: float, confidence: float) -> int:
+    """The most differences among so many samples whose bound is within the limit; -1: not even none."""
+    most = -1
+    while most + 1 < samples and binomial_cdf(most + 1, samples, limit) <= 1 - confidence:
+        most += 1
+    return most

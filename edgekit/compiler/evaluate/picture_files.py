@@ -1,0 +1,131 @@
+"""Decodes untrusted pictures: five formats, detected by content, with a limit on the number of pixels.
+
+Pillow supports many more formats. One of them is a program (PostScript, which it passes to Ghostscript), and
+the decoders of the others are less reviewed.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from edgekit.compiler.evaluate.tiff_directory import check_directory
+from edgekit.errors import MissingDependency, SampleError
+from edgekit.system.regular_file import read_plain
+from edgekit.tensor_spec import Array
+
+Result = TypeVar("Result")
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF")
+"""Pillow's names. The content determines the format, not the suffix."""
+PIXELS_LIMIT = 1 << 26
+"""67 million pixels: 200 MB as RGB, and twice that while a picture is rotated."""
+PICTURE_LIMIT_BYTES = 4 * PIXELS_LIMIT + (1 << 20)
+"""Largest file: an uncompressed BMP of PIXELS_LIMIT pixels."""
+SCANS_LIMIT = 500
+"""Most scans of a progressive JPEG: each processes all pixels, however few bytes it has. Pillow writes
+ten."""
+
+
+NO_OUTPUT = logging.NullHandler()
+
+
+def read_picture(path: Path) -> Array:
+    """Decode a picture to [height, width, 3] uint8 RGB, with its EXIF orientation applied.
+
+    Of 16 bits per channel the upper 8 are kept, as in OpenCV's ``imread``; of a TIFF the first page.
+
+    Raises:
+        MissingDependency: Pillow is not installed.
+        SampleError: the file is none of FORMATS, corrupt, or too large.
+    """
+    _need_pillow()
+    try:
+        content = read_plain(path, PICTURE_LIMIT_BYTES)
+    except FileNotFoundError:
+        raise SampleError(f"{path}: there is no such file") from None
+    except Exception as problem:
+        why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        raise SampleError(f"{path} can't be read as a picture: {why}") from None
+    return decode_picture(content, str(path))
+
+
+def decode_picture(content: bytes, name: str) -> Array:
+    """As :func:`read_picture`, of a file's content; ``name`` is what errors call it.
+
+    Raises: as :func:`read_picture`.
+    """
+    return _opened(_decoded, content, name)
+
+
+def picture_pixels(content: bytes, name: str) -> int:
+    """Return the number of pixels that a file's header states; nothing is decoded.
+
+    Raises: as :func:`read_picture`.
+    """
+    return _opened(_pixels, content, name)
+
+
+def _opened(read: Callable[[bytes], Result], content: bytes, name: str) -> Result:
+    _need_pillow()
+    from PIL import Image, UnidentifiedImageError
+
+    # Without a handler Python prints what Pillow logs of a corrupt file; an app that has one still gets it.
+    logging.getLogger("PIL").addHandler(NO_OUTPUT)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about corrupt metadata, and sizes that are rejected below
+            return read(content)
+    except UnidentifiedImageError:
+        why: object = f"it holds none of {', '.join(FORMATS)}; convert it to one of them"
+    except Image.DecompressionBombError:
+        why = TOO_LARGE
+    except Exception as problem:  # a corrupt file: Pillow's plugins and EXIF reader raise anything
+        why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+    raise SampleError(f"{name} can't be read as a picture: {why}")
+
+
+def _need_pillow() -> None:
+    try:
+        import PIL  # noqa: F401
+    except ModuleNotFoundError:
+        # Only Pillow: a device that runs one picture needs no other package of the host.
+        raise MissingDependency("pillow", "reading a picture", "pip install pillow") from None
+
+
+TOO_LARGE = f"it has more than {PIXELS_LIMIT // 10**6} million pixels; make it smaller first"
+
+
+def _pixels(content: bytes) -> int:
+    from PIL import Image
+
+    if content[:2] in (b"II", b"MM"):
+        check_directory(content, PIXELS_LIMIT)
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        return image.width * image.height
+
+
+def _decoded(content: bytes) -> Array:
+    from PIL import Image, ImageOps
+
+    if content[:2] in (b"II", b"MM"):
+        check_directory(content, PIXELS_LIMIT)
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        if image.width * image.height > PIXELS_LIMIT:
+            raise ValueError(TOO_LARGE)
+        # Counts the markers of scans: within a scan's data 0xff is followed by a zero.
+        if image.format in ("JPEG", "MPO") and content.count(b"\xff\xda") > SCANS_LIMIT:
+            raise ValueError(f"it is a JPEG of more than {SCANS_LIMIT} scans; save it as a baseline JPEG")
+        if image.format == "TIFF" and image.mode in ("I", "F"):
+            raise ValueError("its pixels have 32 bits, and nothing says what is white; save it with 8 or 16")
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode.startswith("I"):  # 16-bit grey: convert() would clip it to 255
+            high = (np.asarray(upright).astype(np.int32) >> 8).astype(np.uint8)
+            return np.repeat(high[:, :, None], 3, axis=2)
+        return np.asarray(upright.convert("RGB"))

@@ -1,0 +1,132 @@
+"""Files that a card turns into a model's inputs: pictures, sounds as WAV, and lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
+from edgekit.compiler.evaluate.sound_files import SOUNDS, read_sound
+from edgekit.compiler.evaluate.text_files import TEXTS, is_line, read_line, text_lines
+from edgekit.compiler.evaluate.video_files import is_frame, read_frame
+from edgekit.errors import SampleError
+from edgekit.processing import processing
+from edgekit.tensor_spec import Array, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.processing.card import Card
+    from edgekit.processing.text_preparation import TextTokens
+
+PREPARED: Mapping[str, tuple[str, ...]] = {"image": PICTURES, "audio": SOUNDS, "text": TEXTS}
+"""Kind of input -> the suffixes of its files."""
+NAMES: Mapping[str, str] = {"image": "picture", "audio": "sound", "text": "text"}
+LOUDNESS = 0.1
+"""Standard deviation of random sounds; full scale is 1."""
+
+
+def kind_of_file(path: Path) -> str | None:
+    """The kind of input that a file is for: ``image``, ``audio``; None for arrays and unknown suffixes."""
+    if is_frame(path):
+        return "image"
+    if is_line(path):
+        return "text"
+    suffix = path.suffix.lower()
+    return next((kind for kind, suffixes in PREPARED.items() if suffix in suffixes), None)
+
+
+def prepared_suffixes(card: Card | None = None) -> tuple[str, ...]:
+    """All suffixes of files that a card turns into inputs.
+
+    ``.txt`` is among them only for a card that takes a text: beside pictures it is a note, or labels.
+    """
+    takes_text = card is not None and any(entry.kind == "text" for entry in card.inputs.values())
+    kinds = [kind for kind in PREPARED if kind != "text" or takes_text]
+    return tuple(suffix for kind in kinds for suffix in PREPARED[kind])
+
+
+def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> dict[str, Array]:
+    """A picture, a video's frame, a sound or a line of text as the model's inputs. States are initial.
+
+    Of a long sound it is the loudest window.
+
+    Raises:
+        SampleError: it can't be read, there is no card, or the card takes something else.
+    """
+    kind = kind_of_file(path)
+    assert kind is not None
+    if card is None:
+        raise SampleError(
+            f"{path} is a {NAMES[kind]}, and only a card says how it becomes an input; build with "
+            "--card card.toml (edgekit card MODEL -o card.toml drafts one)"
+        )
+    source = card.sources()[0]
+    if source.kind != kind:
+        wanted = f"a {NAMES[source.kind]}: {', '.join(PREPARED[source.kind])}"
+        raise SampleError(f"{path} is a {NAMES[kind]}, and {card.title} takes {wanted}")
+    if kind == "audio":
+        from edgekit.processing.audio_preparation import loudest, mono
+        from edgekit.processing.inputs.audio import AudioInput
+
+        assert isinstance(source, AudioInput)
+        sound = read_sound(path)
+        feeds, _ = processing.prepare(card, loudest(mono(sound.samples, source, sound.rate), source))
+    elif kind == "text":
+        lines = [path] if is_line(path) else text_lines(path)
+        if len(lines) > 1:
+            raise SampleError(f"{path} has {len(lines)} texts, one a line; a sample is one")
+        feeds, _ = processing.prepare(card, read_line(lines[0]))
+    else:
+        feeds, _ = processing.prepare(card, read_frame(path) if is_frame(path) else read_picture(path))
+    return {**feeds, **card.initial_states(inputs)}
+
+
+def text_placements(card: Card | None, samples: Sequence[Mapping[str, Array]]) -> list[TextTokens] | None:
+    """What decoding needs to know of each sample of a text: its padding. None for other kinds of input."""
+    if card is None or all(entry.kind != "text" for entry in card.inputs.values()):
+        return None
+    from edgekit.processing.inputs.text import TextInput
+    from edgekit.processing.text_preparation import tokens_of
+
+    parts = [entry for entry in card.inputs.values() if isinstance(entry, TextInput)]
+    return [tokens_of(parts, samples[index], card.files) for index in range(len(samples))]
+
+
+def random_prepared(card: Card | None, inputs: Sequence[TensorSpec], seed: Sequence[int]) -> dict[str, Array]:
+    """Random inputs that numbers within a range can't stand for: of a random sound or text, and constants.
+
+    States are not among them: they are random numbers, which is where a run may be.
+    """
+    if card is None:
+        return {}
+    found = {name: value for name, value in card.constants().items() if name not in card.states}
+    for entry in card.inputs.values():
+        if entry.kind == "audio":
+            from edgekit.processing.audio_preparation import prepare_audio
+            from edgekit.processing.inputs.audio import AudioInput
+
+            assert isinstance(entry, AudioInput)
+            noise = np.random.default_rng(seed).normal(0.0, LOUDNESS, entry.window - entry.context)
+            found[entry.name] = prepare_audio(entry, np.clip(noise, -1.0, 1.0))
+    if any(entry.kind == "text" for entry in card.inputs.values()):
+        found.update(_random_text(card, seed))
+    names = {spec.name for spec in inputs}
+    return {name: value for name, value in found.items() if name in names}
+
+
+def _random_text(card: Card, seed: Sequence[int]) -> dict[str, Array]:
+    """Random tokens of the tokenizer's vocabulary; at least half of them, the rest is padding."""
+    from edgekit.processing.inputs.text import PAD_FROM_TOKENIZER, TextInput
+    from edgekit.processing.text_preparation import token_arrays, tokenizer_of
+    from edgekit.processing.tokenizer import padding_id, vocabulary_size
+
+    parts = [entry for entry in card.inputs.values() if isinstance(entry, TextInput)]
+    ids = next(entry for entry in parts if entry.part == "ids")
+    content = tokenizer_of(ids, card.files)
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(ids.tokens // 2, ids.tokens, endpoint=True)) or 1
+    numbers = rng.integers(0, vocabulary_size(content), count).tolist()
+    pad_id = padding_id(content) if ids.pad_id == PAD_FROM_TOKENIZER else ids.pad_id
+    return token_arrays(parts, ids, numbers, [0] * count, pad_id)[0]

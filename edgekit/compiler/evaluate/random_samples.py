@@ -1,0 +1,109 @@
+"""Random inputs, where the user gives no samples: seeded, and within the range of each input.
+
+A range comes from the card, or else from the graph (edgekit/compiler/model/input_ranges.py), or else from the
+dtype: floats -1 to 1; 8-bit integers all their values; wider integers and booleans 0 or 1, since a larger
+value could be out of bounds as an index. A mask of tokens is ones, then zeros, as tokenizers pad: with a
+token that has nothing to attend to, a transformer divides rounding errors by their sum.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.compiler.model.input_range import InputRange
+from edgekit.tensor_spec import Array, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.processing.card import Card
+
+RANDOM_COUNT = 2
+"""Random samples if the user gives none: two, to detect state that leaks between runs."""
+MASK = "mask"
+"""In the name of an input that is 0 or 1: ``attention_mask``."""
+
+
+def random_arrays(
+    inputs: Sequence[TensorSpec],
+    ranges: Mapping[str, InputRange],
+    count: int = RANDOM_COUNT,
+    seed: int = 0,
+) -> list[dict[str, Array]]:
+    """Uniform random inputs. The same inputs, ranges and seed give the same arrays."""
+    arrays = []
+    for index in range(count):
+        sample = {}
+        for spec in inputs:
+            # Seeded by name, not by index: an input keeps its values when another one is added.
+            rng = np.random.default_rng([seed, index, zlib.crc32(spec.name.encode())])
+            sample[spec.name] = _random(rng, spec, ranges[spec.name])
+        arrays.append(sample)
+    return arrays
+
+
+def is_mask(spec: TensorSpec) -> bool:
+    """Whether an input marks which tokens of each text are there: ``attention_mask`` [texts, tokens]."""
+    return MASK in spec.name.lower() and len(spec.shape) == 2 and np.dtype(spec.dtype).kind in "iub"
+
+
+def sample_ranges(
+    inputs: Sequence[TensorSpec], card: Card | None, found: Mapping[str, InputRange]
+) -> dict[str, InputRange]:
+    """The range of every input, by name.
+
+    Args:
+        inputs: The model's.
+        card: Its ranges come first.
+        found: Those of the graph.
+    """
+    declared = card.ranges() if card is not None else {}
+    ranges = {}
+    for spec in inputs:
+        if spec.name in declared:
+            ranges[spec.name] = InputRange(*declared[spec.name], "")
+        else:
+            ranges[spec.name] = found.get(spec.name) or _default(spec)
+    return ranges
+
+
+def range_notes(ranges: Mapping[str, InputRange]) -> dict[str, InputRange]:
+    """The ranges that the user should know of: found in the graph, or guessed."""
+    return {name: given for name, given in ranges.items() if given.why}
+
+
+def _default(spec: TensorSpec) -> InputRange:
+    dtype = np.dtype(spec.dtype)
+    if dtype == np.bool_:
+        return InputRange(0, 1, "")
+    if dtype.kind not in "iu":
+        return InputRange(-1.0, 1.0, "")
+    if dtype.itemsize == 1:
+        info = np.iinfo(dtype)
+        return InputRange(int(info.min), int(info.max), "")
+    if MASK in spec.name.lower():
+        return InputRange(0, 1, "")
+    shape = ", ".join(map(str, spec.shape))
+    return InputRange(
+        0,
+        1,
+        "a guess, nothing in the graph bounds it; give samples, or in a card "
+        f'[inputs.{spec.name}] kind = "tensor", shape = [{shape}], range = [0, 100]',
+    )
+
+
+def _random(rng: np.random.Generator, spec: TensorSpec, limits: InputRange) -> Array:
+    dtype = np.dtype(spec.dtype)
+    if dtype == np.bool_ and not is_mask(spec):
+        return rng.integers(0, 2, spec.shape).astype(np.bool_)
+    if dtype.kind in "iub":
+        if is_mask(spec) and limits.low <= 0 < 1 <= limits.high:
+            texts, tokens = spec.shape
+            lengths = rng.integers((tokens + 1) // 2, max(tokens, 2), texts)
+            return (np.arange(tokens) < lengths[:, None]).astype(dtype)
+        info = np.iinfo(dtype)
+        low, high = max(int(limits.low), info.min), min(int(limits.high), info.max)
+        return rng.integers(low, high, spec.shape, dtype=dtype, endpoint=True)
+    return rng.uniform(limits.low, limits.high, spec.shape).astype(dtype)

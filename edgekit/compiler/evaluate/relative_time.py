@@ -1,0 +1,127 @@
+"""Latency of variants relative to their float parent, on a machine with other load.
+
+Measured in CPU time of the process, on one thread, in interleaved runs: waiting does not count. Programs that
+share caches and execution units still slow both variants down, but not equally. So the parent serves as a
+reference: while it is slower than its best run, the machine is busy, and the round is discarded.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.evaluate.timing import OWN_TIME, Timed, opened, turns
+from edgekit.compiler.evaluate.verify import ReferenceOutputs
+from edgekit.system import json_records, timings
+from edgekit.system.records_folder import records_folder
+from edgekit.target.contract import Runner
+from edgekit.tensor_spec import Json
+
+FASTER = 0.97
+"""Largest ratio that counts as faster: interleaved timings vary by about 2 %."""
+CLEARLY_FASTER = 0.85
+"""Largest ratio that counts as clearly faster, on other threads or at another time. Above it, another round
+of timing is worthwhile, and so are all other placements: PP-OCR recognition with all layers in int8 took .94
+to .99 in repeated timings, with only its large layers .76 to .84."""
+
+
+ROUNDS = 3
+"""Most rounds of timing, for the first candidate and for undecided ones."""
+RATIO_TOLERANCE = 0.01
+"""A round that changes the ratio by less is the last one: half of the variation between timings."""
+UNDECIDED_RATIOS = (CLEARLY_FASTER, 1.1)
+"""Between these ratios a candidate is timed again."""
+QUIET_LIMIT = 1.02
+"""The machine counts as idle if the parent's time is at most this multiple of its best. A network of 4 ms, 32
+rounds with other programs on the core's second thread: ratios of .56 to .71 in all rounds, .56 to .61 in idle
+ones."""
+QUIET_TIMEOUT_SECONDS = 2.0
+"""Most seconds of rounds to wait until the machine is idle."""
+
+
+ROUGH_RUNS = 8
+"""Runs of a rough timing. It compares placements, whose ratios differ by far more than its error of 3 %."""
+ROUGH_TIMEOUT_SECONDS = 0.5
+"""Most seconds of a rough timing to wait until the machine is idle."""
+
+
+class RelativeTimer:
+    """Times candidates against one parent, which stays open. Not for several threads.
+
+    Args:
+        parent: The float variant, opened on one thread.
+        sample: What is run.
+    """
+
+    def __init__(self, parent: Runner, sample: Sample) -> None:
+        self._parent, self._sample = parent, sample
+        self._best = math.inf
+
+    def rough_ratio(self, runner: Runner) -> float:
+        """As :meth:`ratio`, from a few runs: tenths of a second for most networks."""
+        end = time.perf_counter() + ROUGH_TIMEOUT_SECONDS
+        while True:
+            times = turns([self._parent, runner], self._sample, OWN_TIME, ROUGH_RUNS)
+            parent, own = map(fastest, times)
+            self._best = min(self._best, parent)
+            if parent <= QUIET_LIMIT * self._best or time.perf_counter() >= end:
+                return float(round(own / parent, 3))
+
+    def ratio(self, runner: Runner) -> float:
+        """A candidate's fastest run over the parent's, both from the same rounds."""
+        first = math.isinf(self._best)
+        end = time.perf_counter() + QUIET_TIMEOUT_SECONDS
+        parent = own = ratio = math.inf
+        rounds = 0
+        while True:
+            times = turns([self._parent, runner], self._sample, OWN_TIME)
+            parent, own = min(parent, fastest(times[0])), min(own, fastest(times[1]))
+            self._best = min(self._best, parent)
+            rounds += 1
+            before, ratio = ratio, own / parent
+            is_open = (first or UNDECIDED_RATIOS[0] < ratio < UNDECIDED_RATIOS[1]) and abs(
+                ratio / before - 1
+            ) > RATIO_TOLERANCE
+            disturbed = parent > QUIET_LIMIT * self._best and time.perf_counter() < end
+            if not disturbed and (rounds >= ROUNDS or not is_open):
+                return float(round(ratio, 3))
+
+
+def fastest(times: Sequence[float]) -> float:
+    """The shortest of some runs, without what a clock lost: less than half of the median. The CPU time of a
+    virtual machine has stood still for a run of 5 ms.
+
+    >>> fastest([5.1, 0.0, 5.0, 5.2])
+    5.0
+    """
+    least = 0.5 * sorted(times)[len(times) // 2]
+    return min(time for time in times if time >= least)
+
+
+def ratio_to_parent(variant: Timed, parent: Timed, reference: ReferenceOutputs) -> float:
+    """Time of a variant over its parent's: of variants that nobody has searched for, and that must be surely
+    faster, or surely no slower. It is remembered.
+
+    Args:
+        variant: The variant to time.
+        parent: Than this.
+        reference: Its first sample is run.
+    """
+    folder = records_folder() / "ratios"
+    key = timings.digest_of({"variant": variant.key, "parent": parent.key})
+    known = json_records.recall(folder, key, timings.TIMING_LIMIT_BYTES)
+    ratio = known.get("ratio") if isinstance(known, dict) else None
+    if not isinstance(ratio, float) or ratio <= 0:
+        with ExitStack() as stack:
+            base, own = (opened(stack, each, reference, 1)[0] for each in (parent, variant))
+            ratio = RelativeTimer(base, reference.samples[0]).ratio(own)
+        found: Json = {"ratio": ratio}
+        known = json_records.record_once(
+            folder, key, found, timings.TIMINGS_LIMIT, timings.TIMING_LIMIT_BYTES
+        )
+        first = known.get("ratio") if isinstance(known, dict) else None
+        ratio = first if isinstance(first, float) and first > 0 else ratio
+    return ratio

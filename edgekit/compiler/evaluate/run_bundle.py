@@ -1,0 +1,225 @@
+"""One run of a bundle on files, for ``edgekit run``."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
+from edgekit.compiler.evaluate.samples import read_sample
+from edgekit.compiler.evaluate.whole_inputs import read_whole, run_whole
+from edgekit.errors import UsageError
+from edgekit.processing.card import parse_card
+from edgekit.processing.drawing import save_drawing
+from edgekit.processing.generation import refuse_generation
+from edgekit.runtime import Session
+from edgekit.runtime.loading.output_checks import non_finite_inputs
+from edgekit.system.atomic_files import write_atomically
+from edgekit.system.formats.npy import npy_bytes
+from edgekit.tensor_spec import Array, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.processing.card import Card
+
+SAVED = ".npz"
+"""What the outputs are written as."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Outputs by name (of several runs: the last one's), the task's answer where a card prepared the input,
+    what ran, and the picture."""
+
+    outputs: Mapping[str, Array]
+    answer: Any
+    active: Mapping[str, Any]
+    fallbacks: tuple[Mapping[str, Any], ...]
+    picture: Array | None = None
+    warnings: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        outputs = {
+            name: {
+                "dtype": str(array.dtype),
+                "shape": list(array.shape),
+                **_limits(array),
+            }
+            for name, array in self.outputs.items()
+        }
+        answer = self.answer.as_json() if self.answer is not None else None
+        return {
+            "active": dict(self.active),
+            "fallbacks": [dict(f) for f in self.fallbacks],
+            "warnings": list(self.warnings),
+            "outputs": outputs,
+            "answer": answer,
+        }
+
+    def text(self) -> str:
+        lines = [f"  {line}" for line in str(self.answer).splitlines()] if self.answer is not None else []
+        lines += [""] if lines else []
+        variant, *ran = (self.active[key] for key in ("variant", "engine", "device", "precision"))
+        lines.append(f"  ran       {variant} on {', '.join(ran)}")
+        lines += [f"  fallback  {f['from_']} -> {f['to']}: {f['reason']}" for f in self.fallbacks]
+        for name, array in self.outputs.items():
+            shape = "x".join(map(str, array.shape)) or "scalar"
+            limits = _in_words(_limits(array)) if array.size else "empty"
+            lines.append(f"  output    {name}  {array.dtype} {shape}  {limits}")
+        lines += [f"  warning   {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+
+def run_files(
+    bundle: Bundle,
+    paths: Mapping[str, Path],
+    *,
+    engine: str | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+    strict: bool = False,
+    text: str | None = None,
+) -> RunResult:
+    """Run a bundle on files: once, or on each window of a sound or each text of a file.
+
+    Args:
+        bundle: The bundle.
+        paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture, a sound or a text file.
+            "" is the only input that is neither constant nor a state in the card.
+        engine, variant, threads, strict: As a Session takes them.
+        text: One text, instead of files.
+
+    Raises:
+        UsageError: an input has no file, or a file has no input; or there is no such variant or engine.
+        SampleError: a file can't be read, or its array does not fit the input.
+        EngineError: nothing ran.
+    """
+    refuse_generation(bundle.card, bundle.name)
+    card = parse_card(bundle.card) if bundle.card is not None else None
+    whole = read_whole(paths, text, card, bundle.name)
+    feeds, picture = ({}, None) if whole is not None else read_feeds(bundle, paths, card)
+    with Session(bundle, engine=engine, variant=variant, strict=strict, threads=threads) as session:
+        placed = answer = None
+        if whole is not None:
+            answer, outputs = run_whole(session, whole)
+        else:
+            if picture is not None:
+                feeds, placed = session.prepare(picture)
+            outputs = session.run(feeds)
+        if card is not None and card.task is not None and placed is not None:
+            answer = session.decode(outputs, placed)
+        fallbacks = tuple(f._asdict() for f in session.fallbacks)
+        warnings = tuple(non_finite_inputs(feeds))
+        return RunResult(outputs, answer, session.active._asdict(), fallbacks, picture, warnings)
+
+
+def read_feeds(
+    bundle: Bundle, paths: Mapping[str, Path], card: Card | None
+) -> tuple[dict[str, Array], Array | None]:
+    """The model's inputs, from files.
+
+    Returns:
+        Arrays by input name and None; or nothing and the picture, uint8 [height, width, 3], which the card
+        makes the inputs of.
+
+    Raises:
+        UsageError, SampleError: as ``run_files``.
+    """
+    constants = {**card.constants(), **card.initial_states(bundle.inputs)} if card is not None else {}
+    names = [spec.name for spec in bundle.inputs if spec.name not in constants]
+    if set(paths) == {""} and len(names) == 1:
+        paths = {names[0]: paths[""]}
+    _check_names(bundle.inputs, names, paths)
+    pictures = [path for path in paths.values() if path.suffix.lower() in PICTURES]
+    if pictures and card is None:
+        raise UsageError(
+            f"{pictures[0]} is a picture, and {bundle.name} has no card that says how it becomes an input; "
+            "build it with --card card.toml (edgekit card MODEL -o card.toml drafts one), or give arrays "
+            "(.npy, .npz)"
+        )
+    if card is not None and pictures and len(paths) == 1:
+        return {}, read_picture(pictures[0])
+    feeds = dict(constants)
+    for spec in bundle.inputs:
+        if spec.name in paths:
+            read = read_sample(paths[spec.name], [spec], card, skip_others=True)
+            if spec.name not in read:
+                raise UsageError(f"{paths[spec.name]} has no array named {spec.name}")
+            feeds[spec.name] = read[spec.name]
+    return feeds, None
+
+
+def _check_names(inputs: Sequence[TensorSpec], needed: Sequence[str], paths: Mapping[str, Path]) -> None:
+    """Raises: UsageError if a file is missing, or is for no input; it names what to give."""
+    specs = {spec.name: spec for spec in inputs}
+    if "" in paths:
+        raise UsageError(f"say which input {paths['']} is for: -i NAME={paths['']}, of {', '.join(specs)}")
+    unknown = [name for name in paths if name not in specs]
+    if unknown:
+        raise UsageError(f"the model has no input {unknown[0]}; it has {', '.join(map(str, inputs))}")
+    missing = [name for name in needed if name not in paths]
+    if missing:
+        wanted = ", ".join(f"-i {name}=FILE" for name in missing)
+        what = ", ".join(str(specs[name]) for name in missing)
+        raise UsageError(f"no file was given for {what}; add {wanted}")
+
+
+def _limits(array: Array) -> dict[str, Any]:
+    """``{min, max, not_finite}``: over the finite values, None where there is none, and how many are not."""
+    finite = array[np.isfinite(array)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
+    return {"min": low, "max": high, "not_finite": array.size - finite.size}
+
+
+def _in_words(limits: Mapping[str, Any]) -> str:
+    found = [] if limits["min"] is None else [f"{limits['min']:.5g} to {limits['max']:.5g}"]
+    if limits["not_finite"]:
+        found.append(f"{limits['not_finite']} not finite")
+    return ", ".join(found)
+
+
+def check_output(path: Path) -> None:
+    """Refuse a file that the outputs can't be written to.
+
+    Raises:
+        UsageError: its suffix is of another format.
+    """
+    if path.suffix.lower() != SAVED:
+        drawn = f"; --draw {path} draws the answer" if path.suffix.lower() in PICTURES else ""
+        raise UsageError(
+            f"outputs are arrays and are written as {SAVED}: -o {path.with_suffix(SAVED)}{drawn}"
+        )
+
+
+def draw_answer(path: Path, result: RunResult) -> None:
+    """Write the picture with the answer drawn into it.
+
+    Raises:
+        UsageError: no picture went in, or the bundle has no task; or as ``save_drawing``.
+    """
+    if result.picture is None or result.answer is None:
+        why = "no picture went in" if result.picture is None else "its card has no task"
+        raise UsageError(f"--draw {path}: there is nothing to draw, because {why}")
+    save_drawing(path, result.picture, result.answer)
+
+
+def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name as a ``.npz``, whole or not at all. ``numpy.savez`` takes none called ``file``.
+
+    Raises:
+        UsageError: it can't be written; ``path`` is untouched.
+    """
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        for name, array in arrays.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_bytes(array))
+    try:
+        write_atomically(path, [whole.getvalue()])
+    except OSError as problem:
+        raise UsageError(f"can't write {path}: {problem.strerror}; choose another path") from None

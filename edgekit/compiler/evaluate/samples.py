@@ -1,0 +1,376 @@
+"""Samples: inputs for calibration, verification and golden vectors.
+
+A sample is a dict of arrays by input name, in the source model's dtypes, shapes and layouts. Sources:
+
+- a folder (``folder/**``: and all below it) or a glob of ``.npz`` (arrays by input name), ``.npy`` (one
+  input) or, with a card, pictures, sounds, texts (one a line) and videos, of which frames are taken evenly;
+- Python: a sequence of such dicts;
+- none: seeded random inputs within the ranges that the card declares or the graph gives.
+
+Files are read on demand: a thousand photographs take the memory of a few (``FileSamples``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar, overload
+
+import numpy as np
+
+from edgekit.compiler.evaluate.array_files import misfit, read_arrays
+from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
+from edgekit.compiler.evaluate.prepared_files import (
+    kind_of_file,
+    prepared_suffixes,
+    random_prepared,
+    read_prepared,
+)
+from edgekit.compiler.evaluate.random_samples import RANDOM_COUNT, random_arrays, range_notes, sample_ranges
+from edgekit.compiler.evaluate.sample_files import find_files
+from edgekit.compiler.evaluate.text_files import TEXTS, is_line, text_lines
+from edgekit.compiler.evaluate.video_files import VIDEOS, is_frame, video_frames
+from edgekit.compiler.model.input_range import InputRange
+from edgekit.errors import SampleError
+from edgekit.tensor_spec import Array, Json, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.processing.card import Card
+
+__all__ = [
+    "PICTURES", "RANDOM_COUNT", "FileSamples", "Sample", "Samples", "load_into_memory", "load_samples",
+    "random_samples", "read_files", "read_picture", "read_sample", "sample_digest", "sample_digests",
+    "sample_name", "spread", "subset",
+]  # fmt: skip
+
+CACHED_BYTES = 64 * 2**20
+"""Bytes of samples from files that are cached in memory; the others are read again."""
+
+T = TypeVar("T")
+Sample = Mapping[str, Array]
+
+
+class FileSamples(Sequence[Sample]):
+    """Samples in files, read on demand; created by :func:`read_files`.
+
+    Every file was read and checked once before. The first ``CACHED_BYTES`` stay in memory.
+
+    Attributes:
+        digests: The :func:`sample_digest` of each sample.
+        paths: The file of each sample.
+
+    Raises:
+        SampleError: on access, if the file is missing or has changed.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        inputs: Sequence[TensorSpec],
+        card: Card | None,
+        digests: Sequence[str],
+        cached: Mapping[Path, Sample],
+    ) -> None:
+        self.digests = tuple(digests)
+        self.paths, self._inputs, self._card, self._cached = tuple(paths), tuple(inputs), card, cached
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> FileSamples: ...
+    def __getitem__(self, index: int | slice) -> Sample | FileSamples:
+        if isinstance(index, slice):
+            return self.select(range(len(self))[index])
+        path = self.paths[index]
+        if path in self._cached:
+            return self._cached[path]
+        sample = _checked(read_sample(path, self._inputs, self._card), self._inputs, str(path))
+        if sample_digest(sample) != self.digests[index]:
+            raise SampleError(f"{path} changed while it was in use; leave the samples alone and start again")
+        return sample
+
+    def select(self, indices: Iterable[int]) -> FileSamples:
+        """The samples at these indices; files are not loaded."""
+        chosen = list(indices)
+        return FileSamples(
+            [self.paths[i] for i in chosen],
+            self._inputs,
+            self._card,
+            [self.digests[i] for i in chosen],
+            self._cached,
+        )
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples with their origin.
+
+    Attributes:
+        arrays: One dict of arrays by input name for each sample; :class:`FileSamples` for files.
+        origin: For the report, e.g. ``128 files`` or ``2 seeded random inputs``.
+        digest: sha256 over names, dtypes, shapes and bytes.
+        ranges: Of random values, by input, where the graph gave them or they are a guess.
+    """
+
+    arrays: Sequence[Sample]
+    origin: str
+    digest: str
+    ranges: Mapping[str, InputRange] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Json]:
+        table: dict[str, Json] = {"count": len(self.arrays), "origin": self.origin, "sha256": self.digest}
+        ranges = {name: given.as_json() for name, given in self.ranges.items()}
+        return {**table, "ranges": ranges} if ranges else table
+
+
+def load_samples(
+    source: str | Path | Sequence[Sample] | None,
+    inputs: Sequence[TensorSpec],
+    card: Card | None = None,
+    limit: int | None = None,
+    found: Mapping[str, InputRange] = MappingProxyType({}),
+) -> Samples:
+    """Load samples for a model with these inputs.
+
+    Args:
+        source: A path or glob, samples in memory, or None for random samples.
+        inputs: The model's inputs.
+        card: How pictures and sounds become inputs, and the ranges of random inputs.
+        limit: Most samples to load, evenly spread; None for all.
+        found: Ranges that the graph gives, for random samples.
+
+    Raises:
+        SampleError: no samples found, or one does not fit the inputs.
+    """
+    if source is None:
+        return random_samples(inputs, card, found=found)
+    if not isinstance(source, str | Path):
+        chosen = spread(list(source), limit)
+        if not chosen:
+            raise SampleError("samples is empty; give at least one, or None for random ones")
+        arrays = [_checked(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
+        return Samples(arrays, f"{len(arrays)} samples given", _digest(arrays))
+    found_files: list[Path] = []
+    for path in find_files(str(source), (".npz", ".npy", *prepared_suffixes(card), *VIDEOS)):
+        suffix = path.suffix.lower()
+        if suffix in VIDEOS:
+            found_files += video_frames(path, limit)
+        elif suffix in TEXTS and card is not None:
+            found_files += text_lines(path)
+        else:
+            found_files.append(path)
+    return read_files(spread(found_files, limit), inputs, card)
+
+
+def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card | None) -> Samples:
+    """Read each file once, check it and compute its digest.
+
+    Raises:
+        SampleError: a file is not readable as a sample, or does not fit the inputs.
+    """
+    whole = hashlib.sha256()
+    digests: list[str] = []
+    cached: dict[Path, Sample] = {}
+    budget = CACHED_BYTES
+    for path in paths:
+        sample = _checked(read_sample(path, inputs, card), inputs, str(path))
+        _update(whole, sample)
+        digests.append(sample_digest(sample))
+        size = sum(array.nbytes for array in sample.values())
+        if size <= budget and path not in cached:
+            cached[path] = sample
+            budget -= size
+    samples = FileSamples(paths, inputs, card, digests, cached)
+    return Samples(samples, _origin(paths), whole.hexdigest())
+
+
+def _origin(paths: Sequence[Path]) -> str:
+    """``8 files``, ``8 frames`` of videos, or both."""
+    frames = sum(map(is_frame, paths))
+    counted = (("frame", frames), ("file", len(paths) - frames))
+    return " and ".join(f"{count} {what}{'s' if count > 1 else ''}" for what, count in counted if count)
+
+
+def random_samples(
+    inputs: Sequence[TensorSpec],
+    card: Card | None = None,
+    count: int = RANDOM_COUNT,
+    seed: int = 0,
+    found: Mapping[str, InputRange] = MappingProxyType({}),
+) -> Samples:
+    """Seeded random inputs within the ranges of the card, the graph or the dtype (random_samples.py).
+
+    Args:
+        inputs: The model's.
+        card: Its ranges come first.
+        count, seed: How many, and which.
+        found: Ranges that the graph gives (edgekit/compiler/model/input_ranges.py).
+    """
+    ranges = sample_ranges(inputs, card, found)
+    arrays = random_arrays(inputs, ranges, count, seed)
+    for index, sample in enumerate(arrays):
+        prepared = random_prepared(card, inputs, [seed, index])
+        sample.update(prepared)
+        ranges = {name: given for name, given in ranges.items() if name not in prepared}
+    return Samples(arrays, f"{count} seeded random inputs", _digest(arrays), range_notes(ranges))
+
+
+def read_sample(
+    path: Path, inputs: Sequence[TensorSpec], card: Card | None, *, skip_others: bool = False
+) -> Sample:
+    """Read one file as a sample.
+
+    Args:
+        path: The file.
+        inputs: The model's; with ``skip_others`` the ones to read.
+        card: How a picture or a sound becomes an input.
+        skip_others: Whether an ``.npz`` may hold other arrays too, which are ignored.
+
+    Raises:
+        SampleError: the file cannot be read as a sample, or does not fit the inputs.
+    """
+    if is_frame(path) or is_line(path):
+        return read_prepared(path, inputs, card)
+    if not path.is_file():
+        raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
+    if path.suffix.lower() in (".npz", ".npy"):
+        if path.suffix.lower() == ".npy" and len(inputs) > 1:
+            names = _list(spec.name for spec in inputs)
+            raise SampleError(
+                f"{path} holds one array, and the model has {len(inputs)} inputs ({names}); use .npz"
+            )
+        return read_arrays(path, inputs, skip_others=skip_others)
+    if path.suffix.lower() in VIDEOS:
+        raise SampleError(f"{path} is a video, and this takes one picture; build --samples takes its frames")
+    if kind_of_file(path) is None:
+        raise SampleError(f"{path} is none of .npz, .npy, {', '.join(prepared_suffixes())}")
+    return read_prepared(path, inputs, card)
+
+
+def spread(items: Sequence[T], limit: int | None) -> list[T]:
+    """At most ``limit`` of the items, evenly spread, including the first.
+
+    >>> spread([0, 1, 2, 3, 4, 5], 3)
+    [0, 2, 4]
+    """
+    if limit is None or len(items) <= limit:
+        return list(items)
+    return [items[i * len(items) // limit] for i in range(limit)]
+
+
+def sample_digest(sample: Sample) -> str:
+    """sha256 (hexadecimal) over the names, dtypes, shapes and bytes of one sample's arrays."""
+    digest = hashlib.sha256()
+    _update(digest, sample)
+    return digest.hexdigest()
+
+
+def sample_digests(samples: Sequence[Sample]) -> Sequence[str]:
+    """The digest of each sample."""
+    return samples.digests if isinstance(samples, FileSamples) else [sample_digest(s) for s in samples]
+
+
+def sample_name(samples: Sequence[Sample], index: int) -> str:
+    """The name of a sample in messages: its file, or its index."""
+    return str(samples.paths[index]) if isinstance(samples, FileSamples) else f"sample {index}"
+
+
+def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample]:
+    """The samples at these indices; files are not loaded."""
+    return samples.select(indices) if isinstance(samples, FileSamples) else [samples[i] for i in indices]
+
+
+def hold_one_value(samples: Iterable[Sample]) -> bool:
+    """Whether every array holds one and the same number throughout, e.g. 0: such inputs or outputs show
+    nothing of a model. It ends at the first sample that differs.
+
+    >>> hold_one_value([{"x": np.zeros(3)}, {"x": np.zeros(3)}]), hold_one_value([{"x": np.arange(3)}])
+    (True, False)
+    """
+    seen: dict[str, Array] = {}
+    for sample in samples:
+        for name, array in sample.items():
+            if array.size:
+                value = seen.setdefault(name, array.reshape(-1)[0])
+                if not bool((array == value).all()):
+                    return False
+    return bool(seen)
+
+
+def need_variation(samples: Samples) -> None:
+    """Refuse samples to calibrate or test on that :func:`hold_one_value`.
+
+    Raises:
+        SampleError: they do.
+    """
+    if hold_one_value(samples.arrays):
+        raise SampleError(
+            f"{samples.origin}: they hold one value throughout, so nothing can be calibrated or tested on "
+            "them; give 64 to 128 inputs like those that the model will see"
+        )
+
+
+def need_answers(origin: str, outputs: Iterable[Sample]) -> None:
+    """Refuse samples that the source model answers with NaN alone. An infinity is an answer.
+
+    Args:
+        origin: Of the samples, for the message.
+        outputs: The source model's, for each sample.
+
+    Raises:
+        SampleError: every value of every output is NaN.
+    """
+    values = [array for sample in outputs for array in sample.values() if array.size]
+    if values and all(array.dtype.kind in "fc" and np.isnan(array).all() for array in values):
+        raise SampleError(
+            f"{origin}: the source model answers them with NaN alone, so no variant can be compared with it; "
+            "give inputs like those that the model will see"
+        )
+
+
+def load_into_memory(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """The samples, loaded into memory if they fit into CACHED_BYTES, for repeated use.
+
+    Reading a photograph takes as long as running a small network.
+    """
+    if not isinstance(samples, FileSamples):
+        return samples
+    size = sum(array.nbytes for array in samples[0].values())
+    return list(samples) if size * len(samples) <= CACHED_BYTES else samples
+
+
+def _checked(sample: Sample, inputs: Sequence[TensorSpec], where: str) -> Sample:
+    names = {spec.name for spec in inputs}
+    if set(sample) != names:
+        raise SampleError(f"{where} has {_list(sample)}; the model's inputs are {_list(names)}")
+    checked = {}
+    for spec in inputs:
+        array = np.asarray(sample[spec.name])
+        if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
+            has = TensorSpec(spec.name, str(array.dtype), array.shape)
+            raise misfit(where, has, spec)
+        checked[spec.name] = np.ascontiguousarray(array).reshape(spec.shape)
+    return checked
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def _digest(arrays: Sequence[Sample]) -> str:
+    digest = hashlib.sha256()
+    for sample in arrays:
+        _update(digest, sample)
+    return digest.hexdigest()
+
+
+def _update(digest: hashlib._Hash, sample: Sample) -> None:
+    for name, array in sorted(sample.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)

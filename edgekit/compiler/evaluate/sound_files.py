@@ -1,0 +1,111 @@
+"""Decodes untrusted WAV files: PCM of 8, 16, 24 or 32 bits, and floats of 32 or 64.
+
+(Microsoft and IBM, Multimedia Programming Interface 1.0, and WAVE_FORMAT_EXTENSIBLE; the standard library's
+``wave`` reads no floats.)
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from edgekit.errors import SampleError
+from edgekit.system.regular_file import read_plain
+from edgekit.tensor_spec import Array
+
+SOUNDS = (".wav",)
+SOUND_LIMIT_BYTES = 128 << 20
+"""70 minutes of 16 kHz, mono, 16 bits."""
+CHANNELS_LIMIT = 32
+RATE_LIMIT_HZ = 768_000
+PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+STREAMED_BYTES = 0x7FFF0000
+"""A declared size from here on is that of a program that wrote to a pipe, and could not know it."""
+
+
+class Sound(NamedTuple):
+    """A sound: int16 or float32 (-1 to 1) [n, channels], and its samples a second in Hz."""
+
+    samples: Array
+    rate: int
+
+
+def read_sound(path: Path) -> Sound:
+    """Decode a WAV file.
+
+    Raises:
+        SampleError: the file is no WAV of these formats, corrupt or too large.
+    """
+    try:
+        return _decoded(read_plain(path, SOUND_LIMIT_BYTES))
+    except FileNotFoundError:
+        raise SampleError(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        raise SampleError(f"{path} can't be read as a sound: {why}") from None
+
+
+def _decoded(content: bytes) -> Sound:
+    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
+        raise ValueError("it is no WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav")
+    header: bytes | None = None
+    at = 12
+    while at + 8 <= len(content):
+        name, size = struct.unpack_from("<4sI", content, at)
+        at += 8
+        if name == b"fmt ":
+            header = content[at : at + size]
+        if name == b"data":
+            if header is None:
+                raise ValueError("its samples come before their format")
+            return _samples(content, at, size, header)
+        at += size + size % 2  # chunks begin at even bytes
+    raise ValueError("it has no samples")
+
+
+def _samples(content: bytes, at: int, size: int, header: bytes) -> Sound:
+    if len(header) < 16:
+        raise ValueError(f"its format has {len(header)} bytes, fewer than 16")
+    form, channels, rate, _, block_bytes, bits = struct.unpack_from("<HHIIHH", header)
+    if form == EXTENSIBLE and len(header) >= 26:
+        form = struct.unpack_from("<H", header, 24)[0]
+    if (form, bits) not in (*((PCM, b) for b in (8, 16, 24, 32)), (FLOAT, 32), (FLOAT, 64)):
+        raise ValueError(
+            f"its samples are of format {form} with {bits} bits; PCM (8 to 32 bits) and floats are read"
+        )
+    if not 1 <= channels <= CHANNELS_LIMIT or not 1 <= rate <= RATE_LIMIT_HZ:
+        raise ValueError(
+            f"it has {channels} channels at {rate} Hz; "
+            f"1 to {CHANNELS_LIMIT} at 1 to {RATE_LIMIT_HZ} Hz are read"
+        )
+    if block_bytes != channels * bits // 8:
+        raise ValueError(f"its format says {block_bytes} bytes for {channels} samples of {bits} bits")
+    there = len(content) - at
+    if there < size < STREAMED_BYTES:
+        raise ValueError(f"it ends after {there} of {size} bytes of samples")
+    count = min(size, there) // block_bytes
+    if not count:
+        raise ValueError("it has no samples")
+    data = np.frombuffer(content, np.uint8, count * block_bytes, at)
+    return Sound(_values(data, form, bits).reshape(count, channels), rate)
+
+
+def _values(data: Array, form: int, bits: int) -> Array:
+    """Bytes as int16, or as float32 from -1 to 1."""
+    if form == FLOAT:
+        values = data.view(f"<f{bits // 8}").astype(np.float32)
+        if not np.isfinite(values).all():
+            raise ValueError("it has samples that are NaN or infinite")
+        return values
+    if bits == 16:
+        return data.view("<i2").astype(np.int16)
+    if bits == 8:  # the only unsigned one
+        return (data.astype(np.float32) - np.float32(128)) / np.float32(128)
+    if bits == 24:
+        wide = np.zeros((len(data) // 3, 4), np.uint8)
+        wide[:, 1:] = data.reshape(-1, 3)
+        data = wide.reshape(-1)
+    return (data.view("<i4") / 2.0**31).astype(np.float32)

@@ -1,0 +1,30 @@
+"""An evaluator of what is made from a model, against the model as it was opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.compiler.evaluate.fidelity import Evaluator
+from edgekit.compiler.evaluate.labels import find_labels
+from edgekit.compiler.evaluate.output_parts import find_parts
+from edgekit.compiler.evaluate.prepared_files import text_placements
+from edgekit.compiler.evaluate.samples import FileSamples, Sample
+from edgekit.compiler.model.reference import Reference
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.processing.card import Card
+
+
+def source_evaluator(source: ir.Model, card: Card | None, samples: Sequence[Sample]) -> Evaluator:
+    """Compares with the source model's outputs on these samples, and with labels beside their files.
+
+    Raises:
+        SampleError: the labels are malformed or incomplete.
+    """
+    reference = Reference(source)
+    labels = find_labels(samples.paths, card) if isinstance(samples, FileSamples) else None
+    expected = [reference.run(sample) for sample in samples]
+    return Evaluator(card, expected, labels, find_parts(source.graph), text_placements(card, samples))

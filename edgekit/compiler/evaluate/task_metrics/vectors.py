@@ -1,0 +1,37 @@
+"""Landmarks by how many are where they were, embeddings by their cosine similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
+from edgekit.processing.predictions.embedding import Embedding
+from edgekit.processing.predictions.keypoints import Keypoints
+
+NEAR = 0.05
+"""A landmark is right within so much of the extent of all: PCK@0.05 (Yang and Ramanan, 2013)."""
+
+
+def landmark_accuracy(reference: Sequence[Keypoints], found: Sequence[Keypoints]) -> float | None:
+    """The share of landmarks that are within NEAR of the longer side of the box around the float model's;
+    those of a hand or face that only one of both finds are wrong. None where neither finds any."""
+    right = total = 0
+    for theirs, ours in zip(reference, found, strict=True):
+        points = max(theirs.points.shape[1], ours.points.shape[1])
+        total += points * max(len(theirs), len(ours))
+        for a, b in zip(theirs.points, ours.points, strict=False):
+            extent = float((a.max(axis=0) - a.min(axis=0)).max())
+            right += int((np.linalg.norm(a - b, axis=1) <= NEAR * extent).sum())
+    return right / total if total else None
+
+
+def mean_cosine(reference: Sequence[Embedding], found: Sequence[Embedding]) -> float:
+    """Mean cosine similarity to the float model's embeddings, at least 0."""
+    pairs = zip(reference, found, strict=True)
+    return max(0.0, float(np.mean([a.cosine(b) for a, b in pairs])))
+
+
+LANDMARK_ACCURACY = TaskMetric("landmark PCK@.05", landmark_accuracy, drop=0.05)
+MEAN_COSINE = TaskMetric("cosine", mean_cosine, drop=0.05)

@@ -1,0 +1,231 @@
+"""Latency of a build's variants, measured in interleaved runs.
+
+Latencies measured one after the other on a shared machine cannot be compared, because the load differs. So
+the runs of all variants of a build are interleaved in one process, with as many threads as a Session uses,
+because the fastest engine depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from edgekit.bundle.evidence import Timing
+from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.evaluate.verify import ReferenceOutputs, write_files
+from edgekit.system import cpu, json_records
+from edgekit.system import timings as stored_timings
+from edgekit.system.cpu import default_threads
+from edgekit.system.formats import strict_json
+from edgekit.system.records_folder import records_folder
+from edgekit.target.contract import Artifact, Engine, Runner
+from edgekit.target.registry import open_ready
+from edgekit.tensor_spec import Json
+
+TIMED_RUNS = 20
+"""Runs of each variant; the latency is their median."""
+TIMED_SECONDS = 1.0
+"""Seconds per variant after which slow variants stop, after at least three runs."""
+WARM_UP_RUNS = 2
+CONFIRMING_ROUNDS, CONFIRMING_SECONDS = 5, 1.0
+"""Most rounds of TIMED_RUNS to confirm that a variant is slower than its parent, and their least duration in
+seconds: other load lasts longer than 20 runs of a small network."""
+RECALLED = {
+    **dict.fromkeys(("min_ms", "load_ms"), float),
+    **dict.fromkeys(("runs", "threads"), int),
+    **dict.fromkeys(("cpu", "isa", "machine", "measured"), str),
+}
+"""What a recalled timing must hold."""
+TOGETHER_LIMIT_BYTES = 1 << 20
+"""Of the timings of one build."""
+OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
+"""CPU time of the process, less affected by other load. Windows counts it in steps of 16 ms."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An artifact to time, and the engine that runs it."""
+
+    engine: Engine
+    artifact: Artifact
+
+    @property
+    def digest(self) -> str:
+        """Of what runs: the files and the options."""
+        files = stored_timings.files_digest(self.artifact.files)
+        return stored_timings.run_digest(files, self.artifact.options)
+
+    @property
+    def key(self) -> str:
+        """What its timing on this machine is remembered by."""
+        return stored_timings.timing_key(self.digest, self.engine.engine_version(), default_threads())
+
+
+def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> list[Timing]:
+    """Timings of verified variants, in their order.
+
+    The reference's first sample is run. When every variant was timed on this machine before, those timings
+    are given: that keeps a rebuild byte-identical, for timings are the one part of a bundle that no input
+    determines.
+
+    Raises:
+        EngineError: a variant that ran before does not run now.
+    """
+    threads = default_threads()
+    if (known := _recalled(variants)) is not None:
+        return known
+    with ExitStack() as stack:
+        loaded = [opened(stack, variant, reference, threads) for variant in variants]
+        times = turns([runner for runner, _ in loaded], reference.samples[0])
+    timings = [timing_summary(own, load_ms, threads) for own, (_, load_ms) in zip(times, loaded, strict=True)]
+    by_key: Json = {v.key: dict(timing) for v, timing in zip(variants, timings, strict=True)}
+    folder, name = stored_timings.timings_folder(), together_key(variants)
+    json_records.record_once(folder, name, by_key, stored_timings.TIMINGS_LIMIT, TOGETHER_LIMIT_BYTES)
+    if (known := _recalled(variants)) is not None:  # another process's, where it was first
+        return known
+    json_records.record(folder, name, by_key, stored_timings.TIMINGS_LIMIT)
+    return timings
+
+
+def together_key(variants: Sequence[Timed]) -> str:
+    """What timings of variants that took turns are remembered by. A build that timed some of them with others
+    has timings of its own: in whichever order the two are built again, each gets its own bytes."""
+    return hashlib.sha256(strict_json.encode(sorted({variant.key for variant in variants}))).hexdigest()
+
+
+def _recalled(variants: Sequence[Timed]) -> list[Timing] | None:
+    """The timings of variants that took turns before; None where one is not whole."""
+    name = together_key(variants)
+    known = json_records.recall(stored_timings.timings_folder(), name, TOGETHER_LIMIT_BYTES)
+    found = [known.get(variant.key) if isinstance(known, dict) else None for variant in variants]
+    if not all(stored_timings.is_whole(timing, RECALLED) for timing in found):
+        return None
+    return cast("list[Timing]", found)
+
+
+def confirmed_ratio(
+    variant: Timed,
+    parent: Timed,
+    timing: Timing,
+    parent_ms: float,
+    limit: float,
+    reference: ReferenceOutputs,
+) -> float:
+    """Time of a variant over its parent's, the two of them alone in turns, until it is below the limit or
+    CONFIRMING_ROUNDS are over. On a busy machine a few runs of one of them may have met no quiet moment;
+    where others had its processors all along, the process's own time decides, as it did in the search.
+
+    Args:
+        variant: What seems slower.
+        parent: Than this.
+        timing: Of the variant; the ratio is written into it, and remembered with it.
+        parent_ms: The parent's fastest run.
+        limit: The ratio from which on it is rejected.
+        reference: Its first sample is run.
+    """
+    folder = records_folder() / "ratios"
+    facts: Json = ["confirmed", variant.key, parent.key, timing["min_ms"], parent_ms, limit]
+    name = hashlib.sha256(strict_json.encode(facts)).hexdigest()
+    limit_bytes = stored_timings.TIMING_LIMIT_BYTES
+    ratio = _ratio_of(json_records.recall(folder, name, limit_bytes))
+    if ratio is None:
+        own = _confirmed(variant, parent, timing["min_ms"], parent_ms, limit, reference)
+        first = json_records.record_once(
+            folder, name, {"ratio": own}, stored_timings.TIMINGS_LIMIT, limit_bytes
+        )
+        ratio = _ratio_of(first) or own
+    timing["ratio"] = ratio
+    return ratio
+
+
+def _ratio_of(record: Json) -> float | None:
+    ratio = record.get("ratio") if isinstance(record, dict) else None
+    return ratio if isinstance(ratio, float) and 0 < ratio < math.inf else None
+
+
+def _confirmed(
+    variant: Timed, parent: Timed, min_ms: float, parent_ms: float, limit: float, reference: ReferenceOutputs
+) -> float:
+    sample = reference.samples[0]
+    best = [min_ms / 1000, parent_ms / 1000]
+    with ExitStack() as stack:
+        pair = [opened(stack, v, reference, default_threads())[0] for v in (variant, parent)]
+        end, rounds = time.perf_counter() + CONFIRMING_SECONDS, 0
+        while best[0] > limit * best[1] and (rounds < CONFIRMING_ROUNDS or time.perf_counter() < end):
+            best = [min(so_far, *own) for so_far, own in zip(best, turns(pair, sample), strict=True)]
+            rounds += 1
+        if best[0] > limit * best[1] and busy():
+            best = [min(own) for own in turns(pair, sample, OWN_TIME)]
+    return float(_digits(best[0] / best[1]))
+
+
+def busy() -> bool:
+    """Whether more wanted to run in the last minute than there are processors: then the clock times others
+    too. False on a system that does not say (Windows)."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return load > (os.cpu_count() or 1)
+
+
+def opened(
+    stack: ExitStack, variant: Timed, reference: ReferenceOutputs, threads: int
+) -> tuple[Runner, float]:
+    """A runner that is closed with the stack, and the milliseconds that loading took."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
+    files = write_files(variant.artifact, folder)
+    started = time.perf_counter()
+    options = variant.artifact.options
+    runner = open_ready(variant.engine, files, reference.inputs, reference.outputs, options, threads)
+    load_ms = 1000 * (time.perf_counter() - started)
+    return stack.enter_context(closing(runner)), load_ms
+
+
+def turns(
+    runners: Sequence[Runner],
+    sample: Sample,
+    clock: Callable[[], float] = time.perf_counter,
+    runs: int = TIMED_RUNS,
+) -> list[list[float]]:
+    """Seconds of each runner's runs by a clock, the runners taking turns after some to warm up."""
+    times: list[list[float]] = [[] for _ in runners]
+    for runner in runners:
+        for _ in range(WARM_UP_RUNS):
+            runner.run(sample)
+    end = time.perf_counter() + TIMED_SECONDS * len(runners)
+    for number in range(runs):
+        if number >= 3 and time.perf_counter() > end:
+            break
+        for runner, own in zip(runners, times, strict=True):
+            started = clock()
+            runner.run(sample)
+            own.append(clock() - started)
+    return times
+
+
+def timing_summary(seconds: Sequence[float], load_ms: float, threads: int) -> Timing:
+    """The timing of these runs, measured now."""
+    return {
+        "p50_ms": _digits(1000 * float(np.median(seconds))),
+        "min_ms": _digits(1000 * min(seconds)),
+        "load_ms": _digits(load_ms),
+        "runs": len(seconds),
+        "threads": threads,
+        "cpu": cpu.cpu_name(),
+        "isa": " ".join(cpu.instruction_sets()) or "unknown",
+        "machine": cpu.processor_kind(),
+        "measured": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+    }
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")

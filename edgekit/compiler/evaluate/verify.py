@@ -1,0 +1,389 @@
+"""Verification: run a compiled variant on its engine and compare it with the reference.
+
+For each output, over all samples together, with x the reference and y the variant:
+
+    max abs         max |x - y|
+    relative norm   |x - y| / |x|                     (Euclidean norms)
+    SNR             20 log10(|x| / |x - y|)  in dB    None if y equals x exactly
+    cosine          x . y / (|x| |y|)
+
+A variant is verified if the SNR of every output reaches the limit of its precision. The limit is lower
+
+- if an output saturates (softmax, sigmoid ...): a tiny difference before the saturation is large relative to
+a
+  score near zero, but does not matter;
+- if it saturates and no value is off by more than 1e-5;
+- if the model amplifies rounding errors on these samples. Its noise floor is the SNR of the reference against
+  itself with half of the float inputs perturbed by one unit in the last place; another order of summation can
+  have the same effect. For other inputs (token ids, bytes, pixels) half of the values of every sum in the
+  model are perturbed instead.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.bundle.evidence import Evidence, OutputAccuracy
+from edgekit.bundle.variant import Status, status_text
+from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.evaluate.saturation import SATURATED_MAX_ABS, negligible_limit_db
+from edgekit.errors import EdgeKitError, EngineError, MissingDependency, text_for_bundles
+from edgekit.system import cpu
+from edgekit.target import contract
+from edgekit.target.contract import Artifact, Engine
+from edgekit.target.precisions import TABLE
+from edgekit.target.registry import open_ready
+from edgekit.target.tensor_checks import wrong_answer
+from edgekit.tensor_spec import Array, Json, TensorSpec
+
+SNR_LIMITS_DB: Mapping[str, float] = {row.name: row.snr_limit_db for row in TABLE}
+"""Lowest SNR that verifies, by precision."""
+FP16_SNR_LIMIT_DB = 40.0
+"""For fp16 arithmetic, where every node rounds to 11 bits; not for fp16 weights alone."""
+FP16_FLOOR_DB = 78.0
+"""How much lower the noise floor of fp16 arithmetic is than that of fp32: 13 bits, 20 log10(2^13)."""
+FP16_LOWEST_LIMIT_DB = 30.0
+"""Least limit of fp16 arithmetic, whatever the noise floor: a difference of 3 %."""
+SATURATED_SNR_LIMIT_DB = 60.0
+"""The fp32 limit of a saturating output."""
+FLOOR_MARGIN_DB = 20.0
+"""How far the limit is below the noise floor. The floor includes the rounding of the input only; the rounding
+of a hundred nodes adds up to a hundred times its power (measured: 1 to 15 dB below)."""
+LOWEST_LIMIT_DB = 40.0
+"""Least limit, whatever the noise floor: a verification that tolerates more than 1 % of difference is
+useless."""
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """How far one output of a variant is from the reference, over all samples (formulas above)."""
+
+    max_abs: float
+    relative_norm: float
+    snr_db: float | None
+    cosine: float
+    limit_db: float
+
+    @property
+    def within_limit(self) -> bool:
+        return self.snr_db is None or self.snr_db >= self.limit_db
+
+    def as_json(self) -> OutputAccuracy:
+        """JSON has no infinity and no NaN: such figures become None."""
+        return {
+            "max_abs": _finite(self.max_abs),
+            "relative_norm": _finite(self.relative_norm),
+            "snr_db": _finite(self.snr_db),
+            "cosine": _finite(self.cosine),
+            "limit_db": self.limit_db,
+        }
+
+    def __str__(self) -> str:
+        """The figure, or why there is none."""
+        if self.snr_db != -math.inf:
+            return "exact" if self.snr_db is None else f"SNR {self.snr_db} dB"
+        if math.isfinite(self.max_abs):
+            return f"off by {self.max_abs:.4g} where the reference is zero everywhere"
+        return "of another shape than the reference, or not finite where it is, or the reverse"
+
+
+def _finite(figure: float | None) -> float | None:
+    return figure if figure is not None and math.isfinite(figure) else None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What running a variant here showed.
+
+    Attributes:
+        outcome: Verified, rejected or not run.
+        reason: On which engine it was verified, or why it was not.
+        evidence: For the manifest: accuracy by output, size, engine, facts.
+    """
+
+    outcome: Status
+    reason: str
+    evidence: Evidence
+
+    @property
+    def status(self) -> str:
+        """Outcome and reason as the manifest has them."""
+        return status_text(self.outcome, self.reason)
+
+    @property
+    def rejected(self) -> bool:
+        return self.outcome is Status.REJECTED
+
+
+def compare(expected: Sequence[Array], actual: Sequence[Array], limit_db: float) -> OutputError:
+    """Compare one output over all samples; formulas in the module's docstring.
+
+    A value that is not finite in only one of the two counts as infinitely wrong.
+
+    >>> compare([np.array([3.0, 4.0])], [np.array([3.0, 4.5])], 20.0)
+    OutputError(max_abs=0.5, relative_norm=0.1, snr_db=20.0, cosine=0.99846, limit_db=20.0)
+    """
+    max_abs, noise, signal, actual_square, dot = 0.0, 0.0, 0.0, 0.0, 0.0
+    for x, y in zip(expected, actual, strict=True):
+        wrong = x.shape != y.shape
+        x, y = x.astype(np.float64).ravel(), y.astype(np.float64).ravel()
+        finite = np.isfinite(x)
+        if not wrong and not finite.all():  # rarely: what is finite need not be copied
+            wrong = not np.array_equal(x[~finite], y[~finite], equal_nan=True)
+            x, y = x[finite], y[finite]
+        if wrong or not np.isfinite(y).all():
+            return OutputError(math.inf, math.inf, -math.inf, 0.0, limit_db)
+        difference = x - y
+        max_abs = max(max_abs, float(np.abs(difference).max(initial=0.0)))
+        noise += float(difference @ difference)
+        signal += float(x @ x)
+        actual_square += float(y @ y)
+        dot += float(x @ y)
+    if noise == 0.0:
+        return OutputError(0.0, 0.0, None, 1.0, limit_db)
+    if signal == 0.0:
+        return OutputError(max_abs, math.inf, -math.inf, 0.0, limit_db)
+    snr_db = 10 * math.log10(signal / noise)
+    cosine = dot / math.sqrt(signal * actual_square) if actual_square else 0.0
+    # Rounded: further digits depend on the order of summation.
+    return OutputError(
+        float(f"{max_abs:.4g}"),
+        float(f"{math.sqrt(noise / signal):.4g}"),
+        round(snr_db, 1),
+        round(cosine, 6),
+        limit_db,
+    )
+
+
+def compare_outputs(
+    reference: ReferenceOutputs, results: Sequence[Mapping[str, Array]], limits: Mapping[str, float]
+) -> dict[str, OutputError]:
+    """Compare each output over all samples."""
+    found = {}
+    for name in (spec.name for spec in reference.outputs):
+        expected = [each[name] for each in reference.expected]
+        found[name] = compare(expected, [each[name] for each in results], limits[name])
+    return found
+
+
+def perturbed(sample: Sample, seed: int = 0) -> dict[str, Array]:
+    """The sample with half of its float values moved by a unit in the last place; seeded coins say which."""
+    rng = np.random.default_rng(seed)
+    moved = {}
+    for name, array in sample.items():
+        if array.dtype.kind == "f":
+            towards = np.where(rng.integers(0, 2, array.shape), np.inf, -np.inf).astype(array.dtype)
+            array = np.where(rng.integers(0, 2, array.shape), np.nextafter(array, towards), array)
+        moved[name] = array
+    return moved
+
+
+def limits_db(
+    outputs: Sequence[TensorSpec],
+    saturating: Set[str],
+    floors_db: Mapping[str, float | None],
+    precision: str,
+) -> dict[str, float]:
+    """The SNR limit of each output at a precision; a noise floor of None is one that nothing shows."""
+    limits = {}
+    for output in outputs:
+        limit = SNR_LIMITS_DB[precision]
+        if output.name in saturating:
+            limit = min(limit, SATURATED_SNR_LIMIT_DB)
+        floor = floors_db.get(output.name)
+        if floor is not None:
+            limit = min(limit, max(floor - FLOOR_MARGIN_DB, LOWEST_LIMIT_DB))
+        limits[output.name] = limit
+    return limits
+
+
+def fp16_limits_db(outputs: Sequence[TensorSpec], floors_db: Mapping[str, float | None]) -> dict[str, float]:
+    """The SNR limit of each output where the arithmetic is fp16.
+
+    A model that amplifies the last bit of float32 amplifies that of float16 as much.
+    """
+    limits = {}
+    for output in outputs:
+        floor = floors_db.get(output.name)
+        expected = FP16_SNR_LIMIT_DB if floor is None else floor - FP16_FLOOR_DB
+        limits[output.name] = min(FP16_SNR_LIMIT_DB, max(expected, FP16_LOWEST_LIMIT_DB))
+    return limits
+
+
+@dataclass(frozen=True)
+class ReferenceOutputs:
+    """What variants are compared with: samples, and the source model's outputs for them.
+
+    Attributes:
+        inputs: Of the source model.
+        outputs: Of the source model.
+        samples: Inputs.
+        expected: The outputs for each sample.
+        saturating: Names of the outputs that saturate.
+        floors_db: The noise floor of each output; None where nothing shows one.
+    """
+
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    samples: Sequence[Sample]
+    expected: Sequence[Mapping[str, Array]] = ()
+    saturating: Set[str] = frozenset()
+    floors_db: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def verify(artifact: Artifact, engine: Engine, precision: str, reference: ReferenceOutputs) -> Verification:
+    """Run an artifact on one thread and compare it with the reference.
+
+    Args:
+        artifact: What the compiler wrote.
+        engine: What runs it here.
+        precision: Says which SNR each output must reach.
+        reference: What it is compared with. Where the runner says that it computes in fp16, the limits are
+            those of fp16 arithmetic.
+    """
+    limits = limits_db(reference.outputs, reference.saturating, reference.floors_db, precision)
+    evidence: Evidence = {
+        "size_bytes": sum(map(len, artifact.files.values())),
+        "compile": dict(artifact.facts),
+    }
+    try:
+        version = engine.engine_version()
+    except MissingDependency as missing:
+        # What the machine that can run it must hold it to.
+        return Verification(Status.NOT_RUN, missing.for_bundles, {**evidence, "limits_db": dict(limits)})
+    evidence["engine"] = version
+    try:
+        ran = run_artifact(artifact, engine, reference, evidence)
+    except EdgeKitError as problem:
+        return Verification(Status.REJECTED, text_for_bundles(problem), evidence)
+    if why := not_as_declared(artifact.options, ran.precision):
+        return Verification(Status.NOT_RUN, why, {**evidence, "limits_db": dict(limits)})
+    if ran.precision == "fp16":
+        limits = fp16_limits_db(reference.outputs, reference.floors_db)
+    accuracy = compare_outputs(reference, ran.outputs, limits)
+    evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
+    failed = {name: error for name, error in accuracy.items() if not error.within_limit}
+    for name in sorted(set(failed) & reference.saturating):
+        if failed[name].max_abs <= SATURATED_MAX_ABS:
+            lowered = replace(failed.pop(name), limit_db=negligible_limit_db(reference.expected, name))
+            evidence["accuracy"][name] = lowered.as_json()
+    if failed:
+        return Verification(Status.REJECTED, _worst(failed, precision), evidence)
+    return Verification(Status.VERIFIED, verified_on(version, ran.absent, ran.by), evidence)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What an artifact computed.
+
+    Attributes:
+        outputs: By name, for each sample.
+        precision: The arithmetic that was executed.
+        absent: The hardware that the engine emulates, or "".
+        by: What emulates it.
+    """
+
+    outputs: Sequence[Mapping[str, Array]]
+    precision: str
+    absent: str
+    by: str = "reference execution"
+
+
+def run_artifact(artifact: Artifact, engine: Engine, reference: ReferenceOutputs, evidence: Evidence) -> Ran:
+    """Run an artifact on its engine on one thread; on what, is written into the evidence.
+
+    Raises:
+        EngineError: it can't be loaded or run, or its outputs are not of the model's form; the engine and its
+            version are named.
+        MissingDependency: the engine is not installed.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        return _run_files(artifact, write_files(artifact, Path(folder)), engine, reference, evidence)
+
+
+def _run_files(
+    artifact: Artifact,
+    files: Mapping[str, Path],
+    engine: Engine,
+    reference: ReferenceOutputs,
+    evidence: Evidence,
+) -> Ran:
+    version = engine.engine_version()
+    try:
+        runner = open_ready(engine, files, reference.inputs, reference.outputs, artifact.options, threads=1)
+    except EdgeKitError as problem:
+        raise EngineError(f"{version} can't load it: {text_for_bundles(problem)}") from None
+    try:
+        absent = contract.stands_in_for(runner)
+        evidence["executed"] = {"device": runner.device, "precision": runner.precision}
+        if absent:
+            evidence["executed"]["stands_in_for"] = absent
+        outputs = [runner.run(sample) for sample in reference.samples]
+        check_output_form(outputs, reference.outputs)
+        evidence["runner"] = runner.facts()
+        return Ran(outputs, runner.precision, absent, contract.stands_in_by(runner))
+    except EdgeKitError as problem:
+        raise EngineError(f"{version} can't run it: {text_for_bundles(problem)}") from None
+    finally:
+        runner.close()
+
+
+def not_as_declared(options: Mapping[str, Json], precision: str) -> str:
+    """Why a run says nothing of a variant: this processor lacks its arithmetic, and the engine took fp32.
+
+    Args:
+        options: Of the artifact.
+        precision: The arithmetic that was executed.
+    """
+    return cpu.lacking(options) if precision == "fp32" else ""
+
+
+def verified_on(version: str, absent: str, by: str = "reference execution") -> str:
+    """The reason given with ``verified``: which engine ran it, or that a reference executor did.
+
+    >>> verified_on("LiteRT 2.3.0", ""), verified_on("interpreter", "Apple hardware")
+    ('on LiteRT 2.3.0', 'by reference execution; not run on Apple hardware')
+    """
+    return f"by {by}; not run on {absent}" if absent else f"on {version}"
+
+
+def check_output_form(results: Sequence[Mapping[str, Array]], outputs: Sequence[TensorSpec]) -> None:
+    """Check that outputs have the model's names, dtypes and shapes, as a Session does.
+
+    Raises:
+        EngineError: names, dtypes or shapes are not the model's.
+    """
+    for result in results:
+        if result.keys() != {spec.name for spec in outputs}:
+            raise wrong_answer(result, outputs)
+        for spec in outputs:
+            array = result[spec.name]
+            if array.dtype != np.dtype(spec.dtype) or not spec.fits(array.shape):
+                raise wrong_answer(result, outputs)
+
+
+def write_files(artifact: Artifact, folder: Path) -> dict[str, Path]:
+    """Write an artifact's files into a folder: what a runner opens."""
+    files = {name: folder / name for name in artifact.files}
+    for name, path in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(artifact.files[name])
+    return files
+
+
+def _worst(failed: Mapping[str, OutputError], precision: str) -> str:
+    """The output that is furthest below its limit, in words."""
+
+    def shortfall(name: str) -> float:
+        snr_db = failed[name].snr_db
+        return failed[name].limit_db - (math.inf if snr_db is None else snr_db)
+
+    worst = max(failed, key=shortfall)
+    others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    return f"output {worst}{others}: {failed[worst]}; {precision} needs {failed[worst].limit_db:g} dB"

@@ -1,0 +1,180 @@
+"""Verification of a bundle's golden vectors on the engines of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from edgekit.bundle.cost_text import cost_notes
+from edgekit.bundle.kept_variants import kept_variants
+from edgekit.bundle.report import checked_evidence
+from edgekit.compiler.evaluate.verify import (
+    SNR_LIMITS_DB,
+    OutputError,
+    check_output_form,
+    compare,
+    not_as_declared,
+    verified_on,
+)
+from edgekit.errors import BundleError, EngineError, MissingDependency, reason_of
+from edgekit.processing.generation import is_generation
+from edgekit.runtime.loading import unpacked_files
+from edgekit.runtime.loading.golden_check import evidence_limit_db
+from edgekit.system.formats.plain_text import table
+from edgekit.target import contract, registry
+from edgekit.target.precisions import precision_of
+from edgekit.target.registry import open_ready
+from edgekit.tensor_spec import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+
+
+class CheckOutcome(Enum):
+    """What became of a variant on this machine."""
+
+    VERIFIED = "verified"
+    FAILED = "failed"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One variant on this machine.
+
+    Attributes:
+        variant: Its name.
+        outcome: Verified, failed or not run.
+        reason: On which engine it was verified, or why it was not.
+        outputs: The error of each output, by name; none where it did not answer.
+        estimates: What the target's own tool estimated at the build, in words: not part of the check.
+    """
+
+    variant: str
+    outcome: CheckOutcome
+    reason: str
+    outputs: Mapping[str, OutputError] = field(default_factory=dict)
+    estimates: Sequence[str] = ()
+
+    @property
+    def status(self) -> str:
+        """``verified on ...``, ``failed: why`` or ``not run: why``."""
+        separator = " " if self.outcome is CheckOutcome.VERIFIED else ": "
+        return f"{self.outcome.value}{separator}{self.reason}"
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome is CheckOutcome.FAILED
+
+    @property
+    def ran(self) -> bool:
+        return self.outcome is not CheckOutcome.NOT_RUN
+
+    def as_json(self) -> dict[str, Json]:
+        outputs = {name: error.as_json() for name, error in self.outputs.items()}
+        told = {"estimates": list(self.estimates)} if self.estimates else {}
+        return {"variant": self.variant, "status": self.status, "outputs": outputs, **told}
+
+
+def verify_bundle(bundle: Bundle) -> list[Check]:
+    """Check every hash of the bundle, then run its variants on its golden vectors.
+
+    The limits are those that the build found for each output, whether it could run the variant or not; a
+    bundle that holds none is held to the precision's own.
+
+    Raises:
+        BundleError: an entry is damaged, or there is no golden vector.
+        NoVariantError: the build rejected every variant.
+    """
+    bundle.verify_entries()
+    if is_generation(bundle.card):
+        return _check_decoders(bundle)
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vector to verify with; build it again")
+    with checked_evidence(bundle.name):
+        told = {variant.name: tuple(cost_notes(variant)) for variant in bundle.variants}
+    found = [replace(_check(bundle, v), estimates=told[v.name]) for v in kept_variants(bundle)]
+    for name in bundle.stages:
+        found += [replace(c, variant=f"{name}: {c.variant}") for c in verify_bundle(bundle.stage(name))]
+    return found
+
+
+def render(checks: Sequence[Check]) -> str:
+    """The checks as ``edgekit verify`` prints them."""
+    lines = table(("variant", "on this machine"), [(check.variant, check.status) for check in checks])
+    lines += [f"  estimate  {check.variant}  {said}" for check in checks for said in check.estimates]
+    if not any(check.ran for check in checks):
+        lines.append(
+            "  none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
+        )
+    return "\n".join(lines)
+
+
+def _check_decoders(bundle: Bundle) -> list[Check]:
+    """The decoders of a language model, and those of its draft."""
+    from edgekit.bundle.draft_entry import draft_of  # here and below: most bundles hold no language model
+
+    found = [_check_decoder(bundle, variant) for variant in kept_variants(bundle)]
+    draft = draft_of(bundle.name, bundle.manifest)
+    for variant in draft.variants if draft is not None else ():
+        if draft is not None and variant.usable:
+            check = _check_decoder(bundle, variant, draft.logits)
+            found.append(replace(check, variant=f"draft: {check.variant}"))
+    return found
+
+
+def _check_decoder(bundle: Bundle, variant: Variant, logits: str | None = None) -> Check:
+    from edgekit.compiler.evaluate.verify_language import run_decoder
+
+    outcome, reason, errors = run_decoder(bundle, variant, logits)
+    return Check(variant.name, CheckOutcome(outcome), reason, errors)
+
+
+def _check(bundle: Bundle, variant: Variant) -> Check:
+    engine = registry.engine(variant.target)
+    try:
+        version = engine.engine_version()
+    except MissingDependency as missing:
+        return Check(variant.name, CheckOutcome.NOT_RUN, str(missing))
+    try:
+        files = unpacked_files.unpack(bundle, variant)
+        runner = open_ready(engine, files, bundle.inputs, bundle.outputs, variant.options, threads=1)
+        try:
+            answers = [runner.run(feeds) for feeds, _ in bundle.golden]
+            check_output_form(answers, bundle.outputs)
+            absent, precision = contract.stands_in_for(runner), runner.precision
+        finally:
+            runner.close()
+    except EngineError as problem:
+        if isinstance(problem.__cause__, MissingDependency):  # of a deferral's part
+            return Check(variant.name, CheckOutcome.NOT_RUN, str(problem))
+        return Check(variant.name, CheckOutcome.FAILED, f"{version}: {reason_of(problem)}")
+    except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
+        return Check(variant.name, CheckOutcome.FAILED, f"{version}: {reason_of(problem)}")
+    if why := not_as_declared(variant.options, precision):
+        return Check(variant.name, CheckOutcome.NOT_RUN, why)
+    return _judge(bundle, variant, verified_on(version, absent), answers)
+
+
+def _judge(bundle: Bundle, variant: Variant, engine: str, answers: Sequence[Mapping[str, Array]]) -> Check:
+    expected = [outputs for _, outputs in bundle.golden_of(variant)]
+    errors = {
+        o.name: compare(
+            [e[o.name] for e in expected], [a[o.name] for a in answers], _limit_db(variant, o.name)
+        )
+        for o in bundle.outputs
+    }
+    for name, error in errors.items():
+        if not error.within_limit:
+            why = f"output {name}: {error}; the limit is {error.limit_db:g} dB"
+            return Check(variant.name, CheckOutcome.FAILED, why, errors)
+    return Check(variant.name, CheckOutcome.VERIFIED, engine, errors)
+
+
+def _limit_db(variant: Variant, output: str) -> float:
+    found = evidence_limit_db(variant.evidence, output)
+    row = precision_of(variant.precision)
+    return SNR_LIMITS_DB["fp32" if row is None else row.name] if found is None else found

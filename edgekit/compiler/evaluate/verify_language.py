@@ -1,0 +1,113 @@
+"""Verification of a language model's bundle on the engines of this machine: the golden prompts once more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.compiler.evaluate.verify import OutputError, compare, verified_on
+from edgekit.errors import BundleError, MissingDependency, reason_of
+from edgekit.runtime.loading import unpacked_files
+from edgekit.runtime.loading.golden_check import evidence_limit_db
+from edgekit.system.formats.npy import NpyError, parse_npy
+from edgekit.target import registry
+from edgekit.target.decoder import DecoderShape
+from edgekit.tensor_spec import Array, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+
+EXTENSION = "language_model"
+OUTPUT = "logits"
+PROMPTS_LIMIT, PROMPT_LIMIT_TOKENS = 64, 4096
+DEFAULT_LIMIT_DB = 10.0
+"""Lowest SNR where the evidence holds none."""
+
+
+def golden_prompts(
+    bundle: Bundle, vocabulary: int, entry: str | None = None
+) -> tuple[list[list[int]], Array]:
+    """The golden prompts, and the float reference's logits after each, float32 [prompts, vocabulary].
+
+    Args:
+        bundle: Has them.
+        vocabulary: Of the decoder.
+        entry: Of a draft's logits; None: those of the bundle's own decoder.
+
+    Raises:
+        BundleError: they are absent or malformed.
+    """
+    about = bundle.manifest.get("extensions", {}).get(EXTENSION)
+    prompts = about.get("prompts") if isinstance(about, dict) else None
+    entry = entry or (about.get("logits") if isinstance(about, dict) else None)
+    if not (isinstance(entry, str) and isinstance(prompts, list) and 0 < len(prompts) <= PROMPTS_LIMIT):
+        raise BundleError(f"{bundle.name} has no golden prompts to verify with; build it again")
+    if not all(_is_prompt(prompt, vocabulary) for prompt in prompts):
+        raise BundleError(f"{bundle.name}: its golden prompts are no tokens of the model; build it again")
+    spec = TensorSpec("logits", "float32", (len(prompts), vocabulary))
+    try:
+        return prompts, parse_npy(bundle.read(entry), spec)
+    except NpyError as problem:
+        raise BundleError(f"{bundle.name}: entry {entry}: {problem}; build it again") from None
+
+
+def _is_prompt(prompt: Any, vocabulary: int) -> bool:
+    return (
+        isinstance(prompt, list)
+        and 0 < len(prompt) <= PROMPT_LIMIT_TOKENS
+        and all(type(token) is int and 0 <= token < vocabulary for token in prompt)
+    )
+
+
+def run_decoder(
+    bundle: Bundle, variant: Variant, logits: str | None = None
+) -> tuple[str, str, Mapping[str, OutputError]]:
+    """Load a variant and run the golden prompts.
+
+    Args:
+        bundle: Has it.
+        variant: Of the bundle, or of its draft.
+        logits: Entry of a draft's logits.
+
+    Returns:
+        ``verified`` or ``failed`` or ``not run``; on which engine, or why not; the error of the logits.
+
+    Raises:
+        BundleError: the bundle has no golden prompts.
+    """
+    try:
+        version = registry.engine(variant.target).engine_version()
+    except MissingDependency as missing:
+        return "not run", str(missing), {}
+    try:
+        shape = DecoderShape.of(variant.options)
+        vocabulary = int(shape.vocabulary)
+    except Exception as problem:  # options of a bundle from elsewhere are open JSON
+        return "failed", f"its options are no decoder's: {reason_of(problem)}", {}
+    prompts, expected = golden_prompts(bundle, vocabulary, logits)
+    try:
+        rows = _rows(bundle, variant, prompts, shape)
+    except Exception as problem:  # an engine may throw anything at a file from elsewhere
+        return "failed", f"{version}: {reason_of(problem)}", {}
+    found = evidence_limit_db(variant.evidence, OUTPUT)
+    error = compare([expected], [rows], DEFAULT_LIMIT_DB if found is None else found)
+    if not error.within_limit:
+        return "failed", f"{OUTPUT}: {error}; the limit is {error.limit_db:g} dB", {OUTPUT: error}
+    return "verified", verified_on(version, ""), {OUTPUT: error}
+
+
+def _rows(bundle: Bundle, variant: Variant, prompts: Sequence[Sequence[int]], shape: DecoderShape) -> Array:
+    files = unpacked_files.unpack(bundle, variant)
+    capacity = min(shape.context, max(map(len, prompts)))
+    runner = registry.open_decoder(variant.target, files, variant.options, 1, capacity)
+    try:
+        rows = []
+        for prompt in prompts:
+            runner.truncate(0)
+            rows.append(runner.forward(prompt)[-1])
+        return np.stack(rows)
+    finally:
+        runner.close()

@@ -1,0 +1,108 @@
+"""Frames of video files as samples, evenly spread, decoded by OpenCV.
+
+A frame is named as a file in the video: ``street.mp4/frame-000120``. FFmpeg, which OpenCV decodes with, also
+reads playlists that name other files and addresses; so only files that begin as one of FORMATS are opened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
+from edgekit.errors import MissingDependency, SampleError
+from edgekit.tensor_spec import Array
+
+VIDEOS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm")
+FORMATS = ((4, b"ftyp"), (0, b"RIFF"), (0, b"\x1a\x45\xdf\xa3"))
+"""(Offset, bytes there): ISO media (MP4, MOV), AVI, Matroska (MKV, WebM)."""
+FRAMES = 128
+"""Frames of one video, if no number is asked for."""
+FRAMES_LIMIT = 100_000_000
+"""Most frames that a file may claim: a month at 30 a second."""
+FRAME = re.compile(r"frame-(\d{6,9})", re.ASCII)
+
+
+def is_frame(path: Path) -> bool:
+    """Whether a path names a frame of a video."""
+    return path.parent.suffix.lower() in VIDEOS and FRAME.fullmatch(path.name) is not None
+
+
+def video_frames(path: Path, limit: int | None) -> list[Path]:
+    """At most ``limit`` frames of a video (None: FRAMES), evenly spread, the first included.
+
+    Raises:
+        MissingDependency: OpenCV is not installed.
+        SampleError: it is no video, or does not tell how many frames it has.
+    """
+    capture = _opened(path)
+    try:
+        import cv2
+
+        count = capture.get(cv2.CAP_PROP_FRAME_COUNT)
+    finally:
+        capture.release()
+    if not 1 <= count <= FRAMES_LIMIT:
+        raise SampleError(f"{path} does not tell how many frames it has; save pictures of it instead")
+    total, wanted = int(count), FRAMES if limit is None else limit
+    wanted = min(total, wanted)
+    return [path / f"frame-{index * total // wanted:06d}" for index in range(wanted)]
+
+
+def read_frame(path: Path) -> Array:
+    """One frame as [height, width, 3] uint8 RGB, upright.
+
+    Args:
+        path: As :func:`video_frames` gives it.
+
+    Raises:
+        MissingDependency, SampleError: as there; or the frame can't be decoded.
+    """
+    match = FRAME.fullmatch(path.name)
+    assert match is not None
+    capture = _opened(path.parent)
+    try:
+        import cv2
+
+        width, height = capture.get(cv2.CAP_PROP_FRAME_WIDTH), capture.get(cv2.CAP_PROP_FRAME_HEIGHT)
+        if not 0 < width * height <= PIXELS_LIMIT:
+            allowed = f"{PIXELS_LIMIT // 10**6} million pixels are allowed"
+            raise SampleError(f"{path.parent} has frames of {width:g} x {height:g}; {allowed}")
+        # From a fresh start each time: two reads of one frame are the same however the file can be searched.
+        capture.set(cv2.CAP_PROP_POS_FRAMES, int(match[1]))
+        there, frame = capture.read()
+        if not there:
+            raise SampleError(f"{path} can't be decoded; is the video cut short?")
+        return np.ascontiguousarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB))
+    finally:
+        capture.release()
+
+
+def _opened(path: Path) -> Any:
+    """The video as a ``cv2.VideoCapture``."""
+    # FFmpeg writes to stderr what it does not like of a file; the error says it once.
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    try:
+        import cv2
+    except ModuleNotFoundError:
+        raise MissingDependency("opencv-python-headless", "reading a video", extra="samples") from None
+    if not path.is_file():  # a pipe would block
+        raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as problem:
+        raise SampleError(f"{path} can't be read as a video: {problem.strerror}") from None
+    if not any(head[offset : offset + len(magic)] == magic for offset, magic in FORMATS):
+        raise SampleError(f"{path} can't be read as a video: it is none of MP4, MOV, AVI, MKV, WebM")
+    level = cv2.utils.logging.getLogLevel()
+    cv2.utils.logging.setLogLevel(0)
+    capture = cv2.VideoCapture(str(path.resolve()), cv2.CAP_FFMPEG)
+    cv2.utils.logging.setLogLevel(level)
+    if not capture.isOpened():
+        raise SampleError(f"{path} can't be read as a video: OpenCV does not open it")
+    return capture

@@ -1,0 +1,1 @@
+"""Time and accuracy loss of a variant, node by node."""

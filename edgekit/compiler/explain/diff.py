@@ -1,0 +1,169 @@
+"""What got slower and what got worse in a bundle against another, by variant and by source layer.
+
+Both are measured here, one after the other, so a layer counts only where it moved by more than other load
+moves it. Whether a variant as a whole is slower, with its significance, is what ``edgekit bench`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from edgekit.compiler.explain.explain import Explanation, explain
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+
+LAYER_SHARE = 0.01
+"""A layer has changed if by more than this share of a run,"""
+LAYER_CHANGE = 0.1
+"""and by more than this share of its own time."""
+WORSE_DB = 1.0
+"""A layer's values are worse if their SQNR is lower by more than this."""
+
+
+class LayerChange(TypedDict):
+    """A layer's time: before and now, in ms; 0 where it is not there."""
+
+    layer: str
+    ms: tuple[float, float]
+
+
+class LayerNoise(TypedDict):
+    """The SQNR of a layer's value: before and now, in dB; None for exact."""
+
+    layer: str
+    snr_db: tuple[float | None, float | None]
+
+
+class VariantChange(TypedDict):
+    """A variant in the other bundle and in this one."""
+
+    variant: str
+    only_in: str
+    """The bundle that has it, or has it with files; "" where both have. Then the rest is empty."""
+    run_ms: tuple[float | None, float | None]
+    no_times: str
+    slower: list[LayerChange]
+    """The largest change first, as in all of these lists."""
+    faster: list[LayerChange]
+    worse: list[LayerNoise]
+    snr: tuple[str, str]
+    size_bytes: tuple[int, int]
+    notes: list[str]
+    """What changed in how it was built."""
+
+
+def explain_diff(
+    base: Bundle, here: Bundle, name: str | None = None, *, variant: str | None = None, threads: int = 1
+) -> list[VariantChange]:
+    """Compare the variants that have one name.
+
+    Args:
+        base: What is compared with.
+        here: What is judged.
+        name: As for ``explain``.
+        variant: As for ``explain``.
+        threads: As for ``explain``.
+
+    Raises:
+        UsageError: no variant of ``here`` is in ``base``.
+        BundleError: as for ``explain``.
+    """
+    now = {found["variant"]: found for found in explain(here, name, variant=variant, threads=threads)}
+    kept = [v.name for v in base.variants if v.files]
+    both = [each for each in now if each in kept]
+    if not both:
+        raise UsageError(
+            f"{here.name} and {base.name} have no variant in common: {', '.join(now)}; {', '.join(kept)}"
+        )
+    before = {each: explain(base, variant=each, threads=threads)[0] for each in both}
+    changes = [
+        _change(before[each], now[each], _size(base, each), _size(here, each))
+        if each in before
+        else _alone(each, here.name)
+        for each in now
+    ]
+    if name is None and variant is None:
+        changes += [_alone(each, base.name) for each in kept if each not in now]
+    return changes
+
+
+def _size(bundle: Bundle, variant: str) -> int:
+    """Bytes of a variant's files."""
+    files = next(v.files for v in bundle.variants if v.name == variant)
+    return sum(bundle.size_bytes(entry) for entry in files.values())
+
+
+def _alone(variant: str, bundle: str) -> VariantChange:
+    return {
+        "variant": variant,
+        "only_in": bundle,
+        "run_ms": (None, None),
+        "no_times": "",
+        "slower": [],
+        "faster": [],
+        "worse": [],
+        "snr": ("", ""),
+        "size_bytes": (0, 0),
+        "notes": [],
+    }
+
+
+def _change(before: Explanation, now: Explanation, size_before: int, size_now: int) -> VariantChange:
+    layers = _layer_changes(before, now)
+    return {
+        "variant": now["variant"],
+        "only_in": "",
+        "run_ms": (before["run_ms"], now["run_ms"]),
+        "no_times": before["no_times"] or now["no_times"],
+        "slower": [layer for layer in layers if layer["ms"][1] > layer["ms"][0]],
+        "faster": [layer for layer in layers if layer["ms"][1] < layer["ms"][0]],
+        "worse": _worse(before, now),
+        "snr": (before["snr"], now["snr"]),
+        "size_bytes": (size_before, size_now),
+        "notes": [f"no longer: {note}" for note in before["notes"] if note not in now["notes"]]
+        + [f"new: {note}" for note in now["notes"] if note not in before["notes"]],
+    }
+
+
+def _layer_changes(before: Explanation, now: Explanation) -> list[LayerChange]:
+    if not before["nodes"] or not now["nodes"]:
+        return []
+    first, then = _by_layer(before), _by_layer(now)
+    changes = [(layer, first.get(layer, 0.0), then.get(layer, 0.0)) for layer in {**first, **then}]
+    least = LAYER_SHARE * (before["run_ms"] or 0.0)
+    moved = [c for c in changes if abs(c[2] - c[1]) > max(least, LAYER_CHANGE * max(c[1], c[2]))]
+    moved.sort(key=lambda change: -abs(change[2] - change[1]))
+    return [{"layer": layer, "ms": (was, is_now)} for layer, was, is_now in moved]
+
+
+def _by_layer(found: Explanation) -> dict[str, float]:
+    """Source node, or the engine's where the bundle does not tell -> ms."""
+    spent: dict[str, float] = {}
+    for node in found["nodes"]:
+        layer = node["source"] or node["node"]
+        spent[layer] = spent.get(layer, 0.0) + node["ms"]
+    return spent
+
+
+def _worse(before: Explanation, now: Explanation) -> list[LayerNoise]:
+    was = {value["value"]: value["snr_db"] for value in before["values"] if value["finite"]}
+    found: list[tuple[float, LayerNoise]] = []
+    for value in now["values"]:
+        if not value["finite"] or value["snr_db"] is None or value["value"] not in was:
+            continue
+        first = was[value["value"]]
+        lost = float("inf") if first is None else first - value["snr_db"]
+        if lost > WORSE_DB:
+            layer = value["source"] or value["node"]
+            found.append((lost, {"layer": layer, "snr_db": (first, value["snr_db"])}))
+    return [each for _, each in _first_of_layer(sorted(found, key=lambda row: -row[0]))]
+
+
+def _first_of_layer(found: Sequence[tuple[float, LayerNoise]]) -> list[tuple[float, LayerNoise]]:
+    seen: dict[str, tuple[float, LayerNoise]] = {}
+    for row in found:
+        seen.setdefault(row[1]["layer"], row)
+    return list(seen.values())

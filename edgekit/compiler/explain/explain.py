@@ -1,0 +1,370 @@
+"""Time and accuracy loss of a bundle's variants by node, measured on this machine: the facts.
+
+time      the engine's own profiler on the golden vector: what each node takes, once the engine has merged
+          what it merges; named by the source model's nodes
+accuracy  every value that the variant shares with its fp32 variant, on the same vector: its ratio of signal
+          to quantization noise (SQNR), and what the node adds to the noise that comes in. The SNR of a report
+          is another figure: of the outputs, against the source model, on the samples of the build
+
+The evidence of the build is shown too: what was tried, what stays in float and why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+
+from edgekit.bundle.causes import cause_texts, left_out, price
+from edgekit.bundle.kept_variants import kept_variants
+from edgekit.bundle.report import checked_evidence, lowest_snr, notes, render_bundle
+from edgekit.bundle.source_names import SourceNames, SourceNode, read_source_names
+from edgekit.errors import BundleError, ProfileError, UsageError, install_line, reason_of
+from edgekit.processing.generation import refuse_generation
+from edgekit.runtime.loading import unpacked_files
+from edgekit.system.cpu import allowed_threads
+from edgekit.target import registry
+from edgekit.target.node_reports import NodeReports
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+    from edgekit.target.node_reports import NodeTimes, NodeValue
+    from edgekit.tensor_spec import Array
+
+RUNS = 20
+"""Of each, the least counts."""
+
+
+class Named(TypedDict):
+    """What a row is in the source model; None, "" and [] where the bundle does not tell."""
+
+    source: str | None
+    """The node that it is called by, as the model's author knows it."""
+    source_op: str
+    scope: str
+    """The module that the node was called in, e.g. ``backbone.stem.conv``."""
+    merged: list[str]
+    """The other source nodes that run with it."""
+
+
+class NodeFact(Named):
+    """Time of one node that the engine runs."""
+
+    node: str
+    """The engine's name."""
+    op: str
+    ms: float
+
+
+class ValueFact(Named):
+    """Noise of one value against the fp32 variant's."""
+
+    node: str
+    op: str
+    value: str
+    finite: bool
+    snr_db: float | None
+    adds_db: float | None
+
+
+class CostFact(Named):
+    """Where one node runs, by the estimate of the target's own tool; never measured."""
+
+    node: str
+    op: str
+    device: str
+    cycles: int | None
+    why: str
+    """Why it is not on the accelerator; "" where it is."""
+
+
+class Explanation(TypedDict):
+    """What is known of one variant."""
+
+    variant: str
+    status: str
+    snr: str
+    """Of the outputs, at the build."""
+    threads: int
+    run_ms: float | None
+    """A whole run, measured with the nodes; None where there are no times."""
+    nodes_ms: float | None
+    """The sum over ``nodes``."""
+    outside_ms: float | None
+    """``run_ms`` less that: what the engine does outside of nodes. Below 0 the nodes sum to more."""
+    parts: dict[str, float]
+    """What was measured of that, in ms, e.g. ``arrays in and out``."""
+    how: str
+    """What is to be known of how times were taken; "" for an engine's own profiler."""
+    nodes: list[NodeFact]
+    """The slowest first."""
+    no_times: str
+    """Why there are none."""
+    estimated_by: str
+    """The tool that estimated ``costs``; "" where none did."""
+    costs: list[CostFact]
+    """What is not on the accelerator first, then the dearest."""
+    against: str | None
+    values: list[ValueFact]
+    """Those first that add the most noise to what comes in."""
+    no_values: str
+    causes: list[dict[str, str]]
+    """Why values lose accuracy, of ``edgekit.bundle.causes.CauseText``; from the build, the worst first."""
+    price: str
+    """What plain int8 would have made of it, and what the repairs cost; "" where nothing tells."""
+    notes: list[str]
+
+
+def explain(
+    bundle: Bundle, name: str | None = None, *, variant: str | None = None, threads: int = 1
+) -> list[Explanation]:
+    """Measure every variant that has files.
+
+    Args:
+        bundle: With a golden vector.
+        name: A target, a profile or a variant; None for all.
+        variant: A variant, also where a profile has the same name; None for all.
+        threads: That the engine computes on while it is timed.
+
+    Returns:
+        For each variant. Of a value ``adds_db`` is the SNR that its node's own noise would leave; ``snr_db``
+        and ``adds_db`` are None where there is no noise, or where the value is not finite.
+
+    Raises:
+        UsageError: nothing in the bundle is called so, or ``threads`` is not from 1 to 1024.
+        BundleError: there is no golden vector, an entry is damaged, or the evidence is not what a build
+            writes.
+        NoVariantError: the build rejected every variant.
+    """
+    allowed_threads(threads)
+    refuse_generation(bundle.card, bundle.name)
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
+    render_bundle(
+        bundle.name, bundle.manifest, bundle.variants
+    )  # refuses evidence that is not what a build writes
+    feeds = bundle.golden[0][0]
+    chosen = _chosen(bundle, name) if variant is None else _chosen(bundle, variant, alone=True)
+    names = read_source_names(bundle)
+    return [_explained(bundle, each, feeds, threads, names) for each in chosen]
+
+
+def _chosen(bundle: Bundle, name: str | None, *, alone: bool = False) -> list[Variant]:
+    """The variants of this name, or (but for ``alone``) of a profile or target of this name."""
+    there = kept_variants(bundle)
+    chosen = [
+        v for v in there if name is None or name == v.name or (not alone and name in (v.profile, v.target))
+    ]
+    if chosen:
+        return chosen
+    rejected = next((v for v in bundle.variants if name == v.name), None)
+    if rejected is not None:
+        raise UsageError(f"{name} has no files in {bundle.name}: {rejected.status}")
+    known = dict.fromkeys(each for v in there for each in ((v.name,) if alone else (v.profile, v.name)))
+    what = "variant" if alone else "target or variant"
+    raise UsageError(f"unknown {what} {name!r}; available: {', '.join(known)}")
+
+
+def _explained(
+    bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int, names: SourceNames
+) -> Explanation:
+    times, no_times = _times(bundle, variant, feeds, threads)
+    parent = _parent(bundle, variant)
+    rows, no_values = _values(bundle, variant, parent, feeds, names)
+    nodes_ms = sum(node.ms for node in times.nodes) if times else None
+    with checked_evidence(bundle.name):
+        causes = cause_texts(variant, names.called)
+        cost = price(variant, bundle.variants)
+        others = [f"causes: {more}"] if (more := left_out(variant)) else []
+        tool, costs = _costs(variant, names)
+    return {
+        "variant": variant.name,
+        "status": variant.status,
+        "snr": lowest_snr(variant),
+        "threads": threads,
+        "run_ms": times.run_ms if times else None,
+        "nodes_ms": nodes_ms,
+        "outside_ms": times.run_ms - nodes_ms if times and nodes_ms is not None else None,
+        "parts": {name: round(ms, 4) for name, ms in times.parts} if times else {},
+        "how": times.how if times else "",
+        "nodes": _node_facts(times, names) if times else [],
+        "no_times": no_times,
+        "estimated_by": tool,
+        "costs": costs,
+        "against": parent.name if parent is not None and rows else None,
+        "values": rows,
+        "no_values": no_values,
+        "causes": [text._asdict() for text in causes],
+        "price": cost,
+        "notes": [*others, *notes(variant), *variant.evidence.get("quantization", {}).get("because", [])],
+    }
+
+
+def _node_facts(times: NodeTimes, names: SourceNames) -> list[NodeFact]:
+    called = [(*node.nodes, node.node) for node in times.nodes]
+    found = names.of_each(
+        [own if names.know(own) else node.serves for own, node in zip(called, times.nodes, strict=True)]
+    )
+    facts: list[NodeFact] = [
+        {**_named(nodes), "node": time.node, "op": time.op, "ms": round(time.ms, 4)}
+        for time, nodes in zip(times.nodes, found, strict=True)
+    ]
+    return sorted(facts, key=lambda fact: -fact["ms"])
+
+
+def _costs(variant: Variant, names: SourceNames) -> tuple[str, list[CostFact]]:
+    """The tool and its nodes; "" and none where nothing was estimated."""
+    found = variant.evidence.get("cost", {})
+    nodes = found.get("nodes", [])
+    named = names.of_each([(str(node["node"]),) for node in nodes])
+    costs: list[CostFact] = [
+        {**_named(own), **{key: node[key] for key in ("node", "op", "device", "cycles", "why")}}  # type: ignore[typeddict-item]
+        for own, node in zip(named, nodes, strict=True)
+    ]
+    costs.sort(key=lambda cost: (not cost["why"], -(cost["cycles"] or 0)))
+    return str(found.get("tool", "")), costs
+
+
+def _named(nodes: Sequence[SourceNode]) -> Named:
+    if not nodes:
+        return {"source": None, "source_op": "", "scope": "", "merged": []}
+    first, *others = nodes
+    merged = [node.name for node in others]
+    return {"source": first.name, "source_op": first.op, "scope": first.scope, "merged": merged}
+
+
+def _parent(bundle: Bundle, variant: Variant) -> Variant | None:
+    """The fp32 variant of the same model for the same profile, or else for the same target."""
+    own = [v for v in bundle.variants if v.target == variant.target and v.precision == "fp32" and v.files]
+    own = [v for v in own if v.smaller_by == variant.smaller_by]
+    return next((v for v in own if v.profile == variant.profile), own[0] if own else None)
+
+
+def _times(
+    bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int
+) -> tuple[NodeTimes | None, str]:
+    """The times, or why there are none."""
+    executed = variant.evidence.get("executed")
+    absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
+    if absent:
+        return None, f"not measured: this is a reference executor, not {absent}"
+    reports, why = _node_reports(variant)
+    measure = reports.node_times
+    if measure is None:
+        return None, why or "this engine does not report times of nodes"
+    try:
+        files = unpacked_files.unpack(bundle, variant)
+        return measure(files, bundle.inputs, bundle.outputs, variant.options, feeds, threads, RUNS), ""
+    except ModuleNotFoundError as problem:
+        return None, _needs(problem)
+    except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
+        return None, reason_of(problem)
+
+
+def _values(
+    bundle: Bundle,
+    variant: Variant,
+    parent: Variant | None,
+    feeds: Mapping[str, Array],
+    names: SourceNames,
+) -> tuple[list[ValueFact], str]:
+    """What is known of each shared value, the noisiest node first, or why there is none."""
+    if variant.precision == "fp32":
+        return [], "fp32 is the reference for the other variants"
+    reports, why = _node_reports(variant)
+    look = reports.node_values
+    if look is None:
+        return [], why or "this engine does not give intermediate values"
+    if parent is None:
+        return [], "the bundle has no fp32 variant of this target to compare with"
+    try:
+        made, right = (
+            look(unpacked_files.unpack(bundle, each), bundle.inputs, bundle.outputs, each.options, feeds)
+            for each in (variant, parent)
+        )
+    except ModuleNotFoundError as problem:
+        return [], _needs(problem)
+    except Exception as problem:  # see _times
+        return [], reason_of(problem)
+    placement = str(variant.evidence.get("quantization", {}).get("placement", ""))
+    rows = compared(made, right, names, centred="centred" in placement)
+    return rows, "" if rows else f"no intermediate value in common with {parent.name}"
+
+
+def _node_reports(variant: Variant) -> tuple[NodeReports, str]:
+    """What the variant's target can report; if that can't be loaded, nothing, and why."""
+    try:
+        return registry.node_reports(variant.target), ""
+    except ModuleNotFoundError as problem:
+        return NodeReports(), _needs(problem)
+    except ProfileError as problem:  # the bundle was built where more targets are installed
+        return NodeReports(), str(problem)
+
+
+def _needs(problem: ModuleNotFoundError) -> str:
+    return f"this needs {problem.name}: {install_line('build')}"
+
+
+def compared(
+    made: Sequence[NodeValue],
+    right: Sequence[NodeValue],
+    names: SourceNames | None = None,
+    *,
+    centred: bool = False,
+) -> list[ValueFact]:
+    """The values that both have, with the same shape; the node that adds the most noise first.
+
+    Noise is a power over the signal's. What a node adds is what its value has beyond the noisiest value that
+    it reads, as ``right`` has it: there no pair of QuantizeLinear and DequantizeLinear stands between.
+
+    Args:
+        made: Of a variant.
+        right: Of its fp32 variant.
+        names: Of the source model's nodes.
+        centred: Some values are stored less a constant (zero_centring.py), which is no noise.
+    """
+    # The first of a name: behind it a .tflite has what moves it into another layout.
+    exact = {value.value: value for value in reversed(right)}
+    noise: dict[str, float] = {}
+    for value in made:
+        known = exact.get(value.value)
+        if known is None or value.value in noise:
+            continue
+        if known.array.shape == value.array.shape and np.any(known.array):
+            noise[value.value] = _noise(value.array, known.array, centred)
+    rows = []
+    for name, here in noise.items():
+        node = exact[name]
+        before = max((noise[read] for read in node.inputs if read in noise), default=0.0)
+        rows.append((0.0 if math.isinf(before) else here - before, node, here))
+    rows.sort(key=lambda row: -row[0])
+    called = (names or SourceNames([])).of_each([(node.value,) for _, node, _ in rows])
+    return [
+        {
+            **_named(nodes),
+            "node": node.node,
+            "op": node.op,
+            "value": node.value,
+            "finite": math.isfinite(here),
+            "snr_db": _db(here),
+            "adds_db": _db(added),
+        }
+        for nodes, (added, node, here) in zip(called, rows, strict=True)
+    ]
+
+
+def _noise(array: Array, right: Array, centred: bool) -> float:
+    with np.errstate(all="ignore"):
+        exact = right.astype(np.float64)
+        apart = array - exact
+        wrong = np.square(apart - apart.mean() if centred else apart).mean()
+        share = float(wrong / np.square(exact).mean()) if wrong else 0.0
+    return share if math.isfinite(share) else math.inf
+
+
+def _db(noise: float) -> float | None:
+    """None for no noise, and for what no number tells."""
+    return round(-10 * math.log10(noise), 1) if 0 < noise < math.inf else None

@@ -1,0 +1,159 @@
+"""What ``edgekit explain`` prints of the facts in explain.py and explain_diff.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from edgekit.bundle.causes import CauseText
+from edgekit.compiler.explain.diff import LayerChange, VariantChange
+from edgekit.compiler.explain.explain import Explanation, Named, ValueFact
+from edgekit.system.formats.plain_text import milliseconds, shortened, table
+
+NAMED = 8
+"""So many nodes of a kind are told; ``--json`` has all."""
+MERGED = 2
+"""So many names of merged nodes are told."""
+
+
+def render(found: Iterable[Explanation]) -> str:
+    """The text of some explanations."""
+    return "\n\n".join("\n".join(_lines(each)) for each in found)
+
+
+def _lines(found: Explanation) -> list[str]:
+    lines = [f"  {found['variant']}  output SNR {found['snr']} at the build  {found['status']}"]
+    if found["nodes_ms"]:
+        lines += ["", *_time_lines(found, found["nodes_ms"]), ""]
+    else:
+        lines.append(f"  time      {found['no_times'] or 'below the resolution of the profiler'}")
+    lines += _cost_lines(found)
+    if found["values"]:
+        values = _counted(len(found["values"]), "value")
+        lines += [f"  accuracy  {values} inside the network compared with {found['against']}, by SQNR"]
+        worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
+        cells = [
+            (
+                shortened(called(v, v["node"])),
+                in_decibels(v, v["adds_db"]),
+                in_decibels(v, v["snr_db"]),
+                v["op"],
+            )
+            for v in worst
+        ]
+        lines += _indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
+    else:
+        lines.append(f"  accuracy  {found['no_values']}")
+    causes = [f"  cause     {CauseText(**each)}" for each in found["causes"]]
+    lines += ["", *causes] if causes else []
+    lines += [f"  price     {found['price']}"] if found["price"] else []
+    return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]
+
+
+def _time_lines(found: Explanation, total: float) -> list[str]:
+    nodes, threads = _counted(len(found["nodes"]), "node"), _counted(found["threads"], "thread")
+    lines = [f"  time      {milliseconds(total)} in {nodes} on {threads}: {_by_op(found, total)}"]
+    run, outside = found["run_ms"], found["outside_ms"]
+    if run and outside is not None:
+        share = f"{abs(outside) / run:.0%}"
+        rest = f"{share} of it outside nodes" if outside >= 0 else f"{share} less than the nodes alone"
+        parts = ", ".join(
+            f"{name} {ms / run:.0%}" for name, ms in found["parts"].items() if ms / run >= 0.005
+        )
+        told = f" ({parts})" if parts and outside > 0 else ""
+        lines.append(f"            a run takes {milliseconds(run)}, {rest}{told}")
+    if found["how"]:
+        lines.append(f"            {found['how']}")
+    cells = [
+        (shortened(called(n, n["node"])), milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"])
+        for n in found["nodes"][:NAMED]
+    ]
+    return [*lines, *_indented(("slowest", "time", "share", "op"), cells)]
+
+
+def _cost_lines(found: Explanation) -> list[str]:
+    """What the target's own tool estimated, node by node."""
+    costs = found["costs"]
+    if not costs:
+        return []
+    cells = [
+        (
+            shortened(called(c, c["node"])),
+            "-" if c["cycles"] is None else f"{c['cycles']:,}",
+            c["device"],
+            c["op"],
+            c["why"],
+        )
+        for c in costs[:NAMED]
+    ]
+    head = f"  estimated {_counted(len(costs), 'node')} by {found['estimated_by']}, not measured"
+    return [head, *_indented(("node", "cycles", "on", "op", "why not on the accelerator"), cells), ""]
+
+
+def called(row: Named, node: str) -> str:
+    """The source node, its module where the name does not tell it, and what is merged with it."""
+    name = row["source"]
+    if name is None:
+        return node
+    scope = f"{row['scope']}: " if row["scope"] and "/" not in name else ""
+    several = row["merged"]
+    others = f" + {len(several)} more" if len(several) > MERGED else "".join(f" + {n}" for n in several)
+    return f"{scope}{name}{others}"
+
+
+def render_diff(found: Iterable[VariantChange], base: str, here: str) -> str:
+    """The text of a comparison of two bundles."""
+    return "\n\n".join("\n".join(_changed(each, base, here)) for each in found)
+
+
+def _changed(found: VariantChange, base: str, here: str) -> list[str]:
+    lines = [f"  {found['variant']}"]
+    if found["only_in"]:
+        return [f"{lines[0]}  only in {found['only_in']}"]
+    first, then = found["run_ms"]
+    if first and then:
+        lines.append(
+            f"  time      {milliseconds(first)} -> {milliseconds(then)} a run  ({then / first:.2f}x)"
+        )
+    else:
+        lines.append(f"  time      {found['no_times']}")
+    lines += _layers(found["slower"], "slower") + _layers(found["faster"], "faster")
+    was, now = found["snr"]
+    size = " -> ".join(f"{size / 1e6:.2f} MB" for size in found["size_bytes"])
+    lines += [f"  accuracy  output SNR {was} -> {now} at the builds", f"  size      {size}"]
+    worse = found["worse"][:NAMED]
+    cells = [(w["layer"], *(_decibels(db) for db in w["snr_db"])) for w in worse]
+    lines += _indented(("worse", base, here), cells)
+    return lines + [f"  note      {note}" for note in found["notes"]]
+
+
+def _layers(changes: Sequence[LayerChange], word: str) -> list[str]:
+    cells = [
+        (c["layer"], *(milliseconds(ms) for ms in c["ms"]), f"{c['ms'][1] - c['ms'][0]:+.3f} ms")
+        for c in changes[:NAMED]
+    ]
+    return _indented((word, "before", "now", "change"), cells)
+
+
+def _decibels(value: float | None) -> str:
+    return "exact" if value is None else f"{value:.1f} dB"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}"
+
+
+def _by_op(found: Explanation, total: float) -> str:
+    spent: dict[str, float] = {}
+    for node in found["nodes"]:
+        spent[node["op"]] = spent.get(node["op"], 0.0) + node["ms"]
+    most = sorted(spent.items(), key=lambda item: -item[1])[:4]
+    return ", ".join(f"{op} {ms / total:.0%}" for op, ms in most)
+
+
+def in_decibels(value: ValueFact, db: float | None) -> str:
+    """The SQNR ``db`` of a value, with its unit; of one that is not finite that it is not."""
+    return "not finite" if not value["finite"] else _decibels(db)
+
+
+def _indented(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    return [f"  {line}" for line in table(columns, rows)] if rows else []

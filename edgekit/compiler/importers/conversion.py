@@ -1,0 +1,156 @@
+"""A model of any framework -> an opened ONNX model, and where it came from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import onnx_ir as ir
+
+from edgekit.compiler.importers.contract import Answers, Importer, ImportOptions, Source
+from edgekit.compiler.importers.registry import find_importer, importers
+from edgekit.compiler.model.onnx_file import open_bytes, open_model
+from edgekit.errors import ModelError, printable
+from edgekit.tensor_spec import Array, Json
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A model that an importer made ONNX of.
+
+    Attributes:
+        onnx: The ONNX file.
+        name: File name of the source, or the class of an object.
+        source: The file or object.
+        source_sha256: Of the source file, hexadecimal; "" for an object or a folder.
+        importer: What converted it.
+        importer_name: Name of its entry point.
+        tools: Versions of the packages that decide what it makes.
+        notes: What the user should know of the conversion.
+        precision: Of the original's arithmetic where the ONNX model's is another.
+        answers: Runs the original; None where nothing does.
+        example: What the user called the original with, by the names of the ONNX model's inputs.
+    """
+
+    onnx: bytes
+    name: str
+    source: Source
+    source_sha256: str
+    importer: Importer
+    importer_name: str
+    tools: Mapping[str, str]
+    notes: tuple[str, ...]
+    precision: str = ""
+    answers: Callable[[Sequence[Mapping[str, Array]]], Answers] | None = None
+    example: Mapping[str, Array] | None = None
+
+    @property
+    def onnx_sha256(self) -> str:
+        return hashlib.sha256(self.onnx).hexdigest()
+
+    def as_json(self) -> dict[str, Json]:
+        """Both steps, for the manifest and ``--json``: the source and how it became which ONNX file."""
+        return {
+            "format": self.importer.source_format,
+            "importer": self.importer_name,
+            "tools": dict(self.tools),
+            "onnx_sha256": self.onnx_sha256,
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        tools = ", ".join(f"{name} {number}" for name, number in self.tools.items())
+        return f"{self.importer.source_format}, imported by {tools}"
+
+
+def import_source(source: Source | str, options: ImportOptions | None = None) -> Imported | None:
+    """Convert a model to ONNX; None where it is to be opened as the ONNX file that it is.
+
+    Raises:
+        ModelError: the model can't be converted, or its file changed meanwhile.
+        UsageError: an object that is of no framework.
+        MissingDependency: the framework that converts it is not installed.
+    """
+    source = as_source(source)
+    name = find_importer(source)
+    if name is None:
+        return None
+    importer = importers()[name]
+    before = _stamp(source)
+    digest = _digest(source)
+    converted = importer.to_onnx(source, options or ImportOptions())
+    if _stamp(source) != before:
+        raise ModelError(f"{source_name(source)}: changed while it was read; wait until it is written")
+    return Imported(
+        converted.onnx, source_name(source), source, digest, importer, name, _tools(importer),
+        tuple(map(printable, converted.notes)), converted.precision,
+        converted.answers or (importer.answers and partial(importer.answers, source)), converted.example,
+    )  # fmt: skip
+
+
+def open_source_model(
+    source: Source | str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    options: ImportOptions | None = None,
+) -> tuple[ir.Model, Imported | None]:
+    """Open a model of any framework, as ``open_model`` opens an ONNX file.
+
+    Args:
+        source: The file or object.
+        shapes: Static shapes by input name.
+        options: What else the user says of it.
+
+    Raises:
+        ModelError, UsageError, MissingDependency: as ``import_source`` and ``open_model``.
+    """
+    imported = import_source(source, replace(options or ImportOptions(), shapes=shapes or {}))
+    if imported is not None:
+        return open_bytes(imported.onnx, imported.name, shapes), imported
+    return open_model(Path(str(source)), shapes), None
+
+
+def as_source(model: Source | str) -> Source:
+    """The path of a file, or the object as it is."""
+    return Path(model) if isinstance(model, str | os.PathLike) else model
+
+
+def source_name(source: Source) -> str:
+    """File name of a model, or the class of an object."""
+    return source.name if isinstance(source, Path) else type(source).__qualname__
+
+
+def _digest(source: Source) -> str:
+    if not isinstance(source, Path) or not source.is_file():
+        return ""
+    try:
+        with source.open("rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as problem:
+        raise ModelError(f"{source}: cannot be read ({problem.strerror})") from None
+    return digest.hexdigest()
+
+
+def _stamp(source: Source) -> object:
+    """Identifies the version of a file; None for anything else."""
+    try:
+        status = os.stat(source) if isinstance(source, Path) and source.is_file() else None
+    except OSError:
+        return None
+    return status and (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _tools(importer: Importer) -> dict[str, str]:
+    found = {}
+    for package in ("edgekit-sdk", *importer.packages):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,129 @@
+"""JAX: functions, jitted or not, and Flax modules, from Python, by jax2onnx. Checked with JAX 0.10, Flax 0.12
+and jax2onnx 0.17.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.compiler.importers.jax_pools import pool_two_axes
+from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
+from edgekit.errors import MissingDependency, UsageError
+from edgekit.tensor_spec import Array
+
+INSTALL = "pip install jax jax2onnx"
+
+
+def recognize(head: bytes, path: Path) -> bool:
+    """JAX has no file format for functions that its exporter takes."""
+    return False
+
+
+def recognize_object(model: object) -> bool:
+    """A plain or jitted function, or a module of Flax or Equinox that can be called."""
+    if isinstance(model, FunctionType | MethodType | partial):
+        return True
+    modules = {cls.__module__ for cls in type(model).__mro__}
+    if any(each.split(".")[0] in ("jaxlib", "jax") for each in modules):
+        return callable(model)
+    return callable(model) and any(each.startswith(("flax.nnx", "equinox.")) for each in modules)
+
+
+def to_onnx(source: Any, options: ImportOptions) -> Converted:
+    name = getattr(source, "__name__", type(source).__name__)
+    return convert_object(partial(_original, source, options, name), name)
+
+
+def _original(function: Any, options: ImportOptions, name: str) -> Original:
+    for package, needed_for in (("jax", "importing JAX models"), ("jax2onnx", "exporting JAX models")):
+        if find_spec(package) is None:
+            line = INSTALL if package == "jax" else "pip install jax2onnx"
+            raise MissingDependency(package, needed_for, line)
+    import jax
+
+    given = options.example_inputs
+    if given is None:
+        raise UsageError(
+            f"{name}: JAX traces a function with an example of its inputs:"
+            " example_inputs=(np.zeros((1, 224, 224, 3), np.float32),), with its own shape and type"
+        )
+    by_name = dict(given) if isinstance(given, Mapping) else {}
+    examples = () if by_name else (given,) if hasattr(given, "shape") else tuple(given)
+    leaves, tree = jax.tree_util.tree_flatten((examples, by_name))
+    names = _parameter_names(function, examples) + _input_names(by_name)
+
+    def flat(*arrays: Any) -> Any:
+        args, kwargs = jax.tree_util.tree_unflatten(tree, arrays)
+        return jax.tree_util.tree_leaves(function(*args, **kwargs))
+
+    def export() -> Converted:
+        from jax2onnx import to_onnx as convert
+
+        types = [jax.ShapeDtypeStruct(np.shape(leaf), jax.numpy.asarray(leaf).dtype) for leaf in leaves]
+        proto = convert(flat, types, model_name=name, input_names=names)
+        results = jax.eval_shape(function, *examples, **by_name)
+        renamed_outputs(proto, _leaf_names(results))
+        pool_two_axes(proto)
+        return Converted(serialized(proto))
+
+    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+        rows = []
+        for sample in samples:
+            arrays = [sample.get(each, leaf) for each, leaf in zip(names, leaves, strict=True)]
+            found: list[Array] = [np.asarray(leaf) for leaf in flat(*map(jax.numpy.asarray, arrays))]
+            rows.append(dict(zip(outputs, found, strict=True)))
+        return Answers(f"JAX {jax.__version__}", rows)
+
+    return Original(export, run, "jax2onnx")
+
+
+def _parameter_names(function: Any, examples: tuple[Any, ...]) -> list[str]:
+    """The function's own names for its inputs; those of a nested one with the keys behind."""
+    import jax
+
+    try:
+        parameters = [
+            each.name
+            for each in inspect.signature(function).parameters.values()
+            if each.kind is not each.VAR_POSITIONAL
+        ]
+    except (TypeError, ValueError):
+        parameters = []
+    names = []
+    for number, example in enumerate(examples):
+        own = parameters[number] if number < len(parameters) else f"input_{number}"
+        paths, _ = jax.tree_util.tree_flatten_with_path(example)
+        names += ["_".join([own, *map(_key, path)]) for path, _ in paths]
+    return names
+
+
+def _input_names(by_name: Mapping[str, Any]) -> list[str]:
+    import jax
+
+    return ["_".join(map(_key, path)) for path, _ in jax.tree_util.tree_flatten_with_path(by_name)[0]]
+
+
+def _leaf_names(result: Any) -> list[str]:
+    import jax
+
+    names = []
+    for path, _ in jax.tree_util.tree_flatten_with_path(result)[0]:
+        parts = [_key(key) for key in path]
+        names.append("_".join(["output", *parts] if not parts or parts[0].isdigit() else parts))
+    return names
+
+
+def _key(key: Any) -> str:
+    return str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
+
+
+IMPORTER = Importer("JAX", (), recognize, to_onnx, ("jax", "jax2onnx", "flax"), recognize_object)

@@ -1,0 +1,183 @@
+"""Keras 3: models from Python and ``.keras`` files, by ``model.export(format="onnx")``.
+
+It works with the backends JAX (through jax2onnx) and PyTorch (through torch's older exporter, which lacks
+attention), and TensorFlow (through tf2onnx; not run). Checked with Keras 3.15 on JAX 0.10 and jax2onnx 0.17.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from edgekit.compiler.importers.child_process import convert_file
+from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.compiler.importers.file_kinds import KERAS, file_kind
+from edgekit.compiler.importers.jax_pools import pool_two_axes
+from edgekit.compiler.importers.keras_archives import check_keras, check_weights
+from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
+from edgekit.errors import MissingDependency, ModelError
+from edgekit.tensor_spec import Array
+
+INSTALL = "pip install keras jax jax2onnx"
+EXPORTERS = {"jax": "jax2onnx", "torch": "onnxscript", "tensorflow": "tf2onnx"}
+"""Backend -> the package by which Keras exports its models to ONNX, in the order of preference."""
+
+
+def recognize(head: bytes, path: Path) -> bool:
+    """The zip archive of Keras 3."""
+    return file_kind(head, path).kind == KERAS
+
+
+def recognize_object(model: object) -> bool:
+    """A model, functional, sequential or subclassed."""
+    return any(
+        cls.__name__ == "Model" and cls.__module__.split(".")[0] == "keras" for cls in type(model).__mro__
+    )
+
+
+def to_onnx(source: Any, options: ImportOptions) -> Converted:
+    """Export a file in a child process, an object in this one."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            if not recognize(file.read(16), source):
+                raise ModelError(f"{source.name}: is no file of Keras 3 (model.save), or a damaged one")
+        return convert_file(__name__, source, options)
+    return convert_object(partial(_original, source, options), type(source).__name__)
+
+
+def load(path: Path, options: ImportOptions) -> Original:
+    """In the child process: the model of a file. Code in it (lambda layers) is refused by Keras itself.
+
+    Raises:
+        MissingDependency: Keras, or a backend with an exporter, is not installed.
+        ModelError: it has layers that this process does not know.
+    """
+    if not options.trust_pickle:
+        check_keras(path)
+    if find_spec("keras") is None:
+        raise MissingDependency("keras", "importing Keras models", INSTALL)
+    if not os.environ.get("KERAS_BACKEND"):
+        complete = [b for b, exporter in EXPORTERS.items() if find_spec(b) and find_spec(exporter)]
+        installed = [backend for backend in EXPORTERS if find_spec(backend)]
+        if not installed:
+            raise MissingDependency("jax", "running Keras models", INSTALL)
+        os.environ["KERAS_BACKEND"] = (complete or installed)[0]
+    if not options.trust_pickle:
+        check_weights(path)
+    import keras
+
+    try:
+        model = keras.saving.load_model(path, compile=False, safe_mode=not options.trust_pickle)
+    except TypeError as problem:  # Keras' word for a class that is not registered
+        line = str(problem).strip().splitlines()[0] if str(problem).strip() else "TypeError"
+        raise ModelError(
+            f"{path.name}: Keras can't load it: {line[:200]}; a model with layers of its own is given from"
+            " Python, where they are defined: edgekit.build(model, targets=[...])"
+        ) from None
+    except ValueError as problem:
+        if "safe_mode" not in str(problem) and "unsafe" not in str(problem):
+            raise
+        raise ModelError(
+            f"{path.name}: has Python code in it (a Lambda layer), which runs when it is loaded; give the"
+            " model from Python, where you loaded it yourself: edgekit.build(model, targets=[...])"
+        ) from None
+    return _original(model, options)
+
+
+def _original(model: Any, options: ImportOptions) -> Original:
+    import keras
+
+    backend = keras.backend.backend()
+    exporter = EXPORTERS.get(backend)
+    if exporter is None:
+        raise ModelError(f"Keras on {backend} exports no ONNX; set KERAS_BACKEND=jax ({INSTALL})")
+    if find_spec(exporter) is None:
+        raise MissingDependency(
+            exporter, f"exporting Keras models on the backend {backend}", f"pip install {exporter}"
+        )
+    return Original(partial(_export, model, options), partial(_run, model), f"Keras {keras.__version__}")
+
+
+def _export(model: Any, options: ImportOptions) -> Converted:
+    import onnx
+
+    # One that was loaded and never called is refused by the exporter.
+    model(_zeros(model, options), training=False)
+    with TemporaryDirectory(prefix="edgekit-keras-") as name:
+        path = os.path.join(name, "model.onnx")
+        model.export(path, format="onnx", verbose=False, input_signature=_signature(model, options))
+        proto = onnx.load(path)
+    names = [str(each) for each in getattr(model, "output_names", ["output"])]
+    renamed_outputs(proto, names)
+    pool_two_axes(proto)
+    return Converted(serialized(proto))
+
+
+def _signature(model: Any, options: ImportOptions) -> Any:
+    """The inputs' shapes: those given, else with 1 for what is open. With an open batch the loop of a
+    recurrent layer would have no shapes; None for a model without a signature of its own."""
+    import keras
+
+    if _inputs(model) is None:
+        return None
+
+    def spec(tensor: Any) -> Any:
+        shape = options.shapes.get(tensor.name) or options.shapes.get("")
+        shape = shape or tuple(1 if d is None else d for d in tensor.shape)
+        return keras.InputSpec(shape=shape, dtype=tensor.dtype, name=tensor.name)
+
+    return [keras.tree.map_structure(spec, _inputs(model))]
+
+
+def _inputs(model: Any) -> Any:
+    """Its symbolic inputs, nested as it takes them; None for a model of a class of its own."""
+    import keras
+
+    if not getattr(model, "inputs", None):
+        return None
+    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+
+
+def _zeros(model: Any, options: ImportOptions) -> Any:
+    import keras
+
+    if options.example_inputs is not None:
+        given = options.example_inputs
+        if isinstance(given, Mapping):
+            return dict(given)
+        return given if hasattr(given, "shape") else given[0] if len(given) == 1 else list(given)
+    if _inputs(model) is None:
+        raise ModelError(
+            f"{type(model).__name__} was never called, so its inputs have no shape:"
+            " give edgekit.build(model, example_inputs=(array,), targets=[...])"
+        )
+    return keras.tree.map_structure(
+        lambda tensor: np.zeros([1 if d is None else d for d in tensor.shape], str(tensor.dtype)),
+        _inputs(model),
+    )
+
+
+def _run(model: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+    import keras
+
+    rows = []
+    for sample in samples:
+        arrays = [sample[name] for name in inputs]
+        structure = _inputs(model)
+        given = keras.tree.pack_sequence_as(structure, arrays) if structure is not None else arrays[0]
+        leaves = keras.tree.flatten(model(given, training=False))
+        found: list[Array] = [np.asarray(keras.ops.convert_to_numpy(leaf)) for leaf in leaves]
+        rows.append(dict(zip(outputs, found, strict=True)))
+    return Answers(f"Keras {keras.__version__} on {keras.backend.backend()}", rows)
+
+
+IMPORTER = Importer(
+    "Keras", (".keras",), recognize, to_onnx, ("keras", "jax", "jax2onnx", "torch"), recognize_object
+)

@@ -1,0 +1,164 @@
+"""A model in its own framework: exported to ONNX by the framework's exporter, and run for the comparison.
+
+An object that the user gives is exported in this process; a file is loaded in a child process
+(child_process.py), which a crash, a flood of messages or a hostile file of a framework ends without harm to
+this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from edgekit.compiler.importers.contract import Answers, Converted
+from edgekit.errors import EdgeKitError, ModelError
+from edgekit.system.atomic_files import private_folder, write_atomically
+from edgekit.system.records_folder import records_folder
+from edgekit.tensor_spec import Array
+
+REASON_CHARS = 300
+"""How much of an exporter's message is shown; the rest is in the file."""
+FOLDER, FILES_LIMIT = "imports", 50
+"""Folder of the exporters' messages in the cache folder; the newest files stay."""
+
+Samples = Sequence[Mapping[str, Array]]
+
+
+class Original(NamedTuple):
+    """A loaded model of a framework.
+
+    Attributes:
+        export: Makes the ONNX file, with the framework's exporter.
+        run: ``(samples, names of the ONNX model's inputs, of its outputs) -> Answers``.
+        exporter: What ``export`` uses, for messages, e.g. ``torch.onnx``.
+    """
+
+    export: Callable[[], Converted]
+    run: Callable[[Samples, Sequence[str], Sequence[str]], Answers]
+    exporter: str
+
+
+def convert_object(load: Callable[[], Original], name: str) -> Converted:
+    """Export a model in this process; its answers come of the same object.
+
+    Args:
+        load: Makes the original of the user's object.
+        name: Of the object's class.
+
+    Raises:
+        ModelError: the exporter failed, with its reason; the full text is in a file.
+    """
+    said = io.StringIO()
+    original = load()
+    try:
+        with quiet(said):
+            made = original.export()
+    except EdgeKitError:
+        raise
+    except Exception as problem:
+        text = said.getvalue() + "".join(traceback.format_exception(problem))
+        raise failure(name, f"{original.exporter} can't export it", reason_line(problem), text) from None
+    inputs, outputs = signature_names(made.onnx)
+
+    def answers(samples: Samples) -> Answers:
+        with quiet(io.StringIO()):
+            return original.run(samples, inputs, outputs)
+
+    return made._replace(answers=answers)
+
+
+@contextlib.contextmanager
+def quiet(said: io.StringIO) -> Iterator[None]:
+    """What exporters print and warn of goes into ``said``."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))  # their handlers hold the real stderr
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def failure(name: str, what: str, reason: str, text: str) -> ModelError:
+    """The error of a framework or exporter that failed, with its full text in a file of the cache folder."""
+    path = _write(name, text)
+    where = f"; its full text is in {path}" if path else ""
+    return ModelError(f"{name}: {what}: {reason}{where}")
+
+
+def reason_line(problem: BaseException) -> str:
+    """The first line of the exception at the root, which the exporters wrap in others."""
+    while problem.__cause__ is not None:
+        problem = problem.__cause__
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(problem))
+    line = next((line.strip() for line in plain.splitlines() if line.strip()), "")
+    text = f"{type(problem).__name__}: {line}" if line else type(problem).__name__
+    return text if len(text) <= REASON_CHARS else text[: REASON_CHARS - 3] + "..."
+
+
+def signature_names(onnx_file: bytes) -> tuple[list[str], list[str]]:
+    """Names of the inputs, without weights, and of the outputs of an ONNX file."""
+    import onnx  # here: the importers are imported to ask whose a file is
+
+    graph = onnx.ModelProto.FromString(onnx_file).graph
+    weights = {weight.name for weight in graph.initializer}
+    return [v.name for v in graph.input if v.name not in weights], [v.name for v in graph.output]
+
+
+def serialized(proto: object) -> bytes:
+    """The bytes of an exporter's ``onnx.ModelProto``.
+
+    Raises:
+        ModelError: they are over 2 GB, protobuf's limit.
+    """
+    from edgekit.compiler.model.untrusted import (
+        MAX_BYTES,  # here: it imports onnx, which a child may not need
+    )
+
+    size = proto.ByteSize()  # type: ignore[attr-defined]
+    if size > MAX_BYTES:
+        raise ModelError(f"the model has {size / 2**30:.1f} GB; one ONNX file holds at most 2 GB")
+    data: bytes = proto.SerializeToString(deterministic=True)  # type: ignore[attr-defined]
+    return data
+
+
+def renamed_outputs(proto: object, names: Sequence[str]) -> None:
+    """Give the outputs of an ``onnx.ModelProto`` these names, in place, where no other value has them.
+
+    What it declares of values in between is dropped: some exporters write shapes that are wrong.
+    """
+    graph = proto.graph  # type: ignore[attr-defined]
+    del graph.value_info[:]
+    taken = {name for node in graph.node for name in node.output}
+    taken |= {value.name for value in [*graph.input, *graph.initializer]}
+    old = [value.name for value in graph.output]
+    if len(set(names)) != len(names) or len(names) != len(old) or len(set(old)) != len(old):
+        return
+    if (taken - set(old)) & set(names) or {value.name for value in graph.input} & set(old):
+        return
+    new = dict(zip(old, names, strict=True))
+    for node in graph.node:
+        node.input[:] = [new.get(name, name) for name in node.input]
+        node.output[:] = [new.get(name, name) for name in node.output]
+    for value in graph.output:
+        value.name = new[value.name]
+
+
+def _write(name: str, text: str) -> str:
+    folder = records_folder() / FOLDER
+    file = folder / (re.sub(r"[^A-Za-z0-9._-]", "_", name)[:80] + ".txt")
+    try:
+        private_folder(folder)
+        write_atomically(file, [text.encode("utf-8", "backslashreplace")], 0o600)
+        for old in sorted(folder.glob("*.txt"), key=lambda path: path.stat().st_mtime_ns)[:-FILES_LIMIT]:
+            old.unlink(missing_ok=True)
+    except OSError:
+        return ""
+    return str(file)

@@ -1,0 +1,320 @@
+"""PyTorch: modules and exported programs from Python, ``.pt2`` and TorchScript files, and pickles of modules.
+
+``torch.export`` and ``torch.onnx.export(dynamo=True)`` make the ONNX model; TorchScript has only the older
+exporter. Checked with torch 2.13 and onnxscript 0.7.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.compiler.importers.child_process import convert_file
+from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.compiler.importers.file_kinds import PT2, TORCH_PICKLE, TORCHSCRIPT, FileKind, file_kind
+from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
+from edgekit.compiler.importers.pickles import need_trust
+from edgekit.compiler.importers.torch_archives import checked_program, checked_script
+from edgekit.errors import MissingDependency, ModelError, UsageError
+from edgekit.tensor_spec import Array
+
+INSTALL = "pip install torch onnxscript"
+FORMAT = "PyTorch"
+EXPORT_LINE = 'torch.export.save(torch.export.export(module.eval(), (example,)), "model.pt2")'
+"""What makes a file without code of a module."""
+HEAD_BYTES = 16
+
+
+def recognize(head: bytes, path: Path) -> bool:
+    """A ``.pt2``, a TorchScript archive, or a pickle of torch's that is not Ultralytics'."""
+    kind = file_kind(head, path)
+    if kind.has("ultralytics"):
+        return False
+    if kind.kind == "pickle":
+        return kind.has("torch") and not kind.has("sklearn")
+    return kind.kind in (PT2, TORCHSCRIPT, TORCH_PICKLE)
+
+
+def recognize_object(model: object) -> bool:
+    """A module, an exported program or a scripted module; Keras' and Ultralytics' models are modules too."""
+    classes = [(cls.__module__, cls.__name__) for cls in type(model).__mro__]
+    if any(module.startswith(("keras.", "ultralytics.engine.")) for module, _ in classes):
+        return False
+    known = {("torch.nn.modules.module", "Module"), ("torch.export.exported_program", "ExportedProgram")}
+    return bool(known & set(classes))
+
+
+def to_onnx(source: Any, options: ImportOptions) -> Converted:
+    """Export a file in a child process, an object in this one."""
+    if not isinstance(source, Path):
+        return convert_object(partial(_original, source, options), type(source).__name__)
+    _check_file(source, _kind(source), options)
+    return convert_file(__name__, source, options)
+
+
+def load(path: Path, options: ImportOptions) -> Original:
+    """In the child process: the model of a file.
+
+    Raises:
+        ModelError: it holds no module.
+        MissingDependency: torch is not installed.
+    """
+    kind = _kind(path).kind
+    if kind in (PT2, TORCHSCRIPT) and not options.trust_pickle:
+        os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # no way back to full pickles
+        checked = checked_program if kind == PT2 else checked_script
+        path = checked(path, Path.cwd() / f"{path.stem}{'.pt2' if kind == PT2 else '.pt'}")
+    torch = _torch()
+    if kind == PT2:
+        return _original(torch.export.load(path), options)
+    if kind == TORCHSCRIPT:
+        return _scripted(torch.jit.load(path, map_location="cpu").eval(), options, path.name)
+    found = torch.load(path, map_location="cpu", weights_only=False)
+    module = _module_in(found)
+    if module is None:
+        raise ModelError(f"{path.name} holds a {type(found).__name__}, and no torch.nn.Module in it")
+    return _original(module, options)
+
+
+def _kind(path: Path) -> FileKind:
+    with path.open("rb") as file:
+        return file_kind(file.read(HEAD_BYTES), path)
+
+
+def _check_file(path: Path, kind: FileKind, options: ImportOptions) -> None:
+    if kind.kind in (PT2, TORCHSCRIPT):
+        return
+    if not kind.kind:
+        raise ModelError(
+            f"{path.name}: is no file of torch.export.save, torch.jit.save or torch.save, or a damaged one"
+        )
+    if kind.is_tensors_only:
+        raise ModelError(
+            f"{path.name} holds weights and no graph (a state dict): EdgeKit needs the module that they"
+            " belong to. In Python: module.load_state_dict(torch.load(...)), then edgekit.build(module,"
+            f" example_inputs=(example,), targets=[...]), or {EXPORT_LINE} for the command line"
+        )
+    need_trust(path, "a Python pickle of a PyTorch module", f"save it without code: {EXPORT_LINE}", options)
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise MissingDependency("torch", "importing PyTorch models", INSTALL) from None
+    return torch
+
+
+def _need_onnxscript() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("onnxscript") is None:
+        raise MissingDependency("onnxscript", "torch.onnx.export", "pip install onnxscript")
+
+
+def _module_in(found: object) -> Any:
+    """The module of a pickle: itself, or under the names that training scripts use."""
+    torch = _torch()
+    if isinstance(found, torch.nn.Module):
+        return found
+    if isinstance(found, Mapping):
+        for name in ("ema", "model", "module", "net", "network"):
+            if isinstance(found.get(name), torch.nn.Module):
+                return found[name]
+    return None
+
+
+def _original(model: Any, options: ImportOptions) -> Original:
+    torch = _torch()
+    _need_onnxscript()
+    if isinstance(model, torch.jit.ScriptModule):
+        return _scripted(model.eval(), options, type(model).__name__)
+    if isinstance(model, torch.export.ExportedProgram):
+        return Original(partial(_export, model), partial(_run_program, model), "torch.onnx")
+    examples, keywords = _examples(model, options)
+    made: list[Any] = []
+
+    def export() -> Converted:
+        with _evaluating(model), torch.no_grad():
+            made.append(torch.export.export(model, examples, keywords))
+        return _export(made[0])._replace(example=_example(made[0], examples, keywords, options))
+
+    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+        tree = torch.utils._pytree
+        leaves, spec = tree.tree_flatten((examples, keywords))
+        if not made:
+            with _evaluating(model), torch.no_grad():
+                made.append(torch.export.export(model, examples, keywords))
+        names = _input_names(made[0])
+        answers = []
+        for sample in samples:
+            given = iter(
+                [torch.from_numpy(np.array(sample[name])) if name in sample else None for name in names]
+            )
+            new = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+            new = [leaf if value is None else value for leaf, value in zip(leaves, new, strict=True)]
+            with _evaluating(model), torch.no_grad():
+                args, kwargs = tree.tree_unflatten(new, spec)
+                result = model(*args, **kwargs)
+            answers.append(_arrays(result, outputs))
+        return Answers(f"PyTorch {torch.__version__}", answers)
+
+    return Original(export, run, "torch.export")
+
+
+def _export(program: Any) -> Converted:
+    torch = _torch()
+    made = torch.onnx.export(program, (), dynamo=True, verbose=False)
+    proto = made.model_proto
+    renamed_outputs(proto, _output_names(program))
+    _without_traces(proto)
+    return Converted(serialized(proto))
+
+
+def _without_traces(proto: Any) -> None:
+    """Without the exporter's notes: lines and paths of the user's sources, which would go to every device."""
+    graph = proto.graph
+    for each in [graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:
+        del each.metadata_props[:]
+
+
+def _run_program(program: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+    torch = _torch()
+    tree = torch.utils._pytree
+    module, names = program.module(), _input_names(program)
+    answers = []
+    for sample in samples:
+        leaves = [torch.from_numpy(np.array(sample[name])) if name in sample else None for name in names]
+        args, kwargs = tree.tree_unflatten(leaves, program.call_spec.in_spec)
+        with torch.no_grad():
+            answers.append(_arrays(module(*args, **kwargs), outputs))
+    return Answers(f"PyTorch {torch.__version__}", answers)
+
+
+def _input_names(program: Any) -> list[str]:
+    return [str(name) for name in program.graph_signature.user_inputs]
+
+
+def _output_names(program: Any) -> list[str]:
+    """``output``, ``output_0`` ... or the keys of a dictionary."""
+    tree = _torch().utils._pytree
+    spec = program.call_spec.out_spec
+    return _leaf_names(tree.tree_unflatten(list(range(spec.num_leaves)), spec))
+
+
+def _leaf_names(result: Any) -> list[str]:
+    paths, _ = _torch().utils._pytree.tree_flatten_with_path(result)
+    names = []
+    for path, _ in paths:
+        parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
+        plain = not parts or parts[0].isdigit()
+        names.append("_".join(["output", *parts] if plain else parts))
+    return names
+
+
+def _arrays(result: Any, outputs: Sequence[str]) -> dict[str, Array]:
+    torch = _torch()
+    leaves = [leaf for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    return {name: leaf.detach().cpu().numpy() for name, leaf in zip(outputs, leaves, strict=True)}
+
+
+def _examples(module: Any, options: ImportOptions) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example inputs as tensors, by position and by name; zeros of the given shapes where there are none.
+
+    Raises:
+        UsageError: neither are given.
+    """
+    torch = _torch()
+    given = options.example_inputs
+    if given is None and options.shapes:
+        return tuple(torch.zeros(shape) for shape in options.shapes.values()), {}
+    if given is None:
+        raise UsageError(
+            f"{type(module).__name__}: torch.export traces a module with an example of its inputs:"
+            " example_inputs=(torch.zeros(1, 3, 224, 224),), with its own shape and type;"
+            " on the command line --shape 1x3x224x224"
+        )
+    if isinstance(given, torch.Tensor | np.ndarray):
+        given = (given,)
+    tree = torch.utils._pytree
+    by_name = isinstance(given, Mapping)  # a tokenizer's is a class of its own
+    as_tensors = tree.tree_map(
+        lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf,
+        dict(given) if by_name else tuple(given),
+    )
+    return ((), as_tensors) if by_name else (as_tensors, {})
+
+
+def _example(
+    program: Any, examples: tuple[Any, ...], keywords: dict[str, Any], options: ImportOptions
+) -> dict[str, Array] | None:
+    """What the user gave, by the names of the inputs; None for zeros of our own."""
+    if options.example_inputs is None:
+        return None
+    torch = _torch()
+    leaves = torch.utils._pytree.tree_leaves((examples, keywords))
+    pairs = zip(_input_names(program), leaves, strict=True)
+    return {name: leaf.detach().cpu().numpy() for name, leaf in pairs if isinstance(leaf, torch.Tensor)}
+
+
+@contextlib.contextmanager
+def _evaluating(module: Any) -> Iterator[None]:
+    """In evaluation mode, and then as it was: a dropout in training mode would answer by chance."""
+    modes = [(each, each.training) for each in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for each, mode in modes:
+            each.training = mode
+
+
+def _scripted(module: Any, options: ImportOptions, name: str) -> Original:
+    """TorchScript, by the exporter of before torch.export; its inputs have no shapes in the file."""
+    torch = _torch()
+    names = [each.debugName() for each in module.graph.inputs()][1:]
+    given = options.example_inputs
+    shapes = options.shapes
+    if given is None and (len(shapes) == len(names) == 1 or set(names) == set(shapes)):
+        ordered = [next(iter(shapes.values()))] if len(names) == 1 else [shapes[each] for each in names]
+        given = tuple(torch.zeros(shape) for shape in ordered)
+    if given is None:
+        flags = " ".join(f"--shape {each}=1x3x224x224" for each in names)
+        raise UsageError(
+            f"{name}: TorchScript does not say the shapes of its inputs: {flags}, with their own numbers"
+        )
+    by_position = [given[name] for name in names] if isinstance(given, Mapping) else given
+    examples = tuple(torch.as_tensor(each) for each in by_position)
+
+    def export() -> Converted:
+        import io
+
+        import onnx
+
+        file = io.BytesIO()
+        torch.onnx.export(module, examples, file, dynamo=False, input_names=names, opset_version=17)
+        proto = onnx.ModelProto.FromString(file.getvalue())
+        count = len(proto.graph.output)
+        renamed_outputs(proto, ["output"] if count == 1 else [f"output_{k}" for k in range(count)])
+        return Converted(serialized(proto), ("TorchScript: by torch's older exporter",))
+
+    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+        answers = []
+        for sample in samples:
+            feeds = [torch.from_numpy(np.array(sample[each])) for each in names]
+            with torch.no_grad():
+                answers.append(_arrays(module(*feeds), outputs))
+        return Answers(f"PyTorch {torch.__version__}", answers)
+
+    return Original(export, run, "torch.onnx")
+
+
+IMPORTER = Importer(
+    FORMAT, (".pt2", ".pt", ".pth"), recognize, to_onnx, ("torch", "onnxscript"), recognize_object
+)

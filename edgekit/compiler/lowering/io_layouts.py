@@ -1,0 +1,117 @@
+"""How an artifact stores its own inputs and outputs, for those who run it without our runtime.
+
+    nchw    as in the source model (any rank, any meaning of the axes)
+    nhwc    axis 1 last: N, C, H, W is stored as N, H, W, C, as cameras and TFLite's own tools have it
+    uint8   of an image input with a card: bytes, [1, H, W, C] in RGB (byte_input.py)
+    int8    of a float, in int8 variants: the integers that the model computes on, by a scale that the
+            artifact tells; where a node reads or gives floats there, the variant is refused
+
+A Session takes and gives the source's layout whatever the artifact holds, but bytes where they are asked for.
+Layouts travel on the values of the model, through the copies of it, to the compilers that can obey them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from edgekit.compiler.lowering.byte_input import BYTES
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.target.build_target import BuildTarget
+
+LAYOUTS = ("nchw", "nhwc", BYTES)
+INTEGERS = "int8"
+KEY = "edgekit.layout"
+INTEGERS_KEY = "edgekit.integers"
+EVERY = ""
+"""The name that means every input and output of four axes that is not named itself."""
+
+
+def lay_out(
+    model: ir.Model,
+    requested: str | Mapping[str, str] | None,
+    targets: Sequence[BuildTarget],
+    byte_input: str = "",
+) -> dict[str, str]:
+    """Note on the inputs and outputs of ``model`` how artifacts are to store them.
+
+    Args:
+        model: Canonical, with static shapes; its values are marked.
+        requested: A layout for every input and output of four axes, or layouts by name (``EVERY`` for the
+            rest).
+        targets: What is built for.
+        byte_input: The input that ``byte_input.find_byte_input`` found.
+
+    Returns:
+        The layout of each input and output that is not stored as in the source.
+
+    Raises:
+        UsageError: a layout or a name is unknown, a value has not four axes, or a target can't obey.
+    """
+    by_name = {EVERY: requested} if isinstance(requested, str) else dict(requested or {})
+    values = {str(v.name): v for v in (*model.graph.inputs, *model.graph.outputs)}
+    for name, layout in by_name.items():
+        if layout not in (*LAYOUTS, INTEGERS):
+            raise UsageError(f"unknown layout {layout!r}; available: {', '.join((*LAYOUTS, INTEGERS))}")
+        if name != EVERY and name not in values:
+            raise UsageError(f"the model has no input or output {name!r}; it has {', '.join(values)}")
+        if layout == "nhwc" and name != EVERY and _rank(values[name]) != 4:
+            raise UsageError(f"{name} has {_rank(values[name])} axes, and nhwc is a layout of four")
+        if layout == INTEGERS and name != EVERY and values[name].dtype != ir.DataType.FLOAT:
+            raise UsageError(f"{name} is {values[name].dtype}, and int8 is for float32")
+    every = "nchw" if by_name.get(EVERY) in (BYTES, INTEGERS) else by_name.get(EVERY, "nchw")
+    found = {name: by_name.get(name, every) for name, value in values.items() if _rank(value) == 4}
+    for name, value in values.items():
+        if by_name.get(name, by_name.get(EVERY)) == INTEGERS and value.dtype == ir.DataType.FLOAT:
+            found[name] = INTEGERS
+    if byte_input:
+        found[byte_input] = BYTES
+    if every == "nhwc" and not found:
+        raise UsageError("no input or output of the model has four axes, and nhwc is a layout of four")
+    moved = {name: layout for name, layout in found.items() if layout != "nchw"}
+    for target in targets if moved else ():
+        if byte_input and BYTES not in target.info.io_layouts:
+            raise UsageError(
+                f"{target.profile.name} takes no images as bytes; build it without --io uint8, "
+                "into a bundle of its own"
+            )
+        if INTEGERS in moved.values() and INTEGERS not in target.info.io_layouts:
+            raise UsageError(
+                f"{target.profile.name} stores no inputs as int8; build it without --io int8, "
+                "into a bundle of its own"
+            )
+        if "nhwc" in moved.values() and "nhwc" not in target.info.io_layouts:
+            raise UsageError(
+                f"{target.profile.name} takes inputs and gives outputs in the source's layout only; "
+                "build the targets that have nhwc without it"
+            )
+    for name, layout in moved.items():
+        if layout == "nhwc":
+            values[name].metadata_props[KEY] = layout
+        if layout == INTEGERS:
+            values[name].metadata_props[INTEGERS_KEY] = layout
+    return moved
+
+
+def refuse_integers_in_float(layouts: Mapping[str, str], on_integers: bool) -> None:
+    """Raises UsageError: integers are asked for, and no variant of the build computes on them."""
+    if INTEGERS in layouts.values() and not on_integers:
+        raise UsageError("--io int8 is for int8 variants; build with --precision int8 and --samples")
+
+
+def asks_for_integers(value: ir.Value) -> bool:
+    """Whether an artifact that computes on integers is to store this input or output as int8."""
+    return INTEGERS_KEY in value.metadata_props
+
+
+def is_channels_last(value: ir.Value) -> bool:
+    """Whether an artifact is to store this input or output with axis 1 last."""
+    return value.metadata_props.get(KEY) == "nhwc"
+
+
+def _rank(value: ir.Value) -> int:
+    return 0 if value.shape is None else len(value.shape)

@@ -1,0 +1,227 @@
+"""The decoder of a language model as a graph: one writer; a target replaces its parts by what its engine has.
+
+    embedding -> layers x [norm -> q k v -> rotation -> attention over the cache -> product -> add
+                           norm -> activation(gate) * up -> product -> add] -> the last rows -> norm -> logits
+
+A target says how it keeps the cache (``attention``), and which operators it has for products and norms. What
+every engine shares is here: the order, the biases, and what architectures add (norms of q, k and outputs,
+scaled embeddings, soft caps, sliding windows).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.compiler.lowering.language.block_weights import BlockWeights, stacked
+from edgekit.compiler.lowering.language.graph_writer import GraphWriter
+from edgekit.compiler.model.language.language_model import GELU_TANH, LanguageModel
+from edgekit.target.decoder import DecoderShape
+
+if TYPE_CHECKING:
+    from edgekit.tensor_spec import Array
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+class DecoderWriter(ABC):
+    """Writes one decoder.
+
+    Args:
+        model: The model.
+        weights: Name -> integers, of the matrices that are stored so; the others are floats.
+        context: Tokens that a cache holds at most.
+        half: Store the float matrices as float16.
+    """
+
+    def __init__(
+        self, model: LanguageModel, weights: Mapping[str, BlockWeights], context: int, half: bool = False
+    ) -> None:
+        self.model, self.config, self.weights = model, model.config, weights
+        self.context, self.half = context, half
+        self.graph = GraphWriter()
+
+    def write(self) -> GraphWriter:
+        """The whole graph: logits of the last rows, and what ``attention`` keeps."""
+        g, config = self.graph, self.config
+        x = self.embedding(self.begin())
+        if config.embedding_scale != 1.0:
+            x = g.op("Mul", x, g.number(config.embedding_scale))
+        for layer in range(config.layers):
+            x = self._layer(layer, x)
+        x = self.norm(self.last_rows(x), "model.norm.weight")
+        head = EMBEDDING if config.tied_embedding else HEAD
+        capped = config.logit_softcap != 0
+        logits = self.linear(x, head, out="" if capped else "logits")
+        if capped:
+            self.soft_cap(logits, config.logit_softcap, out="logits")
+        self.end()
+        return g
+
+    def shape(self, cache: str = "float32", *, fixed: bool = False) -> DecoderShape:
+        c = self.config
+        return DecoderShape(c.layers, c.kv_heads, c.head_size, c.vocabulary, self.context, cache, fixed)
+
+    @abstractmethod
+    def begin(self) -> str:
+        """Declare the inputs and what all layers need; returns the name of the tokens, int64 [1, T]."""
+
+    @abstractmethod
+    def attention(self, layer: int, qkv: list[str]) -> str:
+        """Attention over the cache and the new tokens.
+
+        Args:
+            layer: Its index.
+            qkv: [1, T, heads * head_size] each, before the rotation; heads of k and v are ``kv_heads``.
+
+        Returns:
+            [1, T, heads * head_size].
+        """
+
+    @abstractmethod
+    def last_rows(self, x: str) -> str:
+        """[1, T, width] -> [1, rows, width]."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Declare the outputs."""
+
+    def embedding(self, tokens: str) -> str:
+        """[1, T] -> float32 [1, T, width]."""
+        g, packed = self.graph, self.weights.get(EMBEDDING)
+        if packed is None:
+            return g.op("Gather", self.floats(EMBEDDING), tokens, axis=0)
+        stored = g.constant(packed.packed(), f"{EMBEDDING}/stored")  # where it is the head too, the head's
+        scales = g.constant(packed.scales, f"{EMBEDDING}/scales")
+        rows = g.op("Cast", g.op("Gather", stored, tokens, axis=0), to=1)
+        zero = g.number(float(1 << (packed.bits - 1)))
+        factors = g.op("Unsqueeze", g.op("Gather", scales, tokens, axis=0), g.ints(-1))
+        blocks = g.op("Mul", g.op("Sub", rows, zero), factors)
+        return g.op("Reshape", blocks, g.ints(0, 0, self.config.width))
+
+    def norm(self, x: str, name: str) -> str:
+        """x / sqrt(mean(x^2) + eps) * weight along the last axis."""
+        g = self.graph
+        square = g.op("ReduceMean", g.op("Mul", x, x), g.ints(-1), keepdims=1)
+        root = g.op("Sqrt", g.op("Add", square, g.number(self.config.norm_eps)))
+        return g.op("Mul", g.op("Div", x, root), g.constant(self.model.weight(name), name))
+
+    def linear(self, x: str, name: str, out: str = "") -> str:
+        """x times the transposed matrix of that name."""
+        packed = self.weights.get(name)
+        if packed is not None:
+            return self.product(x, packed, name, out)
+        return self.graph.op("MatMul", x, self.floats(name, transposed=True), out=out)
+
+    @abstractmethod
+    def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
+        """x times the transposed integers."""
+
+    def together(self, x: str, names: list[str]) -> list[str]:
+        """Several products of the same x, as one where their weights can be put below each other."""
+        whole = self.whole(x, names)
+        if whole is None:
+            return [self.linear(x, each) for each in names]
+        sizes = [self.config.weight_shapes()[each][0] for each in names]
+        return self.graph.ops("Split", [whole, self.graph.ints(*sizes)], len(names), axis=-1)
+
+    def whole(self, x: str, names: list[str]) -> str | None:
+        """The products side by side in one value, or None where they can't be one product."""
+        packed, name = [self.weights.get(each) for each in names], "+".join(names)
+        if not any(p is not None for p in packed):
+            floats = np.concatenate([self.model.weight(each) for each in names])
+            return self.graph.op("MatMul", x, self._float(floats.T, name))
+        stored = stacked([p for p in packed if p is not None]) if all(p is not None for p in packed) else None
+        return None if stored is None else self.product(x, stored, name)
+
+    def floats(self, name: str, *, transposed: bool = False) -> str:
+        """The name of a float matrix, as float32 in the graph."""
+        array = self.model.weight(name)
+        return self._float(array.T if transposed else array, f"{name}/transposed" if transposed else name)
+
+    def _float(self, array: Array, name: str) -> str:
+        if not self.half:
+            return self.graph.constant(array, name)
+        return self.graph.op("Cast", self.graph.constant(array.astype(np.float16), name), to=1)
+
+    def soft_cap(self, x: str, cap: float, out: str = "") -> str:
+        g = self.graph
+        return g.op("Mul", g.op("Tanh", g.op("Div", x, g.number(cap))), g.number(cap), out=out)
+
+    def split_heads(self, x: str, heads: int) -> str:
+        """[1, T, heads * head_size] -> [1, heads, T, head_size]."""
+        g = self.graph
+        whole = g.op("Reshape", x, g.ints(0, 0, heads, self.config.head_size))
+        return g.op("Transpose", whole, perm=[0, 2, 1, 3])
+
+    def join_heads(self, x: str) -> str:
+        """[1, heads, T, head_size] -> [1, T, heads * head_size]."""
+        g, c = self.graph, self.config
+        return g.op("Reshape", g.op("Transpose", x, perm=[0, 2, 1, 3]), g.ints(0, 0, c.heads * c.head_size))
+
+    def rotated(self, x: str, cos: str, sin: str) -> str:
+        """The rotation by halves: x * cos + (second half, first half) * sin.
+
+        Args:
+            x: [..., T, head_size].
+            cos: [T, head_size].
+            sin: The same; negative in the first half.
+        """
+        g, half = self.graph, self.config.head_size // 2
+        first, second = g.ops("Split", [x, g.ints(half, half)], 2, axis=-1)
+        swapped = g.op("Concat", second, first, axis=-1)
+        return g.op("Add", g.op("Mul", x, cos), g.op("Mul", swapped, sin))
+
+    def _layer(self, layer: int, x: str) -> str:
+        g, c, prefix = self.graph, self.config, f"model.layers.{layer}."
+        qkv = self.queries_keys_values(layer, self.norm(x, f"{prefix}input_layernorm.weight"))
+        y = self.linear(self.attention(layer, qkv), f"{prefix}self_attn.o_proj.weight")
+        after = f"{prefix}post_attention_layernorm.weight"
+        x = g.op("Add", x, self.norm(y, after) if c.output_norms else y)
+        before = f"{prefix}pre_feedforward_layernorm.weight" if c.output_norms else after
+        y = self.norm(x, before)
+        gate, up = self.together(y, [f"{prefix}mlp.gate_proj.weight", f"{prefix}mlp.up_proj.weight"])
+        y = self.linear(g.op("Mul", self.activation(gate), up), f"{prefix}mlp.down_proj.weight")
+        if c.output_norms:
+            y = self.norm(y, f"{prefix}post_feedforward_layernorm.weight")
+        return g.op("Add", x, y)
+
+    def queries_keys_values(self, layer: int, x: str) -> list[str]:
+        """q, k and v of a layer, with biases and norms, before the rotation."""
+        g, c, prefix = self.graph, self.config, f"model.layers.{layer}.self_attn."
+        qkv = self.together(x, [f"{prefix}{each}_proj.weight" for each in "qkv"])
+        if c.qkv_bias:
+            names = [f"{prefix}{each}_proj.bias" for each in "qkv"]
+            qkv = [
+                g.op("Add", value, g.constant(self.model.weight(name), name))
+                for value, name in zip(qkv, names, strict=True)
+            ]
+        if c.qk_norm:
+            for index, (each, heads) in enumerate((("q", c.heads), ("k", c.kv_heads))):
+                apart = g.op("Reshape", qkv[index], g.ints(0, -1, heads, c.head_size))
+                normed = self.norm(apart, f"{prefix}{each}_norm.weight")
+                qkv[index] = g.op("Reshape", normed, g.ints(0, -1, heads * c.head_size))
+        return qkv
+
+    def activation(self, gate: str) -> str:
+        g = self.graph
+        if self.config.activation == GELU_TANH:
+            cube = g.op("Mul", gate, g.op("Mul", gate, gate))
+            inner = g.op("Add", gate, g.op("Mul", cube, g.number(0.044715)))
+            curve = g.op("Tanh", g.op("Mul", inner, g.number(float(np.sqrt(2 / np.pi)))))
+            return g.op("Mul", g.op("Mul", gate, g.number(0.5)), g.op("Add", curve, g.number(1.0)))
+        return g.op("Mul", gate, g.op("Sigmoid", gate))
+
+
+def rotation_tables(frequencies: Array, context: int) -> tuple[Array, Array]:
+    """cos and sin of every position, float32 [context, head_size / 2].
+
+    Args:
+        frequencies: ``DecoderConfig.inverse_frequencies``.
+        context: Positions.
+    """
+    angles = np.outer(np.arange(context, dtype=np.float64), frequencies)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)

@@ -1,0 +1,131 @@
+"""Write an ONNX graph node by node: names for values, constants kept once, large ones in their own file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from edgekit.tensor_spec import Array
+
+OPSET, IR_VERSION = 20, 10
+"""Of 2023: what every engine here reads; see targets/edgekit_ort/opset_downgrade.py."""
+ALIGNMENT = 4096
+"""Of a constant in the file of constants, so that engines can map it (ONNX, external data)."""
+EXTERNAL_BYTES = 1024
+"""Constants from this size on lie in the file of constants."""
+CONTRIB = "com.microsoft"
+
+
+class GraphWriter:
+    """A graph being written."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, Array] = {}
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.outputs: list[onnx.ValueInfoProto] = []
+        self._small: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+
+    def op(self, kind: str, *inputs: str, out: str = "", domain: str = "", **attributes: Any) -> str:
+        """Append a node with one output; returns the output's name: ``out``, or one of its own."""
+        return self.ops(kind, inputs, 1, (out,) if out else (), domain, **attributes)[0]
+
+    def ops(
+        self,
+        kind: str,
+        inputs: Sequence[str],
+        count: int,
+        out: Sequence[str] = (),
+        domain: str = "",
+        **attributes: Any,
+    ) -> list[str]:
+        """Append a node with several outputs; returns their names."""
+        name = f"{kind}_{len(self.nodes)}"
+        outputs = list(out) or ([name] if count == 1 else [f"{name}_{i}" for i in range(count)])
+        self.nodes.append(
+            helper.make_node(kind, list(inputs), outputs, name=name, domain=domain, **attributes)
+        )
+        return outputs
+
+    def constant(self, array: Array, name: str = "") -> str:
+        """The name of a constant. Without a name it is a small one, kept once for each content."""
+        array = np.ascontiguousarray(array) if array.ndim else array
+        if not name:
+            key = (array.dtype.str, array.shape, array.tobytes())
+            name = self._small.setdefault(key, f"c{len(self._small)}")
+        self.constants[name] = array
+        return name
+
+    def ints(self, *values: int) -> str:
+        """An int64 vector."""
+        return self.constant(np.array(values, np.int64))
+
+    def number(self, value: float) -> str:
+        """A float32 scalar."""
+        return self.constant(np.array(value, np.float32))
+
+    def input(self, name: str, dtype: str, shape: Sequence[int | str]) -> str:
+        self.inputs.append(_described(name, dtype, shape))
+        return name
+
+    def output(self, name: str, dtype: str, shape: Sequence[int | str]) -> str:
+        self.outputs.append(_described(name, dtype, shape))
+        return name
+
+    def model(self, external: str) -> onnx.ModelProto:
+        """The model.
+
+        Args:
+            external: Name of the file of constants, beside the model, with the content of ``data``.
+        """
+        places = dict(self._places())
+        tensors = [
+            _external(name, array, external, places[name])
+            if name in places
+            else numpy_helper.from_array(array, name)
+            for name, array in self.constants.items()
+        ]
+        graph = helper.make_graph(self.nodes, "decoder", self.inputs, self.outputs, tensors)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="edgekit")
+
+    def data(self) -> bytes:
+        """The content of the file of constants."""
+        places = list(self._places())
+        file = io.BytesIO()
+        if places:  # all the room at once: it is there once, and not copied as it grows
+            name, place = places[-1]
+            file.seek(place + self.constants[name].nbytes - 1)
+            file.write(b"\0")
+        for name, place in places:
+            file.seek(place)
+            file.write(self.constants[name].reshape(-1).view(np.uint8).data)
+        return file.getvalue()
+
+    def _places(self) -> Iterator[tuple[str, int]]:
+        """Names of the large constants, and where each begins in the file of constants."""
+        end = 0
+        for name, array in self.constants.items():
+            if array.nbytes >= EXTERNAL_BYTES:
+                end += -end % ALIGNMENT
+                yield name, end
+                end += array.nbytes
+
+
+def _described(name: str, dtype: str, shape: Sequence[int | str]) -> onnx.ValueInfoProto:
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return helper.make_tensor_value_info(name, element, list(shape))
+
+
+def _external(name: str, array: Array, file: str, offset: int) -> onnx.TensorProto:
+    tensor = onnx.TensorProto(name=name, dims=array.shape, data_location=onnx.TensorProto.EXTERNAL)
+    tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+    for key, value in (("location", file), ("offset", offset), ("length", array.nbytes)):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, str(value)
+    return tensor

@@ -1,0 +1,177 @@
+"""The op table of a target: ONNX op -> the one function that lowers it.
+
+    lower = OpTable("tflite")
+
+    @lower("Softmax", since=13)
+    def softmax(b: Builder, input: Value, *, axis: int = -1) -> Value:
+        return b.emit("SOFTMAX", ...)
+
+A lowering's signature is the ONNX signature: inputs by position, attributes by keyword with ONNX's defaults.
+An attribute that the function does not name is reported as unsupported, never ignored. ``since`` is the opset
+that last changed the op; a model of opset 22 uses the newest function whose ``since`` is at most 22.
+
+The table is independent of the target's format: the target provides a builder with opaque handles.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+import onnx_ir as ir
+
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.diagnostics import Finding, Inexpressible
+
+H = TypeVar("H")
+F = TypeVar("F", bound=Callable[..., Any])
+
+UNKNOWN_OP_FIX = "build it for ort, or see docs/add-an-op.md"
+
+
+class Builder(Protocol[H]):
+    """A target's builder: creates handles (type H) for values, and is notified of the node being lowered."""
+
+    def begin(self, node: ir.Node) -> None:
+        """Called before each node's lowering."""
+
+    def handle(self, value: ir.Value) -> H:
+        """The handle of an initializer, an input or an earlier node's output."""
+
+    def bind(self, value: ir.Value, handle: H) -> None:
+        """Record ``handle`` as the lowered output of a node."""
+
+    def bind_unknown(self, value: ir.Value) -> None:
+        """Create a placeholder for the output of an unsupported node, so that later nodes are checked too."""
+
+
+class OpTable(Generic[H]):
+    """Maps (op, opset) to a lowering function, and reports why a node has none."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._table: dict[tuple[str, str], dict[int, Callable[..., Any]]] = {}
+
+    def __call__(self, op: str, *, since: int, domain: str = "") -> Callable[[F], F]:
+        """Register the decorated function as the lowering of ``op`` from opset ``since`` on.
+
+        Raises:
+            ValueError: that opset of the op has a lowering already.
+        """
+
+        def register(function: F) -> F:
+            versions = self._table.setdefault((domain, op), {})
+            if since in versions:
+                raise ValueError(f"{self.target}: {op} since opset {since} has two lowerings")
+            versions[since] = function
+            return function
+
+        return register
+
+    def find(self, node: ir.Node, opset: int) -> Callable[..., Any] | None:
+        """The lowering of ``node`` at ``opset``, or None."""
+        versions = self._table.get((_domain(node), node.op_type), {})
+        fitting = [since for since in versions if since <= opset]
+        return versions[max(fitting)] if fitting else None
+
+    def why_not(self, node: ir.Node, opset: int) -> Finding | None:
+        """Why ``node`` has no lowering, or None if one supports all of its attributes and inputs."""
+        function = self.find(node, opset)
+        if function is None:
+            why = f"{self.target} has no form for {_title(node)} at opset {opset}"
+            return self._finding(node, "EK1001", why, UNKNOWN_OP_FIX)
+        parameters = inspect.signature(function).parameters.values()
+        named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        unknown = sorted(set(node.attributes) - named)
+        if unknown:
+            why = f"attribute {', '.join(unknown)} is not handled"
+            return self._finding(node, "EK1002", why, UNKNOWN_OP_FIX)
+        takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        most = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) - 1
+        if len(node.inputs) > most and not takes_any:
+            why = f"{len(node.inputs)} inputs, of which {most} are handled"
+            return self._finding(node, "EK1002", why, UNKNOWN_OP_FIX)
+        return None
+
+    def lower(self, build: Builder[H], graph: ir.Graph | ir.Function, opset: int) -> list[Finding]:
+        """Lower all nodes in order.
+
+        Every node is examined, also those after one that has no form. With a finding, what was built is not a
+        program: drop it.
+
+        Returns:
+            One finding for each node that has no form.
+        """
+        findings = []
+        for node in graph:
+            build.begin(node)
+            finding = self.why_not(node, opset) or self._lower_node(build, node, opset)
+            if finding is not None:
+                findings.append(finding)
+                for output in node.outputs:
+                    build.bind_unknown(output)
+        return findings
+
+    def _lower_node(self, build: Builder[H], node: ir.Node, opset: int) -> Finding | None:
+        function = self.find(node, opset)
+        assert function is not None
+        try:
+            inputs = [build.handle(v) if v is not None and v.name else None for v in node.inputs]
+            attributes = {name: _python(attr) for name, attr in node.attributes.items()}
+            result = function(build, *inputs, **attributes)
+            handles: tuple[H, ...] = result if isinstance(result, tuple) else (result,)
+            wanted = [o for o in node.outputs if o.uses() or o.is_graph_output()]
+            absent = [o for o in wanted if int(o.index() or 0) >= len(handles)]
+            if absent:
+                raise Inexpressible(f"output {absent[0].index()} ({absent[0].name}) is not made")
+            for output, handle in zip(node.outputs, handles, strict=False):
+                build.bind(output, handle)
+        except Inexpressible as reason:
+            return self._finding(node, reason.code, reason.why, reason.fix)
+        return None
+
+    def _finding(self, node: ir.Node, code: str, why: str, fix: str) -> Finding:
+        return Finding(code, "error", self.target, node_name(node), _title(node), why, fix)
+
+    def rows(self) -> Iterator[tuple[str, int, str]]:
+        """(op, since, first line of the docstring) of every lowering."""
+        for (domain, op), versions in sorted(self._table.items()):
+            for since, function in sorted(versions.items()):
+                first = (inspect.getdoc(function) or "").partition("\n")[0]
+                yield f"{domain}.{op}" if domain else op, since, first
+
+
+def open_shapes(model: ir.Model, target: str) -> list[Finding]:
+    """A finding for each input and node of the main graph without a static shape."""
+    found = []
+    for value in model.graph.inputs:
+        if static_dims(value) is None:
+            why, fix = _not_static(value), f"freeze it with --shape {value.name}=..."
+            found.append(Finding("EK1003", "error", target, str(value.name), "", why, fix))
+    fix = "freeze the inputs with --shape" if found else "cut the model before it, or build it for ort"
+    for node in model.graph:
+        open_ones = [value for value in node.outputs if value.name and static_dims(value) is None]
+        if open_ones:
+            why = _not_static(open_ones[0])
+            found.append(Finding("EK1003", "error", target, node_name(node), node.op_type, why, fix))
+    return found
+
+
+def _not_static(value: ir.Value) -> str:
+    if value.shape is None:
+        return f"the shape of {value.name} is unknown, not static"
+    return f"the shape of {value.name} is {str(value.shape).replace('None', '?')}, not static"
+
+
+def _domain(node: ir.Node) -> str:
+    return "" if node.domain == "ai.onnx" else node.domain
+
+
+def _title(node: ir.Node) -> str:
+    return f"{node.domain}.{node.op_type}" if _domain(node) else node.op_type
+
+
+def _python(attribute: ir.Attr) -> Any:
+    return attribute.value

@@ -1,0 +1,70 @@
+"""Arguments of ONNX's Resize: the source of each output along an axis (``compiler/model/resize_matrix.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.compiler.lowering.constant_inputs import NodeInput, constant_ints
+from edgekit.compiler.model.resize_matrix import Line, resize_lines
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
+
+MODES = ("nearest", "linear", "cubic")
+
+
+def resized_axes(
+    data_shape: Sequence[int],
+    out_shape: Sequence[int],
+    roi: NodeInput | None,
+    scales: NodeInput | None,
+    sizes: NodeInput | None,
+    *,
+    axes: Sequence[int] | None,
+    coordinate_transformation_mode: str,
+    keep_aspect_ratio_policy: str,
+    mode: str,
+) -> list[Line]:
+    """Decode a Resize: one entry for each axis of the data. Arguments are the node's inputs and attributes.
+
+    Raises:
+        Inexpressible: the model computes scales, sizes or the roi that is read; or a mode is none of ONNX's.
+    """
+    if mode not in MODES:
+        raise Inexpressible(f"mode {mode!r} is not one of {', '.join(MODES)}")
+    if scales is not None and scales.const is None and 0 not in scales.shape:
+        raise Inexpressible("its scales are computed by the model; they must be constant")
+    if coordinate_transformation_mode == "tf_crop_and_resize" and (roi is None or roi.const is None):
+        raise Inexpressible("its roi is computed by the model; it must be constant")
+    wanted = None if sizes is None else np.array(constant_ints(sizes, "sizes"))
+    return resize_lines(
+        data_shape,
+        out_shape,
+        list(axes or range(len(data_shape))),
+        coordinate_transformation_mode,
+        keep_aspect_ratio_policy,
+        None if scales is None else scales.const,
+        wanted,
+        None if roi is None else roi.const,
+    )
+
+
+def repetition(indices: Array, size: int) -> int | None:
+    """How often each of ``size`` elements follows itself, where ``indices`` take all of them in order.
+
+    >>> repetition(np.array([0, 0, 1, 1]), 2), repetition(np.array([0, 1, 1]), 2)
+    (2, None)
+    """
+    times = max(len(indices) // size, 1)
+    return times if np.array_equal(indices, np.repeat(np.arange(size), times)) else None
+
+
+def inside_of_image(lines: Sequence[Line]) -> Array:
+    """Which outputs of tf_crop_and_resize are taken from inside of the image: bool, of the output's shape, or
+    1 along axes that are all inside."""
+    inside: Array = np.ones((), bool)
+    for line in lines:
+        at = (line.at >= 0) & (line.at <= line.size - 1)
+        inside = inside[..., None] & (at[:1] if at.all() else at)
+    return inside

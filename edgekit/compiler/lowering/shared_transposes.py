@@ -1,0 +1,54 @@
+"""Matrices that a model holds in both orientations, for targets that take ONNX.
+
+    E [V, D] -> Gather(ids)                E -> Gather(ids)
+    E' [D, V] -> MatMul(x)          =>     E -> Transpose -> MatMul(x)
+
+A language model's embedding is often its last product, too. The engines fold the Transpose when they load the
+model; the file has the numbers once.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from edgekit.compiler.model.rewriting import SHARED_FROM_ELEMENTS, array_of, fingerprint, free_name, same_bits
+
+
+def with_shared_transposes(model: ir.Model) -> ir.Model:
+    """A copy in which a large matrix that is the transpose of an earlier one is computed from it; ``model``
+    where none is."""
+    pairs = transposed_pairs(model.graph)
+    if not pairs:
+        return model
+    copy = model.clone()
+    for name, first in pairs.items():
+        value, source = (copy.graph.initializers[each] for each in (name, first))
+        node = ir.node("Transpose", [source], {"perm": [1, 0]}, name=f"{name}/transposed")
+        turned = node.outputs[0]
+        turned.name = free_name(copy, f"{name}/transposed")
+        turned.type, turned.shape = value.type, value.shape
+        value.replace_all_uses_with(turned)
+        del copy.graph.initializers[name]
+        copy.graph.insert_before(copy.graph[0], node)
+    return copy
+
+
+def transposed_pairs(graph: ir.Graph) -> dict[str, str]:
+    """Name of a matrix -> name of the earlier one that it is the transpose of."""
+    kept: dict[tuple[object, ...], list[ir.Value]] = {}
+    found: dict[str, str] = {}
+    for name, value in graph.initializers.items():
+        array = array_of(value)
+        if array is None or array.ndim != 2 or array.size < SHARED_FROM_ELEMENTS or value.is_graph_output():
+            continue
+        own, turned = fingerprint(array), fingerprint(array.T)
+        if own is None or turned is None:
+            continue
+        for other in kept.get(turned, ()):
+            held = array_of(other)
+            if held is not None and same_bits(held, array.T):
+                found[name] = str(other.name)
+                break
+        else:
+            kept.setdefault(own, []).append(value)
+    return found

@@ -1,0 +1,214 @@
+"""Static shapes for a model's inputs: those that the user gives, or a batch of 1 where nothing else is open.
+
+Targets compile fixed shapes, and exporters leave dimensions open (``batch x 3 x height x width``). In files 0
+and -1 mean open too; in shapes that the user gives, 0 means 0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from shlex import quote
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from edgekit.compiler.model.node_checks import times
+from edgekit.errors import ModelError, UsageError
+
+MAX_INPUT_ELEMENTS = 2**31
+THE_IMAGE = ""
+"""Name of a shape that is given without one: that of the only input, or the only one of four dimensions."""
+
+NOT_A_BATCH = re.compile(
+    r"seq|len|token|time|frame|step|height|width|box|point|node|edge|word|char|audio|past|cache|head|[*+/-]|^[^NB]$",
+    re.IGNORECASE,
+)
+"""Names of a first dimension that is no batch: words, one letter other than N and B, and expressions."""
+
+CHANNELS = (3, 1, 4)
+"""Of pictures, the most common first."""
+
+
+class Dimension(NamedTuple):
+    """An open dimension of an input.
+
+    Attributes:
+        input: The input's name.
+        axis: Its index.
+        symbol: Its name in the model; "" where it has none.
+    """
+
+    input: str
+    axis: int
+    symbol: str
+
+
+def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) -> list[ir.Value]:
+    """Set the shapes that the user gives. Other inputs get the same numbers for dimensions of the same name.
+
+    Args:
+        inputs: The model's.
+        shapes: By name; "" is the only input, or the only one of four dimensions.
+
+    Returns:
+        The inputs that no shape was given for.
+
+    Raises:
+        UsageError: an input does not exist, or has another number of dimensions.
+    """
+    by_name = {value.name or "": value for value in inputs}
+    given = _named(by_name, shapes)
+    bound: dict[str, set[int]] = {}
+    for name, shape in given.items():
+        _check_given(by_name, name, shape)
+        for dim, size in zip(by_name[name].shape or (), shape, strict=False):
+            bound.setdefault(_symbol(dim), set()).add(size)
+    # A name with two sizes is one that the exporter gave to unrelated dimensions.
+    sizes = {symbol: min(found) for symbol, found in bound.items() if symbol and len(found) == 1}
+    for name, value in by_name.items():
+        if name in given:
+            value.shape = ir.Shape(tuple(given[name]))
+        elif value.shape is not None:
+            value.shape = ir.Shape([sizes.get(_symbol(dim), dim) for dim in value.shape])
+    return [value for name, value in by_name.items() if name not in given]
+
+
+def fix_open(inputs: Sequence[ir.Value], picture_size: tuple[int, int] | None) -> str:
+    """Set the batch to 1, and a picture's size to the one that the model's metadata names; all or nothing.
+
+    Args:
+        inputs: Those that the user gave no shape for.
+        picture_size: Height and width of the one picture that goes in; None if nothing names them.
+
+    Returns:
+        What was set, as text; "" if nothing is open, or more than that.
+    """
+    dimensions, batch = open_dimensions(inputs), batch_dimensions(inputs)
+    sizes = dict.fromkeys(batch, 1)
+    pictures = [value for value in inputs if picture_axes(value)]
+    if picture_size is not None and len(pictures) == 1:
+        for axis, size in zip(picture_axes(pictures[0])[1:], picture_size, strict=True):
+            sizes |= {d: size for d in dimensions if d[:2] == (pictures[0].name, axis)}
+    if not dimensions or set(dimensions) != set(sizes) or any(value.shape is None for value in inputs):
+        return ""
+    by_name = {value.name or "": value for value in inputs}
+    for d in dimensions:
+        shape = by_name[d.input].shape or ()
+        by_name[d.input].shape = ir.Shape([sizes[d] if at == d.axis else dim for at, dim in enumerate(shape)])
+    names = list(dict.fromkeys(d.input for d in dimensions if d in batch))
+    said = [f"batch 1 of {', '.join(names)}"] if names else []
+    if set(sizes) != batch and picture_size is not None:
+        said.append(f"size {times(picture_size)} of {pictures[0].name} (imgsz in its metadata)")
+    first = dimensions[0].input
+    example = shape_option(first, tuple(by_name[first].shape or ()))
+    return f"open in the model and set here: {', '.join(said)}; to set them yourself: {example}"
+
+
+def recorded_picture_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
+    """Height and width as Ultralytics' exporter records them: ``imgsz`` is ``[height, width]``."""
+    found = re.fullmatch(r"\[([1-9]\d{0,4}), ?([1-9]\d{0,4})\]", metadata.get("imgsz", "")[:20], re.ASCII)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def picture_axes(value: ir.Value) -> tuple[int, ...]:
+    """(channels, height, width) of an input of four dimensions; () of others."""
+    dims = list(value.shape or ())
+    if len(dims) != 4:
+        return ()
+    return (3, 1, 2) if dims[3] in CHANNELS and dims[1] not in CHANNELS else (1, 2, 3)
+
+
+def open_dimensions(inputs: Sequence[ir.Value]) -> list[Dimension]:
+    """The open dimensions of inputs that have a rank."""
+    found = []
+    for value in inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            if not isinstance(dim, int):
+                found.append(Dimension(value.name or "", axis, _symbol(dim)))
+            elif dim <= 0:
+                found.append(Dimension(value.name or "", axis, ""))
+    return found
+
+
+def batch_dimensions(inputs: Sequence[ir.Value]) -> set[Dimension]:
+    """The open dimensions that are the batch.
+
+    That is dimension 0 of an input of two or more, unless its name says otherwise, and every dimension of
+    the same name or one with ``batch`` in it: a recurrent state has it second.
+    """
+    dimensions = open_dimensions(inputs)
+    rank = {value.name or "": len(value.shape or ()) for value in inputs}
+    repeated = {
+        d.symbol for d in dimensions if d.symbol and sum(o[::2] == d[::2] for o in dimensions) > 1
+    }  # twice in one input: an adjacency matrix
+
+    def may_be(dimension: Dimension) -> bool:
+        return dimension.symbol not in repeated and not NOT_A_BATCH.search(dimension.symbol)
+
+    first = {d for d in dimensions if d.axis == 0 and rank[d.input] > 1 and may_be(d)}
+    symbols = {d.symbol for d in first if d.symbol}
+    named = {d for d in dimensions if may_be(d) and (d.symbol in symbols or "batch" in d.symbol.lower())}
+    return first | named
+
+
+def check_sizes(inputs: Sequence[ir.Value]) -> None:
+    """Raises: ModelError if an input has more elements than engines take."""
+    for value in inputs:
+        dims = [dim for dim in value.shape or () if isinstance(dim, int)]
+        if math.prod(dims) > MAX_INPUT_ELEMENTS:
+            raise ModelError(f"input {value.name} is {times(dims)}: more than 2^31 elements")
+
+
+def shape_option(name: str, shape: Sequence[object]) -> str:
+    """The option that gives this shape, to paste into a shell."""
+    sizes = "x".join(map(str, shape))
+    return f"--shape {quote(f'{name}={sizes}')}"
+
+
+def declared(value: ir.Value) -> str:
+    """The shape of an input as the model has it, e.g. ``Nx3x?x?``."""
+    if value.shape is None:
+        return "of unknown shape"
+    return times([str(d) if isinstance(d, int) and d > 0 else _symbol(d) or "?" for d in value.shape])
+
+
+def _symbol(dim: int | ir.SymbolicDim) -> str:
+    """The name of a dimension; "" of one without, which some exporters call ``?``."""
+    return "" if isinstance(dim, int) else (dim.value or "").strip("?")
+
+
+def _named(by_name: Mapping[str, ir.Value], shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """The shapes by name, the one without a name under the input that it is for."""
+    named = {name: shape for name, shape in shapes.items() if name != THE_IMAGE}
+    if THE_IMAGE in shapes:
+        shape = shapes[THE_IMAGE]
+        images = [
+            name for name, value in by_name.items() if value.shape is not None and len(value.shape) == 4
+        ]
+        chosen = list(by_name) if len(by_name) == 1 else images
+        if len(chosen) != 1:
+            raise UsageError(
+                f"--shape {times(shape)}: say which input it is for, --shape NAME={times(shape)}; "
+                f"the model has {_all(by_name)}"
+            )
+        named[chosen[0]] = shape
+    return named
+
+
+def _check_given(by_name: Mapping[str, ir.Value], name: str, shape: Sequence[int]) -> None:
+    given = f"--shape {name}={times(shape)}"
+    if name not in by_name:
+        raise UsageError(f"{given}: the model has no input {name}; it has {_all(by_name)}")
+    known = by_name[name].shape
+    if known is not None and len(known) != len(shape):
+        raise UsageError(
+            f"{given}: has {len(shape)} dimensions, input {name} has {len(known)}: {_all(by_name)}"
+        )
+    if any(d < 0 for d in shape) or math.prod(shape) > MAX_INPUT_ELEMENTS:
+        raise UsageError(f"{given}: dimensions are 0 or more, at most 2^31 elements in all")
+
+
+def _all(by_name: Mapping[str, ir.Value]) -> str:
+    return "; ".join(f"{name} {declared(value)}" for name, value in by_name.items())

@@ -1,0 +1,261 @@
+"""A language model out of a GGUF file: the keys and tensor names of each architecture.
+
+Names and rules: ``gguf-py/gguf/constants.py`` and ``tensor_mapping.py``, ``convert_hf_to_gguf.py`` and
+``src/llama-model.cpp`` of ggml-org/llama.cpp.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.compiler.model.language.gguf_blocks import read_packed, read_values
+from edgekit.compiler.model.language.gguf_file import GgufFile, open_gguf
+from edgekit.compiler.model.language.gguf_tokenizer import special_ids, tokenizer_json
+from edgekit.compiler.model.language.language_model import (
+    GELU_TANH,
+    DecoderConfig,
+    LanguageModel,
+    PackedWeight,
+)
+from edgekit.compiler.model.language.size_limits import check_sizes
+from edgekit.errors import ModelError
+from edgekit.tensor_spec import Array
+
+ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3")
+_NAMES: Mapping[str, str] = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_NAMES_WITH_OUTPUT_NORMS: Mapping[str, str] = {
+    **_NAMES,
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_GEMMA3_SLIDING_THETA = 10_000.0
+"""Of Gemma 3's sliding layers, where the file does not say it (``rope_freq_base_train_swa``)."""
+_PATTERNS = {"gemma2": 2, "gemma3": 6}
+"""The last of so many layers does not slide (``set_swa_pattern``)."""
+
+
+def open_gguf_model(path: Path) -> LanguageModel:
+    """Open a GGUF file as a language model.
+
+    Raises:
+        ModelError: it is damaged, of another architecture, or lacks something.
+    """
+    file = open_gguf(path)
+    config = _config(file)
+    places = _places(file, config)
+    bos_id, stop_ids = special_ids(file, config.vocabulary)
+    name = file.get("general.name", str) or path.stem
+
+    def read(weight: str) -> Array:
+        tensor_name, rows = places[weight]
+        tensor = file.tensors[tensor_name]
+        raw, shape = _rows(file.read(tensor_name), tensor.shape, rows)
+        return _half_rotation(read_values(tensor.kind, raw, shape), weight, config)
+
+    def packed(weight: str) -> PackedWeight | None:
+        tensor_name, rows = places[weight]
+        tensor = file.tensors[tensor_name]
+        if tensor.kind.unpack is None or len(tensor.shape) != 2:
+            return None
+        raw, shape = _rows(file.read(tensor_name), tensor.shape, rows)
+        found = read_packed(tensor.kind, raw, shape)
+        return found._replace(
+            integers=_half_rotation(found.integers, weight, config),
+            scales=_half_rotation(found.scales, weight, config),
+            minima=_half_rotation(found.minima, weight, config),
+        )
+
+    return LanguageModel(
+        name, config, tokenizer_json(file, config.vocabulary),
+        file.get("tokenizer.chat_template", str) or "", stop_ids, bos_id, "GGUF",
+        file.get("general.license", str) or "", _digest(path), read, packed,
+    )  # fmt: skip
+
+
+def _config(file: GgufFile) -> DecoderConfig:
+    architecture = file.need("general.architecture", str)
+    if architecture not in ARCHITECTURES:
+        raise ModelError(
+            f"{file.path}: is of architecture {architecture[:40]}, which EdgeKit does not build;"
+            f" it builds {', '.join(ARCHITECTURES)}"
+        )
+
+    def number(key: str) -> int:
+        return file.need(f"{architecture}.{key}", int)
+
+    def real(key: str, default: float) -> float:
+        found = file.get(f"{architecture}.{key}", float)
+        return default if found is None else found
+
+    width, heads = number("embedding_length"), number("attention.head_count")
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None or len(embedding.shape) != 2:
+        raise ModelError(f"{file.path}: has no matrix token_embd.weight, the embedding of its tokens")
+    head_size = file.get(f"{architecture}.attention.key_length", int) or width // max(heads, 1)
+    context_length = number("context_length")
+    sliding_window = file.get(f"{architecture}.attention.sliding_window", int) or 0
+    if architecture == "phi3" and sliding_window:  # equal up to the window; all of its layers slide
+        context_length, sliding_window = min(context_length, sliding_window), 0
+    layers, is_gemma = number("block_count"), architecture.startswith("gemma")
+    _refuse_unread(file, architecture, head_size)
+    config = DecoderConfig(
+        architecture=architecture,
+        layers=layers,
+        width=width,
+        heads=heads,
+        kv_heads=file.get(f"{architecture}.attention.head_count_kv", int) or heads,
+        head_size=head_size,
+        mlp_width=number("feed_forward_length"),
+        vocabulary=embedding.shape[0],
+        context_length=context_length,
+        norm_eps=file.need(f"{architecture}.attention.layer_norm_rms_epsilon", float),
+        tied_embedding="output.weight" not in file.tensors,
+        rope_theta=real("rope.freq_base", 10_000.0),
+        activation=GELU_TANH if is_gemma else "silu",
+        qkv_bias="blk.0.attn_q.bias" in file.tensors,
+        qk_norm="blk.0.attn_q_norm.weight" in file.tensors,
+        output_norms=is_gemma,
+        embedding_scale=math.sqrt(width) if is_gemma else 1.0,
+        attention_softcap=real("attn_logit_softcapping", 0.0) if architecture == "gemma2" else 0.0,
+        logit_softcap=real("final_logit_softcapping", 0.0) if is_gemma else 0.0,
+        sliding_window=sliding_window if is_gemma else 0,
+        sliding_layers=_sliding(architecture, layers) if is_gemma and sliding_window else (),
+        sliding_rope_theta=real("rope.freq_base_swa", _GEMMA3_SLIDING_THETA)
+        if architecture == "gemma3"
+        else 0.0,
+        rope_divisors=_divisors(file, architecture, head_size),
+    )
+    check_sizes(config, str(file.path))
+    return config
+
+
+def _sliding(architecture: str, layers: int) -> tuple[bool, ...]:
+    pattern = _PATTERNS[architecture]
+    return tuple(layer % pattern < pattern - 1 for layer in range(min(layers, 4096)))
+
+
+def _refuse_unread(file: GgufFile, architecture: str, head_size: int) -> None:
+    """Refuse what would change answers in silence."""
+    values = file.get(f"{architecture}.attention.value_length", int)
+    rotated = file.get(f"{architecture}.rope.dimension_count", int)
+    scaling = file.get(f"{architecture}.rope.scaling.type", str)
+    experts = file.get(f"{architecture}.expert_count", int)
+    for is_other, what in (
+        (values not in (None, head_size), f"values of {values} and keys of {head_size} elements"),
+        (rotated not in (None, head_size), f"a rotary embedding on {rotated} of {head_size} elements"),
+        (scaling not in (None, "none", "linear"), f"a rotary embedding scaled by {scaling!s:.20}"),
+        (bool(experts), f"a mixture of {experts} experts"),
+        ("rope_factors_long.weight" in file.tensors, "a rotary embedding scaled by longrope"),
+    ):
+        if is_other:
+            raise ModelError(f"{file.path}: has {what}, which EdgeKit does not build")
+
+
+def _divisors(file: GgufFile, architecture: str, head_size: int) -> tuple[float, ...]:
+    """Of the rotary frequencies: Llama 3's are a tensor, linear ones a factor."""
+    tensor = file.tensors.get("rope_freqs.weight")
+    if tensor is not None:
+        if tensor.shape != (head_size // 2,) or tensor.kind.name != "F32":
+            raise ModelError(f"{file.path}: its rope_freqs.weight is no float32 [{head_size // 2}]")
+        values = read_values(tensor.kind, file.read("rope_freqs.weight"), tensor.shape)
+        if not (np.isfinite(values).all() and (values > 0).all()):
+            raise ModelError(f"{file.path}: its rope_freqs.weight holds values that are not above 0")
+        return tuple(float(value) for value in values)
+    factor = file.get(f"{architecture}.rope.scaling.factor", float)
+    if file.get(f"{architecture}.rope.scaling.type", str) == "linear" and factor not in (None, 1.0):
+        assert factor is not None
+        if not (math.isfinite(factor) and factor > 0):
+            raise ModelError(f"{file.path}: its {architecture}.rope.scaling.factor is {factor}, not above 0")
+        return (factor,) * min(head_size // 2, 4096)
+    return ()
+
+
+def _places(file: GgufFile, config: DecoderConfig) -> dict[str, tuple[str, slice]]:
+    """Where every weight lies: the tensor, and which of its rows. All are there and have their shapes."""
+    found: dict[str, tuple[str, slice]] = {}
+    for name, shape in config.weight_shapes().items():
+        place, rows = _place(name, config)
+        whole = (rows.stop, *shape[1:]) if rows.stop is not None else shape
+        tensor = file.tensors.get(place)
+        if tensor is None:
+            raise ModelError(
+                f"{file.path}: has no tensor {place}, which a model of {config.architecture} needs"
+            )
+        if tensor.shape[0] < whole[0] or tensor.shape[1:] != whole[1:] or (
+            rows.stop is None and tensor.shape != whole
+        ):  # fmt: skip
+            raise ModelError(
+                f"{file.path}: tensor {place} is {list(tensor.shape)}; its metadata says {list(whole)}"
+            )
+        found[name] = place, rows
+    return found
+
+
+def _place(name: str, config: DecoderConfig) -> tuple[str, slice]:
+    stem, _, ending = name.rpartition(".")
+    names = _NAMES_WITH_OUTPUT_NORMS if config.output_norms else _NAMES
+    if stem in names:
+        return f"{names[stem]}.{ending}", slice(None)
+    _, _, layer, part = stem.split(".", 3)
+    fused, rows = _fused(part, config) if config.architecture == "phi3" else ("", slice(None))
+    return f"blk.{layer}.{fused or names[part]}.{ending}", rows
+
+
+def _fused(part: str, config: DecoderConfig) -> tuple[str, slice]:
+    """Phi 3 has q, k and v in one matrix, and gate and up in another."""
+    queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
+    return {
+        "self_attn.q_proj": ("attn_qkv", slice(0, queries)),
+        "self_attn.k_proj": ("attn_qkv", slice(queries, queries + keys)),
+        "self_attn.v_proj": ("attn_qkv", slice(queries + keys, queries + 2 * keys)),
+        "mlp.gate_proj": ("ffn_up", slice(0, config.mlp_width)),
+        "mlp.up_proj": ("ffn_up", slice(config.mlp_width, 2 * config.mlp_width)),
+    }.get(part, ("", slice(None)))
+
+
+def _rows(raw: Array, shape: tuple[int, ...], rows: slice) -> tuple[Array, tuple[int, ...]]:
+    if rows.stop is None:
+        return raw, shape
+    cut = raw.reshape(shape[0], -1)[rows]
+    return cut.reshape(-1), (rows.stop - rows.start, *shape[1:])
+
+
+def _half_rotation(values: Array, weight: str, config: DecoderConfig) -> Array:
+    """Undo ``LlamaModel.permute``: llama-type files have the rows of q and k in the order of an interleaved
+    rotation, pairs (2 i, 2 i + 1); ours are (i, i + head_size / 2)."""
+    if config.architecture != "llama" or not any(name in weight for name in (".q_proj.", ".k_proj.")):
+        return values
+    pairs = values.reshape(-1, config.head_size // 2, 2, *values.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as problem:
+        raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
+    return digest.hexdigest()

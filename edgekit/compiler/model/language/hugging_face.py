@@ -1,0 +1,236 @@
+"""A language model out of a Hugging Face folder: ``config.json``, safetensors, ``tokenizer.json``.
+
+Names and rules are those of transformers' ``modeling_*.py`` and ``modeling_rope_utils.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.compiler.model.language.hugging_face_config import decoder_config
+from edgekit.compiler.model.language.language_model import DecoderConfig, LanguageModel
+from edgekit.compiler.model.language.safetensors_file import SafetensorsFile, open_safetensors
+from edgekit.compiler.model.language.size_limits import check_sizes
+from edgekit.compiler.model.language.stop_tokens import STOP_TOKENS
+from edgekit.errors import ModelError
+from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
+from edgekit.system.regular_file import read_plain
+from edgekit.tensor_spec import Array, Json
+
+JSON_LIMIT_BYTES = 4 << 20
+TEMPLATE_LIMIT_BYTES = 1 << 20
+SHARDS_LIMIT = 256
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def is_hugging_face(folder: Path) -> bool:
+    """Whether a folder is one of a model in safetensors. Never raises."""
+    try:
+        names = (WEIGHTS, INDEX)
+        return (folder / "config.json").is_file() and any((folder / name).is_file() for name in names)
+    except (OSError, ValueError):
+        return False
+
+
+def open_hugging_face(folder: Path) -> LanguageModel:
+    """Open a folder for which ``is_hugging_face`` is true.
+
+    Raises:
+        ModelError: something is damaged, of another architecture, or missing.
+    """
+    config_json = _json(folder / "config.json")
+    shards = _shards(folder)
+    config = decoder_config(config_json, folder, "lm_head.weight" in shards)
+    check_sizes(config, str(folder))
+    places = _places(folder, shards, config)
+    tokenizer = _plain(folder / "tokenizer.json", TOKENIZER_LIMIT_BYTES)
+    settings = _json(folder / "tokenizer_config.json", needed=False)
+    vocabulary = _special_tokens(folder, tokenizer)
+    stop_ids = _stop_ids(folder, config_json, settings, vocabulary, config.vocabulary)
+
+    def read(name: str) -> Array:
+        place, rows = places[name]
+        values = shards[place].read(place)[rows]
+        # Gemma's norms multiply by 1 + weight.
+        return values + np.float32(1) if config.output_norms and name.endswith("norm.weight") else values
+
+    return LanguageModel(
+        str(config_json.get("_name_or_path") or "") or folder.name or "model",
+        config, tokenizer, _chat_template(folder, settings), stop_ids, _bos_id(tokenizer, vocabulary),
+        "Hugging Face", "", _digest(folder, shards), read,
+    )  # fmt: skip
+
+
+def _shards(folder: Path) -> dict[str, SafetensorsFile]:
+    """Name of every tensor -> its file."""
+    if (folder / WEIGHTS).is_file():
+        file = open_safetensors(folder / WEIGHTS)
+        return dict.fromkeys(file.tensors, file)
+    index = _json(folder / INDEX).get("weight_map")
+    if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
+        raise ModelError(f"{folder / INDEX}: has no weight_map of file names; download it again")
+    names = sorted(set(index.values()))
+    if len(names) > SHARDS_LIMIT:
+        raise ModelError(f"{folder / INDEX}: names {len(names)} files; EdgeKit takes {SHARDS_LIMIT}")
+    odd = next((name for name in names if Path(name).name != name or "\\" in name or "\0" in name), None)
+    if odd is not None:
+        raise ModelError(f"{folder / INDEX}: names {odd[:60]!r}, which is no file of its folder")
+    files = {name: open_safetensors(folder / name) for name in names}
+    for tensor, name in index.items():
+        if tensor not in files[name].tensors:
+            raise ModelError(
+                f"{folder / name}: has no tensor {tensor[:80]}, which {INDEX} says; download it again"
+            )
+    return {tensor: files[name] for tensor, name in index.items()}
+
+
+def _places(
+    folder: Path, shards: Mapping[str, SafetensorsFile], config: DecoderConfig
+) -> dict[str, tuple[str, slice]]:
+    """Where every weight lies: the tensor, and which of its rows. All are there and have their shapes."""
+    found = {}
+    for name, shape in config.weight_shapes().items():
+        place, rows, whole = _place(name, shape, config)
+        if place not in shards:
+            raise ModelError(f"{folder}: has no weight {place}, which a model of {config.architecture} needs")
+        there = shards[place].tensors[place].shape
+        if there != whole:
+            raise ModelError(f"{folder}: weight {place} is {list(there)}; its config.json says {list(whole)}")
+        found[name] = place, rows
+    return found
+
+
+def _place(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[str, slice, tuple[int, ...]]:
+    """Tensor, rows of it, its whole shape: Phi 3 has q, k and v in one, and gate and up in another."""
+    if config.architecture != "phi3":
+        return name, slice(None), shape
+    prefix, part = name.rsplit(".", 2)[0], name.rsplit(".", 2)[-2]
+    queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
+    starts = {
+        "q_proj": 0,
+        "k_proj": queries,
+        "v_proj": queries + keys,
+        "gate_proj": 0,
+        "up_proj": config.mlp_width,
+    }
+    if part not in starts:
+        return name, slice(None), shape
+    is_gate = part in ("gate_proj", "up_proj")
+    rows = 2 * config.mlp_width if is_gate else queries + 2 * keys
+    place = f"{prefix}.{'gate_up_proj' if is_gate else 'qkv_proj'}.weight"
+    return place, slice(starts[part], starts[part] + shape[0]), (rows, *shape[1:])
+
+
+def _special_tokens(folder: Path, tokenizer: bytes) -> dict[str, int]:
+    """Text -> id of the tokens that ``tokenizer.json`` adds; and the checks that it is one."""
+    path = folder / "tokenizer.json"
+    try:
+        table = json.loads(tokenizer)
+    except (ValueError, RecursionError):
+        raise ModelError(f"{path}: is no JSON; download it again") from None
+    if not isinstance(table, dict) or not isinstance(table.get("model"), dict):
+        raise ModelError(f"{path}: is no tokenizer.json: it has no model")
+    added = table.get("added_tokens")
+    entries = added if isinstance(added, list) else []
+    return {
+        entry["content"]: entry["id"]
+        for entry in entries
+        if isinstance(entry, dict) and type(entry.get("id")) is int and isinstance(entry.get("content"), str)
+    }
+
+
+def _bos_id(tokenizer: bytes, special: Mapping[str, int]) -> int | None:
+    """The token that the tokenizer's template puts before a text, if it does."""
+    post = json.loads(tokenizer).get("post_processor")
+    steps = post.get("processors") if isinstance(post, dict) and post.get("type") == "Sequence" else [post]
+    for step in steps if isinstance(steps, list) else []:
+        single = step.get("single") if isinstance(step, dict) else None
+        first = single[0] if isinstance(single, list) and single else None
+        if isinstance(first, dict) and isinstance(first.get("SpecialToken"), dict):
+            return special.get(str(first["SpecialToken"].get("id")))
+    return None
+
+
+def _stop_ids(
+    folder: Path,
+    config: Mapping[str, Json],
+    settings: Mapping[str, Json],
+    special: Mapping[str, int],
+    vocabulary: int,
+) -> tuple[int, ...]:
+    found: set[Any] = {special[text] for text in STOP_TOKENS if text in special}
+    generation = _json(folder / "generation_config.json", needed=False)
+    for table in (generation, config):
+        ids = table.get("eos_token_id")
+        found |= set(ids) if isinstance(ids, list) and all(type(i) is int for i in ids) else {ids} - {None}
+    named = settings.get("eos_token")
+    text = named.get("content") if isinstance(named, dict) else named
+    if isinstance(text, str) and text in special:
+        found.add(special[text])
+    wrong = next(
+        (number for number in found if type(number) is not int or not 0 <= number < vocabulary), None
+    )
+    if wrong is not None:
+        raise ModelError(f"{folder}: its eos_token_id is {str(wrong)[:40]}; it has {vocabulary} tokens")
+    if not found:
+        raise ModelError(f"{folder}: has no token that ends an answer (eos_token_id in config.json)")
+    return tuple(sorted(found))
+
+
+def _chat_template(folder: Path, settings: Mapping[str, Json]) -> str:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        try:
+            return _plain(path, TEMPLATE_LIMIT_BYTES).decode("utf-8")
+        except UnicodeDecodeError:
+            raise ModelError(f"{path}: is no UTF-8; download it again") from None
+    given = settings.get("chat_template")
+    if isinstance(given, list):  # several, by name
+        named = {each.get("name"): each.get("template") for each in given if isinstance(each, dict)}
+        given = named.get("default")
+    return given if isinstance(given, str) else ""
+
+
+def _json(path: Path, needed: bool = True) -> dict[str, Json]:
+    if not needed and not path.exists():
+        return {}
+    try:
+        found = strict_json.decode(_plain(path, JSON_LIMIT_BYTES), path.name, JSON_LIMIT_BYTES)
+    except JsonError as problem:
+        raise ModelError(f"{path.parent}: {problem}; download it again") from None
+    if not isinstance(found, dict):
+        raise ModelError(f"{path}: is no JSON object; download it again")
+    return found
+
+
+def _plain(path: Path, limit_bytes: int) -> bytes:
+    try:
+        return read_plain(path, limit_bytes)
+    except FileNotFoundError:
+        raise ModelError(f"{path.parent}: has no {path.name}, which a language model needs") from None
+    except OSError as problem:
+        raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
+
+
+def _digest(folder: Path, shards: Mapping[str, SafetensorsFile]) -> str:
+    """sha256 over the names and hashes of the files that were read."""
+    names = {file.path.name for file in shards.values()} | {"config.json", "tokenizer.json"}
+    whole = hashlib.sha256()
+    try:
+        for name in sorted(names):
+            digest = hashlib.sha256()
+            with (folder / name).open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+            whole.update(f"{digest.hexdigest()}  {name}\n".encode())
+    except OSError as problem:
+        raise ModelError(f"{folder}: cannot be read ({problem.strerror})") from None
+    return whole.hexdigest()

@@ -1,0 +1,174 @@
+"""``config.json`` of a Hugging Face folder -> what the decoder computes; what is not built is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from edgekit.compiler.model.language.language_model import GELU_TANH, SILU, DecoderConfig
+from edgekit.errors import ModelError
+from edgekit.tensor_spec import Json
+
+MODEL_TYPES: Mapping[str, str] = {
+    "gemma2": "gemma2", "gemma3_text": "gemma3", "llama": "llama", "mistral": "llama", "phi3": "phi3",
+    "qwen2": "qwen2", "qwen3": "qwen3",
+}  # fmt: skip
+"""``model_type`` -> architecture."""
+_ACTIVATIONS = {"silu": SILU, "swish": SILU, "gelu_pytorch_tanh": GELU_TANH, "gelu_new": GELU_TANH}
+_SIZES_LIMIT = 1 << 30
+_T = TypeVar("_T", int, float)
+
+
+def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> DecoderConfig:
+    """The configuration of a folder.
+
+    Args:
+        table: Its ``config.json``.
+        folder: For errors.
+        has_head: Whether it has a weight ``lm_head.weight``.
+
+    Raises:
+        ModelError: it is of another architecture, a key is missing or wrong, or it has what is not built.
+    """
+    architecture = MODEL_TYPES.get(str(table.get("model_type")))
+    if architecture is None:
+        raise ModelError(
+            f"{folder}: is of model_type {str(table.get('model_type'))[:40]}, which EdgeKit does not build;"
+            f" it builds {', '.join(MODEL_TYPES)}"
+        )
+
+    def number(key: str, default: int | None = None) -> int:
+        return _number(table, key, int, default, folder)
+
+    def real(key: str, default: float) -> float:
+        return _number(table, key, float, default, folder)
+
+    is_gemma = architecture.startswith("gemma")
+    width, heads, layers = number("hidden_size"), number("num_attention_heads"), number("num_hidden_layers")
+    head_size = number("head_dim", width // max(heads, 1))
+    rope = table.get("rope_scaling") or table.get("rope_parameters") or {}
+    if not isinstance(rope, dict) or "full_attention" in rope:
+        raise ModelError(
+            f"{folder}: its rope_parameters differ from layer to layer, which EdgeKit does not build"
+        )
+    theta = _number({**table, **rope}, "rope_theta", float, 10_000.0, folder)
+    _refuse_unread(table, architecture, folder)
+    context_length, sliding_window = number("max_position_embeddings"), 0
+    if architecture == "phi3" and isinstance(table.get("sliding_window"), int):
+        context_length = min(context_length, number("sliding_window"))  # equal up to the window
+    if is_gemma:
+        sliding_window = number("sliding_window", 0)
+    activation = table.get("hidden_activation" if is_gemma else "hidden_act") or (
+        "gelu_pytorch_tanh" if is_gemma else "silu"
+    )
+    if activation not in _ACTIVATIONS:
+        raise ModelError(f"{folder}: its activation is {str(activation)[:40]}, which EdgeKit does not build")
+    return DecoderConfig(
+        architecture=architecture,
+        layers=layers,
+        width=width,
+        heads=heads,
+        kv_heads=number("num_key_value_heads", heads),
+        head_size=head_size,
+        mlp_width=number("intermediate_size"),
+        vocabulary=number("vocab_size"),
+        context_length=context_length,
+        norm_eps=real("rms_norm_eps", 1e-6),
+        tied_embedding=not has_head
+        if table.get("tie_word_embeddings") is None
+        else bool(table["tie_word_embeddings"]),
+        rope_theta=theta,
+        rope_divisors=_divisors(rope, theta, head_size, folder),
+        activation=_ACTIVATIONS[activation],
+        qkv_bias=architecture == "qwen2",
+        qk_norm=architecture in ("qwen3", "gemma3"),
+        output_norms=is_gemma,
+        embedding_scale=math.sqrt(width) if is_gemma else 1.0,
+        attention_scale=real("query_pre_attn_scalar", float(max(head_size, 1))) ** -0.5 if is_gemma else 0.0,
+        attention_softcap=real("attn_logit_softcapping", 0.0) if architecture == "gemma2" else 0.0,
+        logit_softcap=real("final_logit_softcapping", 0.0) if is_gemma else 0.0,
+        sliding_window=sliding_window,
+        sliding_layers=_sliding(table, architecture, min(layers, 4096), folder) if sliding_window else (),
+        sliding_rope_theta=real("rope_local_base_freq", 10_000.0) if architecture == "gemma3" else 0.0,
+    )
+
+
+def _number(table: Mapping[str, Json], key: str, kind: type[_T], default: _T | None, folder: Path) -> _T:
+    found = table.get(key)
+    if found is None:
+        if default is None:
+            raise ModelError(f"{folder}: its config.json has no {key}")
+        return default
+    if isinstance(found, bool) or not isinstance(found, (int, kind)) or not abs(found) <= _SIZES_LIMIT:
+        raise ModelError(f"{folder}: its config.json says {key} is {str(found)[:40]}, which cannot be")
+    return kind(found)
+
+
+def _refuse_unread(table: Mapping[str, Json], architecture: str, folder: Path) -> None:
+    slides = architecture in ("llama", "qwen2", "qwen3") and table.get("sliding_window")
+    if architecture.startswith("qwen"):
+        slides = slides and table.get("use_sliding_window")
+    for is_other, what in (
+        (table.get("quantization_config"), "weights that are quantized already: take the model before that"),
+        (
+            architecture != "qwen2" and table.get("attention_bias"),
+            "biases of attention, which EdgeKit does not build",
+        ),
+        (table.get("mlp_bias"), "biases of the MLP, which EdgeKit does not build"),
+        (slides, "a sliding window in all layers, which EdgeKit does not build"),
+        (
+            table.get("partial_rotary_factor", 1) != 1,
+            "a partial rotary embedding, which EdgeKit does not build",
+        ),
+        (table.get("use_bidirectional_attention"), "attention to both sides, which EdgeKit does not build"),
+    ):
+        if is_other:
+            raise ModelError(f"{folder}: has {what}")
+
+
+def _sliding(table: Mapping[str, Json], architecture: str, layers: int, folder: Path) -> tuple[bool, ...]:
+    kinds = table.get("layer_types")
+    if isinstance(kinds, list):
+        if len(kinds) != layers or not set(map(str, kinds)) <= {"sliding_attention", "full_attention"}:
+            raise ModelError(
+                f"{folder}: its layer_types are not one of two kinds for each of {layers} layers"
+            )
+        return tuple(kind == "sliding_attention" for kind in kinds)
+    pattern = 2 if architecture == "gemma2" else _number(table, "sliding_window_pattern", int, 6, folder)
+    return tuple(layer % max(pattern, 1) < pattern - 1 for layer in range(layers))
+
+
+def _divisors(rope: Mapping[str, Json], theta: float, head_size: int, folder: Path) -> tuple[float, ...]:
+    """What the rotary frequencies are divided by; Llama 3's by ``_compute_llama3_parameters``."""
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    if kind == "default" or not 0 < head_size <= 4096 or theta <= 0:
+        return ()
+
+    def real(key: str) -> float:
+        return _number(rope, key, float, None, folder)
+
+    if kind not in ("linear", "llama3"):
+        raise ModelError(
+            f"{folder}: its rotary embedding is scaled by {str(kind)[:20]}, which EdgeKit does not build"
+        )
+    factor = real("factor")
+    if factor <= 0:
+        raise ModelError(f"{folder}: its rope_scaling has a factor of {factor}, not above 0")
+    if kind == "linear":
+        return (factor,) * (head_size // 2)
+    low, high, original = (
+        real("low_freq_factor"),
+        real("high_freq_factor"),
+        real("original_max_position_embeddings"),
+    )
+    if not 0 < low < high or original <= 0:
+        raise ModelError(f"{folder}: its rope_scaling has factors {low} and {high}, which cannot be")
+    frequencies = theta ** -(np.arange(0, head_size, 2, dtype=np.float64) / head_size)
+    turns = original * frequencies / (2 * math.pi)
+    smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    divisors = 1 / ((1 - smooth) / factor + smooth)
+    return tuple(float(value) for value in divisors)

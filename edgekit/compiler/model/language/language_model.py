@@ -1,0 +1,192 @@
+"""A decoder-only language model, wherever it came from: what it computes, its weights and its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from edgekit.errors import ModelError
+from edgekit.tensor_spec import Array
+
+SILU, GELU_TANH = "silu", "gelu_tanh"
+"""Activations of the gate: x * sigmoid(x), and the tanh approximation of GELU."""
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """What a decoder computes. The flags name where architectures differ; a target refuses what it has not.
+
+    Attributes:
+        architecture: ``llama`` (SmolLM2 and Mistral too), ``qwen2``, ``qwen3``, ``gemma2``, ``gemma3`` or
+            ``phi3``.
+        layers, width, heads, kv_heads, head_size, mlp_width, vocabulary: Sizes; q has heads * head_size rows.
+        context_length: Most tokens that it was trained on.
+        norm_eps: Added to the mean square in RMSNorm.
+        tied_embedding: Whether the output matrix is the embedding; it has no ``lm_head.weight`` then.
+        rope_theta: Base of the rotary embedding.
+        rope_divisors: What its frequencies are divided by, float [head_size / 2]; empty: 1.
+        activation: Of the gate: SILU or GELU_TANH.
+        qkv_bias: Whether q, k and v have biases.
+        qk_norm: Whether q and k of each head are normalized (RMSNorm) before the rotation.
+        output_norms: Whether attention's and the MLP's outputs are normalized before they are added.
+        embedding_scale: What embeddings are multiplied by.
+        attention_scale: What products of q and k are multiplied by.
+        attention_softcap, logit_softcap: ``c``: values become c * tanh(value / c); 0: they stay.
+        sliding_window: Most tokens, itself included, that a token sees in a sliding layer; 0: none slides.
+        sliding_layers: For each layer whether it slides; empty: none does.
+        sliding_rope_theta: ``rope_theta`` of the sliding layers, which have no divisors; 0: as the others.
+    """
+
+    architecture: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    mlp_width: int
+    vocabulary: int
+    context_length: int
+    norm_eps: float
+    tied_embedding: bool
+    rope_theta: float
+    rope_divisors: tuple[float, ...] = ()
+    activation: str = SILU
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    output_norms: bool = False
+    embedding_scale: float = 1.0
+    attention_scale: float = 0.0
+    attention_softcap: float = 0.0
+    logit_softcap: float = 0.0
+    sliding_window: int = 0
+    sliding_layers: tuple[bool, ...] = ()
+    sliding_rope_theta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.attention_scale and self.head_size > 0:
+            object.__setattr__(self, "attention_scale", self.head_size**-0.5)
+
+    def inverse_frequencies(self, layer: int = 0) -> Array:
+        """Angle of the rotation by one position, float64 [head_size / 2]: element i turns the pair
+        (i, i + head_size / 2) of a head."""
+        slides = bool(self.sliding_layers) and self.sliding_layers[layer]
+        theta = self.sliding_rope_theta if slides and self.sliding_rope_theta else self.rope_theta
+        found = theta ** -(np.arange(0, self.head_size, 2, dtype=np.float64) / self.head_size)
+        if self.rope_divisors and not (slides and self.sliding_rope_theta):
+            found = found / np.array(self.rope_divisors, np.float64)
+        return found
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape by name of every weight that the model must have; matrices are [out, in]."""
+        return dict(_weight_shapes(self))
+
+
+class PackedWeight(NamedTuple):
+    """A matrix on the grid of its file: value = integer * scale + minimum.
+
+    Attributes:
+        bits: 4, 5, 6 or 8.
+        block: Columns that share a scale: 16 or 32.
+        integers: uint8 [out, in], below 2 ** bits.
+        scales, minima: float32 [out, in / block].
+    """
+
+    bits: int
+    block: int
+    integers: Array
+    scales: Array
+    minima: Array
+
+    def values(self) -> Array:
+        """The matrix, float32 [out, in]."""
+        rows, columns = self.integers.shape
+        found = self.integers.reshape(rows, columns // self.block, self.block).astype(np.float32)
+        found *= self.scales[..., None]
+        found += self.minima[..., None]
+        return found.reshape(rows, columns)
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageModel:
+    """A language model. Weights are read from the file when they are asked for.
+
+    Attributes:
+        name: As the file says, else the file's name.
+        config: What it computes.
+        tokenizer: A ``tokenizer.json`` of Hugging Face's tokenizers.
+        chat_template: In Jinja; "" where there is none.
+        stop_ids: Tokens that end an answer, sorted.
+        bos_id: The token before every text; None: there is none.
+        source_format: ``GGUF`` or ``Hugging Face``.
+        license: As the file says; "" where it does not.
+        sha256: Of the files' content, hexadecimal.
+    """
+
+    name: str
+    config: DecoderConfig
+    tokenizer: bytes = field(repr=False)
+    chat_template: str = field(repr=False)
+    stop_ids: tuple[int, ...]
+    bos_id: int | None
+    source_format: str
+    license: str
+    sha256: str
+    read: Callable[[str], Array] = field(repr=False)
+    read_packed: Callable[[str], PackedWeight | None] = field(repr=False, default=lambda name: None)
+
+    @property
+    def weight_names(self) -> tuple[str, ...]:
+        """Every weight, in the order in which the model uses them."""
+        return tuple(self.config.weight_shapes())
+
+    def weight(self, name: str) -> Array:
+        """A weight, float32, read anew at every call: matrices [out, in], biases and norms [size]. Norms are
+        what the normalized values are multiplied by: Gemma's 1 is in them.
+
+        Raises:
+            ModelError: the file has changed or can't be read, or a value is not finite.
+        """
+        shape = self.config.weight_shapes()[name]
+        found = self.read(name)
+        if found.shape != shape or found.dtype != np.float32:
+            raise AssertionError(f"{name} was read as {found.dtype} {found.shape}, not {shape}")
+        if not np.isfinite(found).all():
+            raise ModelError(
+                f"{self.name}: weight {name} holds a value that is not finite; download the file again"
+            )
+        return found
+
+    def packed(self, name: str) -> PackedWeight | None:
+        """A matrix on the grid of its file; None where the file has it as floats."""
+        return self.read_packed(name)
+
+
+def _weight_shapes(config: DecoderConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    width, mlp = config.width, config.mlp_width
+    queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
+    yield "model.embed_tokens.weight", (config.vocabulary, width)
+    for layer in range(config.layers):
+        prefix = f"model.layers.{layer}."
+        yield f"{prefix}input_layernorm.weight", (width,)
+        for name, rows in (("q", queries), ("k", keys), ("v", keys)):
+            yield f"{prefix}self_attn.{name}_proj.weight", (rows, width)
+            if config.qkv_bias:
+                yield f"{prefix}self_attn.{name}_proj.bias", (rows,)
+        if config.qk_norm:
+            yield f"{prefix}self_attn.q_norm.weight", (config.head_size,)
+            yield f"{prefix}self_attn.k_norm.weight", (config.head_size,)
+        yield f"{prefix}self_attn.o_proj.weight", (width, queries)
+        yield f"{prefix}post_attention_layernorm.weight", (width,)
+        if config.output_norms:
+            yield f"{prefix}pre_feedforward_layernorm.weight", (width,)
+        yield f"{prefix}mlp.gate_proj.weight", (mlp, width)
+        yield f"{prefix}mlp.up_proj.weight", (mlp, width)
+        yield f"{prefix}mlp.down_proj.weight", (width, mlp)
+        if config.output_norms:
+            yield f"{prefix}post_feedforward_layernorm.weight", (width,)
+    yield "model.norm.weight", (width,)
+    if not config.tied_embedding:
+        yield "lm_head.weight", (config.vocabulary, width)

@@ -1,0 +1,38 @@
+"""What sizes of a decoder are possible: a file may say anything."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.compiler.model.language.language_model import DecoderConfig
+from edgekit.errors import ModelError
+
+LIMITS = {
+    "layers": 512, "width": 65_536, "heads": 1024, "kv_heads": 1024, "head_size": 1024, "mlp_width": 524_288,
+    "vocabulary": 1 << 20, "context_length": 1 << 27,
+}  # fmt: skip
+"""Far above models of 4 billion parameters, and small enough that products stay small numbers."""
+
+
+def check_sizes(config: DecoderConfig, where: str) -> None:
+    """Refuse sizes that cannot be.
+
+    Raises:
+        ModelError: the first one found.
+    """
+    for name, limit in LIMITS.items():
+        size = getattr(config, name)
+        if not 0 < size <= limit:
+            raise ModelError(f"{where}: its {name} is {size}; EdgeKit takes 1 to {limit}")
+    if config.heads % config.kv_heads:
+        raise ModelError(
+            f"{where}: its {config.heads} heads can't share {config.kv_heads} key-value heads evenly"
+        )
+    if config.head_size % 2:
+        raise ModelError(
+            f"{where}: its head_size is {config.head_size}; a rotary embedding needs an even one"
+        )
+    for name in ("norm_eps", "rope_theta", "sliding_rope_theta", "attention_softcap", "logit_softcap"):
+        value = getattr(config, name)
+        if not (math.isfinite(value) and value >= 0) or (name == "rope_theta" and value < 1):
+            raise ModelError(f"{where}: its {name} is {value}, which cannot be")

@@ -1,0 +1,53 @@
+"""What is special about opening models with ops of ai.onnx.ml: one op that is restated, outputs that no
+engine has."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from edgekit.compiler.model.ml_shapes import ML_DOMAIN
+from edgekit.compiler.model.rewriting import text_of
+from edgekit.errors import ModelError
+
+
+def restate_normalizers(model: ir.Model) -> None:
+    """Normalizer<norm = "L2">(x) [ai.onnx.ml]  =>  LpNormalization<p = 2, axis = -1>(x)
+
+    ONNX Runtime's kernel may write over its own input, and then loses the signs of the numbers (1.31.1). It
+    does so where shapes are known, so that EdgeKit's reference and its variants would be wrong by it, while
+    the source file is right. Shapes must be inferred. Inputs of another type can't be written over.
+    """
+    for node in model.graph:
+        if node.domain != ML_DOMAIN or node.op_type != "Normalizer" or text_of(node, "norm", "MAX") != "L2":
+            continue
+        if node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.FLOAT:
+            node.domain, node.op_type = "", "LpNormalization"
+            node.attributes.clear()
+            node.attributes.add(ir.AttrInt64("p", 2))
+            node.attributes.add(ir.AttrInt64("axis", -1))
+
+
+def check_dictionaries(proto: onnx.ModelProto) -> None:
+    """ZipMap, which skl2onnx puts behind a classifier's scores unless told otherwise, makes dictionaries.
+
+    Raises:
+        ModelError: the model has one.
+    """
+    for node in proto.graph.node:
+        if node.op_type == "ZipMap" and node.domain == ML_DOMAIN:
+            raise ModelError(
+                f"output {next(iter(node.output), '')}: node {node.name or 'ZipMap'} (ZipMap) makes a"
+                " dictionary of each row's scores, which engines on devices do not have; export again with"
+                ' skl2onnx\'s options={"zipmap": False}, which leaves them a tensor'
+            )
+
+
+def output_advice(value: ir.Value) -> str:
+    """What to do about an output that is no tensor of numbers; "" where nothing is known."""
+    if value.dtype == ir.DataType.STRING:
+        return (
+            "names of classes are no tensor of numbers: train on integers (sklearn.preprocessing.LabelEncoder"
+            " makes them), and give the names as the card's labels"
+        )
+    return ""

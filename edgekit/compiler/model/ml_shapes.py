@@ -1,0 +1,215 @@
+"""Types and shapes of the ops of ai.onnx.ml, ONNX's domain of scikit-learn's models, and their checks.
+
+ONNX infers half of them, and some only in part. The shapes are those of ONNX Runtime's kernels, which are the
+only implementation. What their attributes count is checked against the input: the kernels index memory by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.tree_ensembles import MalformedTrees, read_trees
+
+ML_DOMAIN = "ai.onnx.ml"
+"""ONNX's second domain (trees, scalers) with its own versions; a model may consist of it only."""
+
+FLOAT, INT64, STRING = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.STRING
+
+Dims = tuple[int, ...]
+Outputs = list[tuple[ir.DataType, Dims]]
+
+
+def infer_ml_shapes(node: ir.Node) -> tuple[bool, str | None]:
+    """Set type and shape of the node's outputs.
+
+    Returns:
+        Whether the op and the shape of its input are known, and what is wrong with the node.
+    """
+    rule = _RULES.get(node.op_type) if node.domain == ML_DOMAIN else None
+    x = node.inputs[0] if node.inputs else None
+    dims = static_dims(x)
+    if rule is None or x is None or x.dtype is None or dims is None:
+        return False, None
+    if not dims:
+        return True, "its input is a scalar; it takes rows of features"
+    try:
+        outputs = rule(node, x.dtype, dims)
+    except MalformedTrees as problem:
+        return True, str(problem)
+    if isinstance(outputs, str):
+        return True, outputs
+    for value, (dtype, shape) in zip(node.outputs, outputs, strict=False):
+        value.type, value.shape = ir.TensorType(dtype), ir.Shape(shape)
+    return True, None
+
+
+def length(node: ir.Node, name: str) -> int:
+    """Number of entries of a list attribute; 0 where it is absent."""
+    attribute = node.attributes.get(name)
+    return len(attribute.value) if attribute is not None else 0
+
+
+def class_labels(node: ir.Node) -> tuple[ir.DataType, int]:
+    """Element type of a classifier's labels, and how many there are."""
+    for name, dtype in (
+        ("classlabels_strings", STRING),
+        ("classlabels_ints", INT64),
+        ("classlabels_int64s", INT64),
+    ):
+        if count := length(node, name):
+            return dtype, count
+    return INT64, 0
+
+
+def _rows(dims: Dims) -> Dims:
+    """The leading dimension; a vector is one row."""
+    return (1,) if len(dims) == 1 else dims[:1]
+
+
+def _columns(dims: Dims) -> int:
+    return dims[-1]
+
+
+def _per_column(node: ir.Node, name: str, dims: Dims) -> str | None:
+    count = length(node, name)
+    if count not in (0, 1, dims[-1]):
+        return f"{name} has {count} entries, its input {dims[-1]} columns"
+    return None
+
+
+def _same(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    return [(dtype, dims)]
+
+
+def _scaler(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    problem = _per_column(node, "offset", dims) or _per_column(node, "scale", dims)
+    return problem or [(FLOAT, dims)]
+
+
+def _imputer(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    names = ("imputed_value_floats", "imputed_value_int64s")
+    problem = _per_column(node, names[0], dims) or _per_column(node, names[1], dims)
+    return problem or [(dtype, dims)]
+
+
+def _normalizer(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    return [(FLOAT, dims)]
+
+
+def _array_feature_extractor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    read = static_dims(node.inputs[1])
+    if read is None:
+        return []
+    return [(dtype, (*((1,) if len(dims) == 1 else dims[:-1]), math.prod(read)))]
+
+
+def _label_encoder(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    kinds = {"values_int64s": INT64, "values_floats": FLOAT, "values_strings": STRING}
+    for name, kind in kinds.items():
+        if count := length(node, name):
+            keys = sum(length(node, key) for key in ("keys_int64s", "keys_floats", "keys_strings"))
+            if keys != count:
+                return f"{name} has {count} entries, its keys are {keys}"
+            return [(kind, dims)]
+    return []
+
+
+def _linear_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    kind, labels = class_labels(node)
+    targets, coefficients = length(node, "intercepts"), length(node, "coefficients")
+    if not targets or coefficients != targets * _columns(dims):
+        return (
+            f"coefficients has {coefficients} entries; {targets} intercepts and {_columns(dims)} columns"
+            f" take {targets * _columns(dims)}"
+        )
+    if labels != (2 if targets == 1 else targets):
+        return f"has {labels} labels for {targets} intercepts"
+    return [(kind, _rows(dims)), (FLOAT, (*_rows(dims), labels))]
+
+
+def _linear_regressor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    attribute = node.attributes.get("targets")
+    targets = attribute.as_int() if attribute is not None else 1
+    coefficients = length(node, "coefficients")
+    if targets < 1 or coefficients != targets * _columns(dims):
+        return f"coefficients has {coefficients} entries; {targets} targets take {targets * _columns(dims)}"
+    if length(node, "intercepts") not in (0, targets):
+        return f"intercepts has {length(node, 'intercepts')} entries for {targets} targets"
+    return [(FLOAT, (*_rows(dims), targets))]
+
+
+def _svm_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    kind, labels = class_labels(node)
+    vectors = sum(node.attributes["vectors_per_class"].as_ints()) if length(node, "vectors_per_class") else 0
+    pairs = labels * (labels - 1) // 2
+    if not vectors:
+        if length(node, "coefficients") != labels * _columns(dims):
+            return f"coefficients has {length(node, 'coefficients')} entries for {labels} labels"
+        return [(kind, _rows(dims)), (FLOAT, (*_rows(dims), labels))]
+    if length(node, "vectors_per_class") != labels:
+        return f"vectors_per_class has {length(node, 'vectors_per_class')} entries for {labels} labels"
+    if min(node.attributes["vectors_per_class"].as_ints()) < 0:
+        return "vectors_per_class has a negative entry"
+    sizes = {
+        "support_vectors": vectors * _columns(dims),
+        "coefficients": vectors * (labels - 1),
+        "rho": pairs,
+    }
+    probable = length(node, "prob_a")
+    if probable:
+        sizes |= {"prob_a": pairs, "prob_b": pairs}
+    for name, wanted in sizes.items():
+        if length(node, name) != wanted:
+            return f"{name} has {length(node, name)} entries; its other attributes take {wanted}"
+    return [(kind, _rows(dims)), (FLOAT, (*_rows(dims), labels if probable or labels == 2 else pairs))]
+
+
+def _svm_regressor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    attribute = node.attributes.get("n_supports")
+    vectors = attribute.as_int() if attribute is not None else 0
+    sizes = {"support_vectors": vectors * _columns(dims), "coefficients": vectors or _columns(dims), "rho": 1}
+    for name, wanted in sizes.items():
+        if length(node, name) != wanted:
+            return f"{name} has {length(node, name)} entries; its other attributes take {wanted}"
+    return [(FLOAT, (*_rows(dims), 1))]
+
+
+def _tree_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    kind, labels = class_labels(node)
+    if not labels:
+        return "has no class labels"
+    read_trees(node, "class", labels, _columns(dims))
+    if length(node, "base_values") > labels:
+        return f"base_values has {length(node, 'base_values')} entries for {labels} labels"
+    return [(kind, _rows(dims)), (FLOAT, (*_rows(dims), labels))]
+
+
+def _tree_regressor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    attribute = node.attributes.get("n_targets")
+    targets = attribute.as_int() if attribute is not None else 1
+    if targets < 1:
+        return f"n_targets is {targets}"
+    read_trees(node, "target", targets, _columns(dims))
+    if length(node, "base_values") not in (0, targets):
+        return f"base_values has {length(node, 'base_values')} entries for {targets} targets"
+    return [(FLOAT, (*_rows(dims), targets))]
+
+
+_RULES: dict[str, Callable[[ir.Node, ir.DataType, Dims], Outputs | str]] = {
+    "ArrayFeatureExtractor": _array_feature_extractor,
+    "Binarizer": _same,
+    "Imputer": _imputer,
+    "LabelEncoder": _label_encoder,
+    "LinearClassifier": _linear_classifier,
+    "LinearRegressor": _linear_regressor,
+    "Normalizer": _normalizer,
+    "SVMClassifier": _svm_classifier,
+    "SVMRegressor": _svm_regressor,
+    "Scaler": _scaler,
+    "TreeEnsembleClassifier": _tree_classifier,
+    "TreeEnsembleRegressor": _tree_regressor,
+}

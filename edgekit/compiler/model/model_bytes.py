@@ -1,0 +1,61 @@
+"""The bytes of a model's file, and what tells one version of them from another."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgekit.compiler.model.untrusted import MAX_BYTES, read_external_file
+from edgekit.errors import ModelError
+
+
+def digest_of(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
+    """sha256 (hexadecimal) of the model's bytes and its external data files.
+
+    Raises:
+        ModelError: a file is no longer the one of its stamp.
+    """
+    digest = hashlib.sha256(data)
+    for name, stamp in stamps.items():
+        digest.update(read_external_file(folder, name, 0, None))
+        if file_stamp(folder, name) != stamp:
+            raise ModelError(f"its data in {name} changed while it was read; wait until it is written")
+    return digest.hexdigest()
+
+
+def file_stamp(folder: Path, name: str) -> object:
+    """Identifies the version of a file; None if it does not exist."""
+    try:
+        status = os.stat(folder / name, follow_symlinks=False)
+    except (OSError, ValueError, TypeError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a model's file.
+
+    Raises:
+        ModelError: it is no file, over 2 GB, or cannot be read.
+    """
+    try:
+        if not path.is_file():
+            raise ModelError(f"{path}: {_why_no_file(path)}")
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise ModelError(f"{path.name}: is {size / 2**30:.1f} GB; an ONNX file holds at most 2 GB")
+        return path.read_bytes()
+    except OSError as problem:
+        raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
+
+
+def _why_no_file(path: Path) -> str:
+    if not path.exists():
+        address = path.parts[:1] in (("http:",), ("https:",), ("s3:",))
+        return "is an address: download the file first" if address else "there is no such file"
+    if not path.is_dir():
+        return "is no file; give the .onnx file"
+    inside = next(iter(sorted(path.glob("*.onnx"))), None)
+    return f"is a folder; give the model's file{f', e.g. {inside}' if inside else ''}"

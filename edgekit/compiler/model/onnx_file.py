@@ -1,0 +1,365 @@
+"""Opens and saves a model: an ``.onnx`` file in, an ``onnx_ir.Model`` with static shapes out.
+
+The opened model has the opset, nodes and names of the source. Only artifacts of old exporters are repaired
+(weights listed as inputs, stale shapes, unused weights, unnamed nodes), and functions are expanded. The
+passes (edgekit/compiler/passes) bring it to the canonical form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from edgekit.compiler.model.foreign_formats import describe_format
+from edgekit.compiler.model.input_shapes import (
+    check_sizes,
+    fix_open,
+    fix_shapes,
+    open_dimensions,
+    recorded_picture_size,
+)
+from edgekit.compiler.model.ml_repair import check_dictionaries, output_advice, restate_normalizers
+from edgekit.compiler.model.ml_shapes import ML_DOMAIN
+from edgekit.compiler.model.model_bytes import digest_of, file_stamp, read_bytes
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.origins import SCOPES, recorded_scopes
+from edgekit.compiler.model.shape_inference import infer_shapes
+from edgekit.compiler.model.suggested_shapes import suggestion
+from edgekit.compiler.model.untrusted import MAX_BYTES, check_model, external_files
+from edgekit.compiler.model.work_budget import one_budget
+from edgekit.errors import ModelError, printable
+from edgekit.tensor_spec import TensorSpec
+
+OPSETS = range(7, 27)
+"""Supported opsets. 7 introduced numpy's broadcasting, which all later versions of the ops assume."""
+
+SOURCE_DIGEST = "edgekit.source_sha256"
+"""Key in the ``meta`` of an opened model; not saved to files."""
+
+ASSUMED = "edgekit.assumed_shapes"
+"""The same, for what was assumed of the inputs' shapes."""
+
+
+def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ir.Model:
+    """Open an ONNX file, check it and fix all its shapes.
+
+    Args:
+        path: The file. External data is read only from plain files in its folder.
+        shapes: Input name -> shape, for inputs with dynamic dimensions. It may also replace a static shape;
+            all shapes are inferred again. The name "" is the only input's, or the only one's of four
+            dimensions. Dimensions of the same name get the same size; a batch that is left open is 1
+            (:func:`assumed_shapes`).
+
+    Raises:
+        ModelError: not a model that can be opened, or dimensions are left open.
+        UsageError: ``shapes`` names no input of the model, or has another number of dimensions.
+    """
+    path = Path(path)
+    return open_bytes(read_bytes(path), path.name, shapes, path.parent)
+
+
+def open_bytes(
+    data: bytes,
+    name: str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    folder: Path | None = None,
+) -> ir.Model:
+    """:func:`open_model` of a file's content.
+
+    Args:
+        data: The content.
+        name: File name, for messages.
+        shapes: As there.
+        folder: Where its external data is; None: it must not have any.
+
+    Raises:
+        ModelError, UsageError: as there.
+    """
+    proto = _parsed(name, data)
+    try:
+        with one_budget():
+            external = external_files(proto)
+            if folder is None and external:
+                raise ModelError(f"its weights are in another file, {external[0]}")
+            folder = folder or Path()
+            stamps = {file: file_stamp(folder, file) for file in external}
+            picture_size = recorded_picture_size({entry.key: entry.value for entry in proto.metadata_props})
+            scopes = recorded_scopes(proto)
+            check_model(proto, folder)
+            digest = digest_of(data, folder, stamps)
+            _check_opset(proto)
+            check_dictionaries(proto)
+            model = _deserialize(proto)
+            _repair(model)
+            assumed = _fix_inputs(model, shapes or {}, proto, picture_size)
+            _infer(model, assumed)
+    except ModelError as problem:
+        raise ModelError(f"{name}: {problem}") from problem.__cause__
+    model.meta[SOURCE_DIGEST] = digest
+    model.meta[ASSUMED] = assumed
+    model.meta[SCOPES] = scopes
+    return model
+
+
+def opened_digest(model: ir.Model) -> str:
+    """The :func:`source_digest` of the bytes that :func:`open_model` read; the file may have changed
+    since."""
+    return str(model.meta[SOURCE_DIGEST])
+
+
+def assumed_shapes(model: ir.Model) -> str:
+    """What :func:`open_model` assumed of the inputs' shapes, as text; "" where the file and the user say
+    all."""
+    return str(model.meta.get(ASSUMED, ""))
+
+
+def save_model(model: ir.Model) -> bytes:
+    """The model as one ONNX file with its weights embedded. The same model gives the same bytes.
+
+    Raises:
+        ModelError: it is over 2 GB, protobuf's limit.
+    """
+    total = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
+    if total > MAX_BYTES:
+        raise ModelError(f"the model has {total / 2**30:.1f} GB of weights; one ONNX file holds at most 2 GB")
+    data: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+    return data
+
+
+def signature(model: ir.Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """The model's inputs, without weights, and its outputs, in their order."""
+    return tuple(map(_spec, model.graph.inputs)), tuple(map(_spec, model.graph.outputs))
+
+
+def source_digest(path: Path | str) -> str:
+    """sha256 (hexadecimal) of the file followed by its external data files, in order of their names.
+
+    Raises:
+        ModelError: one of them cannot be read, or the file is not a model.
+    """
+    path = Path(path)
+    data = read_bytes(path)
+    try:
+        names = external_files(_parsed(path.name, data))
+        return digest_of(data, path.parent, {name: file_stamp(path.parent, name) for name in names})
+    except ModelError as problem:
+        raise ModelError(f"{path.name}: {problem}") from None
+
+
+def _parsed(name: str, data: bytes) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"{name}: is empty")
+    try:
+        proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        raise ModelError(f"{name}: is not an ONNX model: {describe_format(data)}") from None
+    return proto
+
+
+def _check_opset(proto: onnx.ModelProto) -> None:
+    versions = {entry.domain or "": entry.version for entry in proto.opset_import}
+    version = versions.get("", versions.get("ai.onnx"))
+    if version is None and versions.keys() <= {ML_DOMAIN}:
+        return
+    if version is None:
+        raise ModelError("it imports no ONNX opset, only " + ", ".join(sorted(versions)))
+    if version not in OPSETS and not _is_as_later(proto, version):
+        why = "older than" if version < OPSETS[0] else "newer than"
+        raise ModelError(
+            f"it is written in opset {version}, {why} what EdgeKit reads ({OPSETS[0]} to {OPSETS[-1]});"
+            " export it again with one of those"
+        )
+
+
+def _is_as_later(proto: onnx.ModelProto, version: int) -> bool:
+    """Whether all of the model's ops are the same in its opset as in the oldest supported one."""
+    if version > OPSETS[0]:
+        return False
+    try:
+        forms = [
+            [
+                onnx.defs.get_schema(node.op_type, opset, node.domain).since_version
+                for opset in (version, OPSETS[0])
+            ]
+            for node in proto.graph.node
+        ]
+    except onnx.defs.SchemaError:
+        return False
+    return all(old == new for old, new in forms)
+
+
+def _deserialize(proto: onnx.ModelProto) -> ir.Model:
+    try:
+        model = ir.from_proto(proto)
+        if model.functions:
+            from onnx_ir.passes.common import InlinePass
+
+            InlinePass()(model)
+        model.graph.sort()
+    except Exception as problem:  # onnx-ir raises anything for a malformed model
+        story = str(problem.__cause__ or problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise ModelError(f"it is malformed: {story}") from problem
+    return model
+
+
+def _repair(model: ir.Model) -> None:
+    graph = model.graph
+    weights = set(graph.initializers)
+    graph.inputs[:] = [value for value in graph.inputs if value.name not in weights]
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output():
+            del graph.initializers[name]
+    for inner in model.graphs():
+        own_inputs = set(inner.inputs) | (set(graph.outputs) if inner is graph else set())
+        for node in inner:
+            for value in node.outputs:
+                # Declared shapes of intermediate values are often stale; for custom ops there are no others.
+                if value not in own_inputs and not node.domain:
+                    value.shape = None
+    for value in graph.inputs:
+        _check_name("input", value)
+        if not isinstance(value.type, ir.TensorType) or value.type.dtype.name not in _IO_TYPES:
+            raise ModelError(
+                f"input {value.name} is {_type_name(value)}; EdgeKit takes {', '.join(_IO_TYPES).lower()}"
+            )
+    names = {node.name for node in graph.all_nodes() if node.name}
+    for index, node in enumerate(graph.all_nodes()):
+        if not node.name:
+            name = f"{node.op_type}_{index}"
+            node.name = name if name not in names else f"{name}_{node.outputs[0].name}"
+            names.add(node.name)
+    model.graph.opset_imports.setdefault("", OPSETS[0])
+    # Since IR 4 weights need not be inputs; older engines support versions up to about 10.
+    model.ir_version = max(model.ir_version, 4)
+
+
+_IO_TYPES = (
+    "FLOAT", "FLOAT16", "DOUBLE", "BOOL",
+    "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64",
+)  # fmt: skip
+
+
+def _check_name(kind: str, value: ir.Value) -> None:
+    """Bundles escape control characters and text direction overrides, so the name there would differ from the
+    one in the targets' files.
+
+    Raises:
+        ModelError: the name holds such a character.
+    """
+    name = value.name or ""
+    odd = next((character for character in name if printable(character) != character), None)
+    if odd is not None:
+        raise ModelError(
+            f"{kind} {ascii(name)[:60]}: its name holds U+{ord(odd):04X}, a control character or one that"
+            " turns the text's direction; give it another name in the model"
+        )
+
+
+def _type_name(value: ir.Value) -> str:
+    if value.type is None:
+        return "of no declared type"
+    if not isinstance(value.type, ir.TensorType):
+        return "not a tensor"
+    return value.type.dtype.name.lower()
+
+
+def _fix_inputs(
+    model: ir.Model,
+    shapes: Mapping[str, Sequence[int]],
+    proto: onnx.ModelProto,
+    picture_size: tuple[int, int] | None,
+) -> str:
+    """Make the shapes of the inputs static. Returns what was assumed, or ""."""
+    inputs = model.graph.inputs
+    unfixed = fix_shapes(inputs, shapes)
+    # Another batch that was given stands for all inputs, and which that is nothing says.
+    batched = any(value.shape and value.shape[0] != 1 for value in inputs if value not in unfixed)
+    assumed = "" if batched else fix_open(unfixed, picture_size)
+    if open_dimensions(unfixed) or any(value.shape is None for value in unfixed):
+        offer = suggestion(unfixed, model.graph.outputs, partial(_tried_shapes, proto, inputs))
+        raise ModelError(f"has dimensions that are not fixed; add a shape, with your numbers:\n{offer}")
+    check_sizes(inputs)
+    return assumed
+
+
+def _infer(model: ir.Model, assumed: str) -> None:
+    try:
+        infer_shapes(model)
+        restate_normalizers(model)
+        _check_outputs(model)
+    except ModelError as problem:
+        if not assumed:
+            raise
+        raise ModelError(f"{problem}\n  {assumed}") from problem.__cause__
+
+
+def _tried_shapes(
+    proto: onnx.ModelProto, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]
+) -> list[tuple[int, ...]]:
+    """The outputs' shapes for these shapes of the inputs; those that ``shapes`` lacks are fixed already.
+
+    Raises:
+        ModelError: they do not fit the graph.
+    """
+    model = _deserialize(proto)
+    _repair(model)
+    for value, fixed in zip(model.graph.inputs, inputs, strict=True):
+        value.shape = ir.Shape(shapes[value.name or ""]) if value.name in shapes else fixed.shape
+    check_sizes(model.graph.inputs)
+    infer_shapes(model)
+    return [_dims(value) or () for value in model.graph.outputs]
+
+
+def _check_outputs(model: ir.Model) -> None:
+    for value in model.graph.outputs:
+        _check_name("output", value)
+        if not isinstance(value.type, ir.TensorType) or value.type.dtype.name not in _IO_TYPES:
+            wanted = output_advice(value) or f"EdgeKit gives {', '.join(_IO_TYPES).lower()}"
+            raise ModelError(f"output {value.name} is {_type_name(value)}; {wanted}")
+        if _dims(value) is None:
+            node = _first_open_node(value)
+            where = "unknown"
+            if node is not None and node.op_type in _AS_MANY_AS_FOUND:
+                where = f"node {node.name} ({node.op_type}) makes as many elements as it finds"
+            elif node is not None:
+                where = f"nothing tells the shape of what node {node.name} ({node.op_type}) makes"
+            raise ModelError(
+                f"output {value.name} has no fixed shape: {where}; cut the model before that node"
+            )
+
+
+def _dims(value: ir.Value) -> tuple[int, ...] | None:
+    """The shape of an output; -1 for at most one data-dependent dimension, None if more are unknown."""
+    if value.shape is None:
+        return None
+    dims = tuple(d if isinstance(d, int) else -1 for d in value.shape.dims)
+    return dims if dims.count(-1) < 2 else None
+
+
+_AS_MANY_AS_FOUND = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
+
+
+def _first_open_node(value: ir.Value) -> ir.Node | None:
+    """The first node with unknown output shape whose input shapes are known."""
+    node = value.producer()
+    while node is not None:
+        unknown_input = next(
+            (v for v in node.inputs if v is not None and static_dims(v) is None and v.producer()), None
+        )
+        if unknown_input is None:
+            return node
+        node = unknown_input.producer()
+    return None
+
+
+def _spec(value: ir.Value) -> TensorSpec:
+    dims = _dims(value)
+    if value.dtype is None or dims is None:
+        raise ModelError(f"{value.name} has no known shape; infer_shapes comes first")
+    return TensorSpec(value.name or "", value.dtype.numpy().name, dims)

@@ -1,0 +1,121 @@
+"""Which nodes of the source model each canonical node comes from, by the values that the passes keep.
+
+A pass replaces nodes but keeps the name of the value that they make (rewriting.py). So what a canonical node
+makes has a producer in the source model, and that producer, with all before it up to the next values that the
+canonical graph still has, is what became this node:
+
+    source      x -> Conv -> BatchNormalization -> Relu -> y         canonical   x -> Conv -> Relu -> y
+                        a                       b                                          b
+    Conv        {Conv, BatchNormalization}: b is here and there, a is not
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from edgekit.bundle.source_names import scope_in_name
+from edgekit.compiler.model.rewriting import node_name
+from edgekit.tensor_spec import Json
+
+if TYPE_CHECKING:
+    import onnx
+
+TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
+"""Metadata of nodes by PyTorch's exporter: repr() of a list of the modules' paths, from "" to the call itself
+(torch/onnx/_internal/exporter/_core.py)."""
+SCOPES = "edgekit.scopes"
+"""Key of an opened model's ``meta``: what ``recorded_scopes`` found in its file."""
+MAX_SCOPE_CHARS = 500
+"""Longer ones are left out."""
+
+
+def source_names(source: ir.Model, canonical: ir.Model) -> Json:
+    """The table of edgekit/bundle/source_names.py.
+
+    Args:
+        source: As it was opened.
+        canonical: The same after the passes.
+    """
+    makers: dict[str, ir.Node] = {}
+    for node in [*source.graph.all_nodes(), *source.graph]:  # of two with one name that of the main graph
+        makers |= {str(value.name): node for value in node.outputs if value.name}
+    named = {node_name(node): node for node in source.graph.all_nodes()}
+    found = _origins(canonical.graph, makers, named)
+    order = {node: number for number, node in enumerate(source.graph.all_nodes())}
+    used = sorted({node for nodes in found.values() for node in nodes}, key=order.__getitem__)
+    index = {node: number for number, node in enumerate(used)}
+    place = {node: number for number, node in enumerate(canonical.graph)}
+    nodes = []
+    for node in canonical.graph:
+        own, called = node_name(node), found[node]
+        values = [str(value.name) for value in node.outputs if value.name and value.name != own]
+        same = bool(called) and node_name(called[0]) == own
+        makes = (value.producer() for value in node.inputs if value is not None)
+        reads = list(dict.fromkeys(place[maker] for maker in makes if maker in place))
+        nodes.append(["" if same else own, values, [index[each] for each in called], reads])
+    scopes = source.meta.get(SCOPES, {})
+    return {"source": [_row(node, scopes) for node in used], "nodes": nodes}
+
+
+def _row(node: ir.Node, scopes: Mapping[str, str]) -> list[str]:
+    name = node_name(node)
+    scope = scopes.get(name, "")
+    return [name, node.op_type, *([scope] if scope and scope != scope_in_name(name) else [])]
+
+
+def _origins(
+    graph: ir.Graph, makers: dict[str, ir.Node], named: dict[str, ir.Node]
+) -> dict[ir.Node, list[ir.Node]]:
+    """Canonical node -> its source nodes, first the one that makes its value."""
+    here = {str(value.name) for node in graph for value in node.outputs}
+    here |= {str(value.name) for value in graph.inputs} | set(graph.initializers)
+    found: dict[ir.Node, list[ir.Node]] = {}
+    for node in reversed(graph):
+        roots = [makers[str(v.name)] for v in node.outputs if v.name in makers]
+        if roots:
+            found[node] = _merged(roots, here)
+        elif (part_of := _named_before(node_name(node), named)) is not None:
+            found[node] = [part_of]
+        else:  # made for what comes after it
+            readers = (use.node for value in node.outputs for use in value.uses())
+            found[node] = next((found[reader] for reader in readers if reader in found), [])
+    return found
+
+
+def _merged(roots: Iterable[ir.Node], here: set[str]) -> list[ir.Node]:
+    """The roots, and all before them up to values that are still there; constants are left out."""
+    merged: dict[ir.Node, None] = {}
+    waiting = list(roots)
+    for node in waiting:  # grows as it goes
+        if node in merged:
+            continue
+        merged[node] = None
+        for value in node.inputs:
+            maker = value.producer() if value is not None and value.name not in here else None
+            if maker is not None and maker.op_type != "Constant":
+                waiting.append(maker)
+    return list(merged)
+
+
+def _named_before(name: str, named: dict[str, ir.Node]) -> ir.Node | None:
+    """The source node of this name, or whose name it continues: ``Einsum_3/product`` is of Einsum_3."""
+    while name:
+        if name in named:
+            return named[name]
+        name = name.rpartition("/")[0]
+    return None
+
+
+def recorded_scopes(proto: onnx.ModelProto) -> dict[str, str]:
+    """Node -> the module that it was called in, as PyTorch's exporter left it in the nodes' metadata."""
+    found = {}
+    for node in proto.graph.node:
+        recorded = next((entry.value for entry in node.metadata_props if entry.key == TORCH_SCOPES), "")
+        scopes = re.findall(r"'([^']*)'", recorded) if isinstance(recorded, str) else []
+        if len(scopes) > 1 and 0 < len(scopes[-2]) <= MAX_SCOPE_CHARS and scopes[-2].isprintable():
+            found[node.name] = scopes[-2]
+    return found

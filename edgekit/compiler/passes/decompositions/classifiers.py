@@ -1,0 +1,89 @@
+"""What the classifiers and regressors of ai.onnx.ml share: labels, post transforms.
+
+The formulas are those of ONNX Runtime's CPU kernels (core/providers/cpu/ml), the only implementation of the
+domain; its specification leaves most of them open.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.compiler.model.rewriting import dims_of, ints_of, text_of
+from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
+
+ORT_ONLY = "build it for ort"
+FLOAT = int(ir.DataType.FLOAT)
+INT64 = int(ir.DataType.INT64)
+
+
+def rows_of(tape: Tape, node: ir.Node) -> tuple[str, int, int]:
+    """The input as float32 rows, and how many rows and columns there are.
+
+    Raises:
+        Inexpressible: the input is in double precision.
+    """
+    x = node.inputs[0]
+    dims = dims_of(x)
+    assert x is not None
+    assert dims is not None
+    if x.dtype == ir.DataType.DOUBLE:
+        raise Inexpressible(
+            "its input is in double precision", "convert the estimator with float32 inputs", "EK1004"
+        )
+    rows = 1 if len(dims) == 1 else dims[0]
+    value = "i0" if x.dtype == ir.DataType.FLOAT else tape("Cast", "i0", to=FLOAT)
+    return (value if len(dims) == 2 else tape.reshape(value, (rows, dims[-1]))), rows, dims[-1]
+
+
+def labels_of(node: ir.Node) -> Array:
+    """The integers that the classes are called; 0, 1, 2 ... where nothing reads them.
+
+    Raises:
+        Inexpressible: they are strings, and are read.
+    """
+    labels = ints_of(node, "classlabels_ints") or ints_of(node, "classlabels_int64s")
+    if labels:
+        return np.array(labels, np.int64)
+    label = node.outputs[0]
+    if label.uses() or label.is_graph_output():
+        raise Inexpressible("its labels are strings", "train it on integers; names of classes go in the card")
+    return np.arange(len(node.attributes["classlabels_strings"].as_strings()), dtype=np.int64)
+
+
+def best_label(tape: Tape, scores: str, labels: Array) -> str:
+    """The label of the largest score of each row, the first of equal ones."""
+    return tape("Gather", labels, tape("ArgMax", scores, axis=1, keepdims=0))
+
+
+def label_above(tape: Tape, score: str, threshold: float, labels: Array, rows: int) -> str:
+    """The second label where the score, one a row, is above the threshold, else the first."""
+    above = tape("Greater", tape.reshape(score, (rows,)), np.array(threshold, np.float32))
+    return tape("Gather", labels, tape("Cast", above, to=INT64))
+
+
+def both_classes(tape: Tape, score: str, complement: str) -> str:
+    """The scores of two classes from that of the second: ``complement`` is ``1 - s`` or ``-s``."""
+    if complement == "1 - s":
+        other = tape("Sub", np.array(1, np.float32), score)
+    else:
+        other = tape("Neg", score)
+    return tape("Concat", other, score, axis=1)
+
+
+def post_transform(tape: Tape, node: ir.Node, scores: str) -> str:
+    """The scores of more than one class, transformed.
+
+    Raises:
+        Inexpressible: PROBIT and SOFTMAX_ZERO, which no exporter of scikit-learn's models writes.
+    """
+    kind = text_of(node, "post_transform", "NONE")
+    if kind == "NONE":
+        return scores
+    if kind == "LOGISTIC":
+        return tape("Sigmoid", scores)
+    if kind == "SOFTMAX":
+        return tape("Softmax", scores, axis=1)
+    raise Inexpressible(f"post_transform {kind} has no form in plain ops", ORT_ONLY)

@@ -1,0 +1,129 @@
+"""Decomposes integer and boolean forms: bitwise ops into arithmetic, sums and products of integers."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from edgekit.compiler.model.rewriting import array_of, dims_of, input_of, int_of
+from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.tensor_spec import Array
+
+INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+INT32 = int(ir.DataType.INT32)
+BITS = 31
+MOST_PRODUCTS = 2**22
+"""Most products of one integer MatMul, which are all kept before they are added."""
+
+
+def bitwise_not(node: ir.Node) -> onnx.GraphProto | None:
+    """-1 - x of signed integers, the largest number less x of unsigned ones."""
+    kind = node.outputs[0].dtype
+    if kind is None:
+        return None
+    dtype = kind.numpy()
+    ones = np.array(np.iinfo(dtype).max if dtype.kind == "u" else -1, dtype)
+    tape = Tape(node)
+    return tape.body(tape("Sub", ones, "i0"))
+
+
+def bitwise(node: ir.Node) -> onnx.GraphProto | None:
+    """The bits of integers of up to 32 bits, one by one, joined and added up again.
+
+    low = x + 2^31 where x < 0; bit k = low / 2^k mod 2; the sign is a comparison.
+    """
+    kind, dims = node.outputs[0].dtype, dims_of(node.outputs[0])
+    if kind is None or dims is None or kind.numpy().itemsize > 4 or kind == ir.DataType.UINT32:
+        return None
+    tape, op = Tape(node), node.op_type.removeprefix("Bitwise")
+    powers: Array = (2 ** np.arange(BITS)).astype(np.int32)
+    least = np.array(np.iinfo(np.int32).min, np.int32)
+    zero, two = np.array(0, np.int32), np.array(2, np.int32)
+    bits, signs = [], []
+    for index in range(2):
+        own = dims_of(node.inputs[index])
+        if own is None:
+            return None
+        x = tape.reshape(f"i{index}" if kind == ir.DataType.INT32 else _int32(tape, index), (*own, 1))
+        negative = tape("Less", x, zero)
+        low = tape("Where", negative, tape("Sub", x, least), x)
+        bits.append(tape("Mod", tape("Div", low, powers), two))
+        signs.append(negative)
+    joined = {
+        "And": lambda: tape("Mul", *bits),
+        "Or": lambda: tape("Max", *bits),
+        "Xor": lambda: tape("Abs", tape("Sub", *bits)),
+    }[op]()
+    low = tape("ReduceSum", tape("Mul", joined, powers), np.array([-1], np.int64), keepdims=0)
+    sign = tape.reshape(tape(op, *signs), dims)
+    result = tape("Add", low, tape("Where", sign, least, zero))
+    return tape.body(result if kind == ir.DataType.INT32 else tape("Cast", result, to=int(kind)))
+
+
+def _int32(tape: Tape, index: int) -> str:
+    return tape("Cast", f"i{index}", to=INT32)
+
+
+def mat_mul(node: ir.Node) -> onnx.GraphProto | None:
+    """A vector times a batch of matrices gets an axis of 1; a product of integers is Mul and ReduceSum."""
+    a, b, y = dims_of(node.inputs[0]), dims_of(node.inputs[1]), dims_of(node.outputs[0])
+    if a is None or b is None or y is None:
+        return None
+    tape = Tape(node)
+    if node.outputs[0].dtype in INTEGERS:
+        left = (*a, 1) if len(a) > 1 else (1, a[0], 1)
+        right = (*b[:-2], 1, *b[-2:]) if len(b) > 1 else (1, b[0], 1)
+        if prod(np.broadcast_shapes(left, right)) > MOST_PRODUCTS:
+            return None
+        products = tape("Mul", tape.reshape("i0", left), tape.reshape("i1", right))
+        sums = tape("ReduceSum", products, np.array([-2], np.int64), keepdims=0)
+        return tape.body(tape.reshape(sums, y))
+    if len(a) != 1 or len(b) < 3:
+        return None
+    return tape.body(tape.reshape(tape("MatMul", tape.reshape("i0", (1, *a)), "i1"), y))
+
+
+def cum_sum(node: ir.Node) -> onnx.GraphProto | None:
+    """Integers, exactly: x shifted by 1, 2, 4 ... elements and added, in log2(length) steps."""
+    dims, axis = dims_of(node.inputs[0]), array_of(input_of(node, 1))
+    if dims is None or axis is None or node.outputs[0].dtype not in INTEGERS or 0 in dims:
+        return None
+    tape, along, backward = Tape(node), int(axis.item()) % len(dims), bool(int_of(node, "reverse", 0))
+    length, total = dims[along], "i0"
+
+    def shifted(name: str, by: int) -> str:
+        kept = (by, length) if backward else (0, length - by)
+        amounts = np.zeros((2, len(dims)), np.int64)
+        amounts[1 if backward else 0, along] = by
+        return tape("Pad", tape.part(name, along, *kept), amounts.ravel())
+
+    by = 1
+    while by < length:
+        total = tape("Add", total, shifted(total, by))
+        by *= 2
+    if int_of(node, "exclusive", 0):
+        total = tape("Sub", total, "i0")
+    return tape.body(total)
+
+
+def boolean_extreme(node: ir.Node) -> onnx.GraphProto | None:
+    """ReduceMax and ReduceMin of booleans, as integers."""
+    if node.outputs[0].dtype != ir.DataType.BOOL:
+        return None
+    tape = Tape(node)
+    axes = ["i1"] if input_of(node, 1) is not None else []
+    attributes = {name: a.value for name, a in node.attributes.items()}
+    extreme = tape(node.op_type, _int32(tape, 0), *axes, **attributes)
+    return tape.body(tape("Cast", extreme, to=int(ir.DataType.BOOL)))
+
+
+def equal(node: ir.Node) -> onnx.GraphProto | None:
+    """Of booleans: Not(Xor)."""
+    x = node.inputs[0]
+    if x is None or x.dtype != ir.DataType.BOOL:
+        return None
+    tape = Tape(node)
+    return tape.body(tape("Not", tape("Xor", "i0", "i1")))

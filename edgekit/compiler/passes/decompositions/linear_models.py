@@ -1,0 +1,62 @@
+"""Decomposes LinearClassifier and LinearRegressor of ai.onnx.ml: scikit-learn's linear models.
+
+LinearClassifier(x)  =>  scores = x @ coefficients.T + intercepts; label = labels[ArgMax(scores)]
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from edgekit.compiler.model.rewriting import int_of, text_of
+from edgekit.compiler.passes.decompositions.classifiers import (
+    best_label,
+    both_classes,
+    label_above,
+    labels_of,
+    post_transform,
+    rows_of,
+)
+from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.tensor_spec import Array
+
+
+def linear_classifier(node: ir.Node) -> onnx.GraphProto:
+    """The label is chosen before the post transform. With one row of coefficients the score is that of the
+    second of two classes, and its sign decides.
+    """
+    tape = Tape(node)
+    x, rows, columns = rows_of(tape, node)
+    intercepts = _floats(node, "intercepts")
+    scores = _product(tape, x, node, columns, intercepts)
+    labels = labels_of(node)
+    if len(intercepts) > 1:
+        return tape.body(best_label(tape, scores, labels), post_transform(tape, node, scores))
+    label = label_above(tape, scores, 0.0, labels, rows)
+    if text_of(node, "post_transform", "NONE") == "LOGISTIC":
+        return tape.body(label, tape("Sigmoid", both_classes(tape, scores, "-s")))
+    if text_of(node, "post_transform", "NONE") == "PROBIT":
+        return tape.body(label, post_transform(tape, node, scores))
+    return tape.body(label, both_classes(tape, scores, "1 - s"))
+
+
+def linear_regressor(node: ir.Node) -> onnx.GraphProto:
+    """``x @ coefficients.T + intercepts``."""
+    tape = Tape(node)
+    x, _, columns = rows_of(tape, node)
+    targets = int_of(node, "targets", 1)
+    intercepts = _floats(node, "intercepts") if "intercepts" in node.attributes else np.zeros(0, np.float32)
+    if not len(intercepts):
+        intercepts = np.zeros(targets, np.float32)
+    scores = _product(tape, x, node, columns, intercepts)
+    return tape.body(post_transform(tape, node, scores))
+
+
+def _product(tape: Tape, x: str, node: ir.Node, columns: int, intercepts: Array) -> str:
+    weights = _floats(node, "coefficients").reshape(len(intercepts), columns)
+    return tape("Gemm", x, np.ascontiguousarray(weights.T), intercepts)
+
+
+def _floats(node: ir.Node, name: str) -> Array:
+    return np.array(node.attributes[name].as_floats(), np.float32)

@@ -1,0 +1,200 @@
+"""Decomposes the forms of pooling that a target's kernels lack: ceil_mode, dilations, indices, integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from edgekit.compiler.model.rewriting import dims_of, int_of, ints_of, text_of
+from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.tensor_spec import Array
+
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+NARROW = (ir.DataType.INT8, ir.DataType.UINT8)
+MOST_PLACES = 2**22
+"""Most elements that MaxPool with indices reads."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of a pooling node, with explicit padding; all by spatial axis.
+
+    Attributes:
+        sizes: Spatial size of the input.
+        counts: Windows.
+        before: Padding at the begin.
+        after: Padding at the end, up to the last window's end; negative if input is left over.
+    """
+
+    dims: tuple[int, ...]
+    counts: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    declared_after: tuple[int, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.dims[2:]
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        ends = [
+            (n - 1) * s + (k - 1) * d + 1
+            for n, s, k, d in zip(self.counts, self.strides, self.kernel, self.dilations, strict=True)
+        ]
+        return tuple(end - b - size for end, b, size in zip(ends, self.before, self.sizes, strict=True))
+
+    def met(self, padding_counts: bool) -> Array:
+        """How many elements each window averages over, float64 [counts]: ONNX leaves out what ceil_mode adds
+        beyond the declared padding."""
+        number: Array = np.ones((), np.float64)
+        for axis, count in enumerate(self.counts):
+            at = np.arange(count)[:, None] * self.strides[axis] - self.before[axis]
+            at = at + np.arange(self.kernel[axis]) * self.dilations[axis]
+            low, high = 0, self.sizes[axis]
+            if padding_counts:
+                low, high = -self.before[axis], high + self.declared_after[axis]
+            number = number[..., None] * ((at >= low) & (at < high)).sum(axis=1)
+        return number
+
+
+def _windows(node: ir.Node) -> Windows | None:
+    x, y = dims_of(node.inputs[0]), dims_of(node.outputs[0])
+    if x is None or y is None or len(x) < 3 or 0 in (*x, *y):
+        return None
+    if text_of(node, "auto_pad", "NOTSET") != "NOTSET":
+        return None
+    rank = len(x) - 2
+    pads = ints_of(node, "pads", [0] * 2 * rank)
+    strides, dilations = (tuple(ints_of(node, name, [1] * rank)) for name in ("strides", "dilations"))
+    kernel = tuple(ints_of(node, "kernel_shape"))
+    return Windows(x, y[2:], kernel, strides, dilations, tuple(pads[:rank]), tuple(pads[rank:]))
+
+
+def _padded(tape: Tape, name: str, windows: Windows, value: Array | None = None) -> str:
+    """The input with its padding, cut where the last window ends."""
+    for axis, (size, after) in enumerate(zip(windows.sizes, windows.after, strict=True), 2):
+        if after < 0:
+            name = tape.part(name, axis, 0, size + after)
+    ends = [max(after, 0) for after in windows.after]
+    if not any((*windows.before, *ends)):
+        return name
+    amounts = np.array([0, 0, *windows.before, 0, 0, *ends], np.int64)
+    return tape("Pad", name, amounts) if value is None else tape("Pad", name, amounts, value)
+
+
+def _sums(tape: Tape, name: str, windows: Windows, kind: ir.DataType) -> str:
+    """The sum of each window: a depthwise Conv by ones."""
+    ones: Array = np.ones((windows.dims[1], 1, *windows.kernel), kind.numpy())
+    return tape(
+        "Conv", _padded(tape, name, windows), ones, group=windows.dims[1], strides=windows.strides,
+        dilations=windows.dilations, kernel_shape=windows.kernel,
+    )  # fmt: skip
+
+
+def average_pool(node: ir.Node) -> onnx.GraphProto | None:
+    """Zeros around the input, a plain AveragePool, and a constant factor for each window that holds padding;
+    dilated windows are summed by a depthwise Conv."""
+    windows, kind = _windows(node), node.outputs[0].dtype
+    if windows is None or kind not in FLOATS:
+        return None
+    tape, size = Tape(node), prod(windows.kernel)
+    met = windows.met(bool(int_of(node, "count_include_pad", 0)))
+    dilated = any(step != 1 for step in windows.dilations)
+    if not met.all():
+        return None
+    if dilated:
+        sums, factor = _sums(tape, "i0", windows, kind), 1 / met
+    else:
+        padded = _padded(tape, "i0", windows)
+        if padded == "i0" and not int_of(node, "ceil_mode", 0):
+            return None  # it is as plain as it can be
+        sums = tape("AveragePool", padded, kernel_shape=windows.kernel, strides=windows.strides)
+        factor = size / met
+    if (factor == 1).all():
+        return tape.body(sums)
+    return tape.body(tape("Mul", sums, factor.astype(kind.numpy())))
+
+
+def lp_pool(node: ir.Node) -> onnx.GraphProto | None:
+    """The root of each window's sum of powers, which a depthwise Conv adds up."""
+    windows, kind, p = _windows(node), node.outputs[0].dtype, int_of(node, "p", 2)
+    if windows is None or kind not in FLOATS or p < 1:
+        return None
+    tape = Tape(node)
+    if p == 2:
+        return tape.body(tape("Sqrt", _sums(tape, tape("Mul", "i0", "i0"), windows, kind)))
+    size = tape("Abs", "i0")
+    if p == 1:
+        return tape.body(_sums(tape, size, windows, kind))
+    power, root = np.array(p, kind.numpy()), np.array(1 / p, kind.numpy())
+    return tape.body(tape("Pow", _sums(tape, tape("Pow", size, power), windows, kind), root))
+
+
+def max_pool(node: ir.Node) -> onnx.GraphProto | None:
+    """Integers as floats, which hold them; dilated windows as the Max of slices, axis by axis; with indices
+    as ArgMax over gathered windows."""
+    windows, kind = _windows(node), node.outputs[0].dtype
+    if windows is None or kind is None:
+        return None
+    tape = Tape(node)
+    if kind in NARROW and len(node.outputs) == 1:
+        wide = tape("Cast", "i0", to=int(ir.DataType.FLOAT))
+        pooled = tape("MaxPool", wide, **{name: a.value for name, a in node.attributes.items()})
+        return tape.body(tape("Cast", pooled, to=int(kind)))
+    if kind not in FLOATS:
+        return None
+    if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
+        return _with_indices(tape, windows, kind, bool(int_of(node, "storage_order", 0)))
+    if all(step == 1 for step in windows.dilations):
+        return None
+    name = _padded(tape, "i0", windows, np.array(-np.inf, kind.numpy()))
+    for axis, count in enumerate(windows.counts):
+        step, stride = windows.dilations[axis], windows.strides[axis]
+        taps = [
+            tape.part(name, axis + 2, k * step, k * step + (count - 1) * stride + 1, stride)
+            for k in range(windows.kernel[axis])
+        ]
+        name = tape("Max", *taps) if len(taps) > 1 else taps[0]
+    return tape.body(name)
+
+
+def _with_indices(
+    tape: Tape, windows: Windows, kind: ir.DataType, columns_first: bool
+) -> onnx.GraphProto | None:
+    """x: NC x spatial, with one -inf appended -> Gather: NC x windows x taps -> ReduceMax, ArgMax."""
+    planes, size, taps, count = (
+        prod(windows.dims[:2]), prod(windows.sizes), prod(windows.kernel), prod(windows.counts),
+    )  # fmt: skip
+    if planes * taps * count > MOST_PLACES:
+        return None
+    rank = len(windows.sizes)
+    window = np.indices(windows.counts).reshape(rank, count, 1)
+    tap = np.indices(windows.kernel).reshape(rank, 1, taps)
+    column = (rank, 1, 1)
+    strides, dilations, before, sizes = (
+        np.array(numbers).reshape(column)
+        for numbers in (windows.strides, windows.dilations, windows.before, windows.sizes)
+    )
+    at = window * strides + tap * dilations - before
+    inside = ((at >= 0) & (at < sizes)).all(axis=0)
+    spots = tuple(np.clip(at, 0, sizes - 1))
+    table = np.where(inside, np.ravel_multi_index(spots, windows.sizes), size)
+    order = "F" if columns_first else "C"
+    told = np.ravel_multi_index(spots, windows.sizes, order=order)  # type: ignore[call-overload]
+    flat = tape.reshape("i0", (planes, size))
+    ended = tape("Pad", flat, np.array([0, 0, 0, 1], np.int64), np.array(-np.inf, kind.numpy()))
+    read = tape("Gather", ended, table.astype(np.int64), axis=1)
+    largest = tape("ReduceMax", read, np.array([2], np.int64), keepdims=0)
+    best = tape("ArgMax", read, axis=2, keepdims=0)
+    place = tape("Add", best, (np.arange(count, dtype=np.int64) * taps)[None])
+    found = tape("Gather", told.reshape(-1).astype(np.int64), place, axis=0)
+    index = tape("Add", found, (np.arange(planes, dtype=np.int64) * size)[:, None])
+    shape = (*windows.dims[:2], *windows.counts)
+    return tape.body(tape.reshape(largest, shape), tape.reshape(index, shape))

@@ -1,0 +1,138 @@
+"""Decomposes ops that select: Hardmax, ArgMax of a vector, ReverseSequence, Pad by a computed value, and
+Scatter with a reduction."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from edgekit.compiler.model.rewriting import array_of, dims_of, input_of, int_of, text_of
+from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.tensor_spec import Array
+
+MOST_COMPARISONS = 2**22
+"""Most places times updates of a Scatter with a reduction."""
+
+
+def hardmax(node: ir.Node) -> onnx.GraphProto | None:
+    """OneHot(ArgMax): the first of equal numbers, as ONNX says."""
+    dims, kind = dims_of(node.inputs[0]), node.outputs[0].dtype
+    if dims is None or kind is None or 0 in dims:
+        return None
+    tape, axis = Tape(node), int_of(node, "axis", -1) % len(dims)
+    numbers = [tape.reshape("i0", (1, *dims))] if len(dims) == 1 else ["i0"]
+    along = axis + (len(dims) == 1)
+    best = tape("ArgMax", *numbers, axis=along, keepdims=1)
+    places = np.arange(dims[axis]).reshape([-1 if a == along else 1 for a in range(max(len(dims), 2))])
+    hot = tape("Cast", tape("Equal", best, places.astype(np.int64)), to=int(kind))
+    return tape.body(tape.reshape(hot, dims) if len(dims) == 1 else hot)
+
+
+def arg_extreme(node: ir.Node) -> onnx.GraphProto | None:
+    """ArgMax and ArgMin of a vector, as of a matrix of one row."""
+    dims, out = dims_of(node.inputs[0]), dims_of(node.outputs[0])
+    if dims is None or out is None or len(dims) != 1:
+        return None
+    tape, last = Tape(node), int_of(node, "select_last_index", 0)
+    row = tape.reshape("i0", (1, *dims))
+    return tape.body(tape.reshape(tape(node.op_type, row, axis=1, keepdims=0, select_last_index=last), out))
+
+
+def reverse_sequence(node: ir.Node) -> onnx.GraphProto | None:
+    """GatherElements at ``length - 1 - t`` for t < length, at t after it."""
+    dims = dims_of(node.inputs[0])
+    time, batch = int_of(node, "time_axis", 0), int_of(node, "batch_axis", 1)
+    if dims is None or 0 in dims:
+        return None
+    tape = Tape(node)
+    steps = np.arange(dims[time], dtype=np.int64).reshape([-1 if a == time else 1 for a in range(len(dims))])
+    lengths = tape.reshape("i1", [dims[batch] if a == batch else 1 for a in range(len(dims))])
+    last = tape("Sub", lengths, np.array(1, np.int64))
+    taken = tape("Where", tape("Less", steps, lengths), tape("Sub", last, steps), steps)
+    return tape.body(tape("GatherElements", "i0", tape("Expand", taken, np.array(dims, np.int64)), axis=time))
+
+
+def pad(node: ir.Node) -> onnx.GraphProto | None:
+    """By a number that the model computes: padded by zeros, then Where by a constant mask."""
+    dims, out, pads = dims_of(node.inputs[0]), dims_of(node.outputs[0]), array_of(input_of(node, 1))
+    value, axes = input_of(node, 2), array_of(input_of(node, 3))
+    if dims is None or out is None or pads is None or value is None or array_of(value) is not None:
+        return None
+    if text_of(node, "mode", "constant") != "constant" or 0 in out:
+        return None
+    if input_of(node, 3) is not None and axes is None:
+        return None
+    given = [int(a) % len(dims) for a in axes] if axes is not None else list(range(len(dims)))
+    amounts: Array = np.zeros((2, len(dims)), np.int64)
+    amounts[:, given] = pads.reshape(2, -1)
+    inside = np.ones((), bool)
+    for size, before, count in zip(dims, amounts[0], out, strict=True):
+        at = np.arange(count) - before
+        inside = inside[..., None] & ((at >= 0) & (at < size))
+    tape = Tape(node)
+    padded = tape("Pad", "i0", amounts.ravel())
+    return tape.body(tape("Where", inside, padded, tape.reshape("i2", ())))
+
+
+def scatter_nd(node: ir.Node) -> onnx.GraphProto | None:
+    """With a reduction: each place compared with each update's, then reduced over the updates."""
+    data, indices = dims_of(node.inputs[0]), dims_of(node.inputs[1])
+    if data is None or indices is None or 0 in (*data, *indices):
+        return None
+    depth = indices[-1]
+    places, updates, inner = prod(data[:depth]), prod(indices[:-1]), prod(data[depth:])
+    tape = Tape(node)
+    sizes = np.array(data[:depth], np.int64)
+    at = tape.reshape("i1", (updates, depth))
+    positive = tape("Where", tape("Less", at, np.array(0, np.int64)), tape("Add", at, sizes), at)
+    strides = np.array([prod(data[k + 1 : depth]) for k in range(depth)], np.int64)
+    spots = tape("ReduceSum", tape("Mul", positive, strides), np.array([1], np.int64), keepdims=1)
+    return _reduced(node, tape, spots, (places, updates, inner))
+
+
+def scatter_elements(node: ir.Node) -> onnx.GraphProto | None:
+    """With a reduction: the same, each element by itself."""
+    data, indices = dims_of(node.inputs[0]), dims_of(node.inputs[1])
+    if data is None or indices is None or 0 in (*data, *indices):
+        return None
+    axis, tape = int_of(node, "axis", 0) % len(data), Tape(node)
+    size, zero = np.array(data[axis], np.int64), np.array(0, np.int64)
+    positive = tape("Where", tape("Less", "i1", zero), tape("Add", "i1", size), "i1")
+    strides = [prod(data[k + 1 :]) for k in range(len(data))]
+    own = sum(np.indices(indices)[k] * strides[k] for k in range(len(data)) if k != axis)
+    along = tape("Mul", positive, np.array(strides[axis], np.int64))
+    if len(data) > 1:
+        along = tape("Add", along, np.asarray(own, np.int64))
+    return _reduced(node, tape, tape.reshape(along, (prod(indices), 1)), (prod(data), prod(indices), 1))
+
+
+def _reduced(node: ir.Node, tape: Tape, spots: str, counts: tuple[int, int, int]) -> onnx.GraphProto | None:
+    """``spots``: the flat place of each update, updates x 1; ``counts``: places, updates, inner size."""
+    places, updates, inner = counts
+    kind, reduction = node.outputs[0].dtype, text_of(node, "reduction", "none")
+    dims = dims_of(node.outputs[0])
+    if (
+        kind is None
+        or dims is None
+        or kind == ir.DataType.BOOL
+        or places * updates * inner > MOST_COMPARISONS
+    ):
+        return None
+    dtype, index = kind.numpy(), node.inputs[1]
+    if index is None or index.dtype != ir.DataType.INT64 or reduction == "none":
+        return None
+    low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    neutral, reduce, join = {
+        "add": (0, "ReduceSum", "Add"),
+        "mul": (1, "ReduceProd", "Mul"),
+        "max": (low, "ReduceMax", "Max"),
+        "min": (high, "ReduceMin", "Min"),
+    }[reduction]
+    met = tape("Equal", spots, np.arange(places, dtype=np.int64)[None])
+    wide = tape("Where", tape.reshape(met, (updates, places, 1)), tape.reshape("i2", (updates, 1, inner)),
+                np.array(neutral, dtype))  # fmt: skip
+    total = tape(reduce, wide, np.array([0], np.int64), keepdims=0)
+    return tape.body(tape.reshape(tape(join, tape.reshape("i0", (places, inner)), total), dims))

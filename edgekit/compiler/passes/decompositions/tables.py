@@ -1,0 +1,119 @@
+"""Decomposes ops of ai.onnx.ml on numeric tables: selected columns, thresholds, scaling, missing values."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from edgekit.compiler.model.rewriting import dims_of, float_of, int_of, text_of
+from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.diagnostics import Inexpressible
+
+FLOAT = int(ir.DataType.FLOAT)
+
+
+def array_feature_extractor(node: ir.Node) -> onnx.GraphProto | None:
+    """Gather along the last axis; a vector becomes a row."""
+    result = dims_of(node.outputs[0])
+    if result is None:
+        return None
+    tape = Tape(node)
+    read = tape("Gather", "i0", tape.reshape("i1", (-1,)), axis=-1)
+    return tape.body(tape.reshape(read, result))
+
+
+def binarizer(node: ir.Node) -> onnx.GraphProto | None:
+    """1 above the threshold, else 0."""
+    x = node.inputs[0]
+    if x is None or x.dtype is None:
+        return None
+    tape = Tape(node)
+    above = tape("Greater", "i0", np.array(float_of(node, "threshold", 0.0), x.dtype.numpy()))
+    return tape.body(tape("Cast", above, to=int(x.dtype)))
+
+
+def scaler(node: ir.Node) -> onnx.GraphProto:
+    """(x - offset) * scale, in float32."""
+    tape = Tape(node)
+    result = tape("Cast", "i0", to=FLOAT)
+    for op, name in (("Sub", "offset"), ("Mul", "scale")):
+        if name in node.attributes:
+            result = tape(op, result, np.array(node.attributes[name].as_floats(), np.float32))
+    return tape.body(result)
+
+
+def normalizer(node: ir.Node) -> onnx.GraphProto:
+    """Each row divided by its largest number, the sum of its absolute numbers, or their root mean square;
+    rows where that is 0 stay."""
+    tape = Tape(node)
+    x = tape("Cast", "i0", to=FLOAT)
+    last = np.array([-1], np.int64)
+    norm = text_of(node, "norm", "MAX")
+    if norm == "MAX":
+        size = tape("ReduceMax", x, last)
+    elif norm == "L1":
+        size = tape("ReduceSum", tape("Abs", x), last)
+    elif norm == "L2":
+        size = tape("Sqrt", tape("ReduceSumSquare", x, last))
+    else:
+        raise Inexpressible(f"norm {norm} is none of MAX, L1, L2")
+    nothing = tape("Equal", size, np.zeros((), np.float32))
+    return tape.body(tape("Div", x, tape("Where", nothing, np.ones((), np.float32), size)))
+
+
+def imputer(node: ir.Node) -> onnx.GraphProto | None:
+    """Missing numbers (NaN, or one number that stands for them) replaced, column by column."""
+    x = node.inputs[0]
+    if x is None or x.dtype is None:
+        return None
+    tape = Tape(node)
+    if x.dtype.is_floating_point():
+        missing = float_of(node, "replaced_value_float", 0.0)
+        new = np.array(node.attributes["imputed_value_floats"].as_floats(), x.dtype.numpy())
+    else:
+        missing = int_of(node, "replaced_value_int64", 0)
+        new = np.array(node.attributes["imputed_value_int64s"].as_ints(), x.dtype.numpy())
+    if missing != missing:
+        absent = tape("IsNaN", "i0")
+    else:
+        absent = tape("Equal", "i0", np.array(missing, x.dtype.numpy()))
+    return tape.body(tape("Where", absent, new, "i0"))
+
+
+def label_encoder(node: ir.Node) -> onnx.GraphProto | None:
+    """One number for another: the value of the first key that is equal, else the default.
+
+    in: x -> x[..., None] == keys -> first match -> Gather(values with the default behind them)
+    """
+    x = node.inputs[0]
+    if x is None or x.dtype not in _KEYS or f"keys_{_KEYS[x.dtype]}" not in node.attributes:
+        raise Inexpressible("reads or writes strings", "encode them as integers before the model")
+    keys = np.array(node.attributes[f"keys_{_KEYS[x.dtype]}"].value, x.dtype.numpy())
+    if len(keys) > MOST_KEYS:
+        raise Inexpressible(f"has {len(keys)} keys; up to {MOST_KEYS} are written out", "build it for ort")
+    if "values_int64s" in node.attributes:
+        values = [*node.attributes["values_int64s"].as_ints(), int_of(node, "default_int64", -1)]
+        table = np.array(values, np.int64)
+    elif "values_floats" in node.attributes:
+        numbers = [*node.attributes["values_floats"].as_floats(), float_of(node, "default_float", -0.0)]
+        table = np.array(numbers, np.float32)
+    else:
+        raise Inexpressible("reads or writes strings", "encode them as integers before the model")
+    if keys.dtype.kind == "f" and np.isnan(keys).any():
+        raise Inexpressible("NaN is one of its keys", "build it for ort")
+    tape = Tape(node)
+    found = tape("Equal", tape("Unsqueeze", "i0", np.array([-1], np.int64)), keys)
+    # A column of ones behind: the first of the equal ones is the default's where no key is.
+    ranks = np.arange(len(keys), 0, -1, dtype=np.float32)
+    best = tape(
+        "ReduceMax", tape("Mul", tape("Cast", found, to=FLOAT), ranks), np.array([-1], np.int64), keepdims=0
+    )
+    place = tape("Cast", tape("Sub", np.array(len(keys), np.float32), best), to=int(ir.DataType.INT64))
+    return tape.body(tape("Gather", table, place))
+
+
+MOST_KEYS = 4096
+"""Most keys of a LabelEncoder that is written out: each element is compared with all of them."""
+
+_KEYS = {ir.DataType.INT64: "int64s", ir.DataType.FLOAT: "floats"}

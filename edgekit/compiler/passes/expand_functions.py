@@ -1,0 +1,306 @@
+"""Expands ops into other ops: by the function body of its ONNX schema, or by a decomposition of EdgeKit.
+
+    Attention(Q, K, V, past)  =>  Concat, MatMul, Softmax ... as onnx.defs has them, in opset 23
+    Det(x)                    =>  Gather, Mul, Sub ... as in edgekit/compiler/passes/decompositions
+
+Not one of ``PASSES``: most targets have a kernel for such an op, which is faster. A target without a kernel
+for a node expands that node on its own copy of the model. The new nodes have the name of the original node,
+so that reports name nodes that the user knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.rewriting import PART_OF, node_name
+from edgekit.compiler.model.work_budget import check_time, one_budget
+from edgekit.compiler.passes.canonical_opset import CANONICAL_IR, CANONICAL_OPSET, canonical_opset
+from edgekit.compiler.passes.decompositions import BODIES
+from edgekit.compiler.passes.decompositions.axes import fewer_axes
+from edgekit.compiler.passes.fold_constants import fold_constants
+from edgekit.compiler.passes.inline_if import inline_if
+from edgekit.compiler.passes.remove_identities import remove_identities
+from edgekit.compiler.passes.static_shapes import static_shapes
+from edgekit.diagnostics import Finding, Inexpressible, errors
+from edgekit.errors import ModelError
+
+DOMAIN = "edgekit.expanded"
+DOMAINS = ("", "ai.onnx.ml")
+"""ONNX's domains, whose ops have schemas."""
+
+T = TypeVar("T")
+
+
+def with_expansions(
+    model: ir.Model,
+    attempt: Callable[[ir.Model], tuple[T, list[Finding]]],
+    absent: Callable[[ir.Node], bool] = lambda node: False,
+) -> tuple[T, list[Finding]]:
+    """Compile a model; expand its unsupported nodes and repeat, until all are supported or cannot be
+    expanded.
+
+    Args:
+        model: It is not changed; nodes are expanded on a copy.
+        attempt: Compiles a model, and reports the nodes that it does not support.
+        absent: Ops that are known to be unsupported; they are expanded before the first attempt.
+
+    Returns:
+        The result of the last attempt, and its findings. For a node without a decomposition, the finding says
+        why.
+    """
+    reasons: dict[str, Inexpressible] = {}
+    if any(absent(node) for node in model.graph):
+        copy = model.clone()
+        if expand_functions(copy, absent, reasons=reasons):
+            model = copy
+    while True:
+        expanded, findings = attempt(model)
+        refused = {finding.node for finding in errors(findings)}
+        copy = model.clone() if refused else model
+        if not refused or not expand_functions(
+            copy,
+            lambda node: node_name(node) in refused,  # noqa: B023
+            reasons=reasons,
+        ):
+            return expanded, [_explained(finding, reasons) for finding in findings]
+        model = copy
+
+
+def _explained(finding: Finding, reasons: dict[str, Inexpressible]) -> Finding:
+    """That there is no form for an op, as why there is none for this node."""
+    why = reasons.get(finding.node)
+    if why is None or finding.code != "EK1001":
+        return finding
+    return replace(finding, code=why.code, message=why.why, fix=why.fix)
+
+
+def expand_functions(
+    model: ir.Model,
+    wanted: Callable[[ir.Node], bool],
+    opset: int = CANONICAL_OPSET,
+    reasons: dict[str, Inexpressible] | None = None,
+) -> bool:
+    """Expand, in place, every wanted node of the main graph that has a decomposition.
+
+    Args:
+        model: With a static shape on every value.
+        wanted: Selects the nodes; those without a decomposition are kept.
+        opset: The opset of the nodes; the new nodes use the canonical one.
+        reasons: Output: node name -> why it has no decomposition.
+
+    Returns:
+        Whether any was expanded.
+    """
+    changed = False
+    with one_budget():
+        for node in list(model.graph):
+            check_time("writing its ops out")
+            if node.domain in DOMAINS and wanted(node):
+                try:
+                    changed |= _expand(model, node, opset)
+                except Inexpressible as reason:
+                    if reasons is not None:
+                        reasons[node_name(node)] = reason
+    return changed
+
+
+def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
+    given = [value for value in node.inputs if value is not None]
+    used = [value for value in node.outputs if value.uses() or value.is_graph_output()]
+    if any(value.dtype is None or static_dims(value) is None for value in [*given, *used]):
+        return False
+    try:
+        version = model.graph.opset_imports.get(node.domain, 1) if node.domain else opset
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    write = BODIES.get((node.domain, node.op_type))
+    own = write(node) if write is not None else None
+    if own is None and not node.domain:
+        own = fewer_axes(node)
+    function = _function(node, schema) if own is None else None
+    try:
+        if own is not None:
+            small = _model_of_own(own, schema, node)
+            fold_constants(small)
+        elif function is not None:
+            small = _model_of(function, schema, node)
+            static_shapes(small)
+            canonical_opset(small)
+            fold_constants(small)
+            inline_if(small)
+            static_shapes(small)
+        else:
+            return False
+        remove_identities(small)
+    except ModelError:
+        return False
+    if any(static_dims(value) is None for inner in small.graph for value in inner.outputs):
+        return False
+    _put_in_place(model, node, small)
+    return True
+
+
+def _function(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
+    """The newest function of the schema (OpSchema: its stubs lack this), None where it has none here."""
+    data = b""
+    if schema.has_function:
+        version = max(schema.function_opset_versions)
+        data = schema.get_function_with_opset_version(version)
+    elif schema.has_context_dependent_function:
+        version = max(schema.context_dependent_function_opset_versions)
+        types = [
+            (_type(value) if value is not None else onnx.TypeProto()).SerializeToString()
+            for value in node.inputs
+        ]
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, _call(node, schema, "").SerializeToString(), types
+        )
+    return onnx.FunctionProto.FromString(data) if data else None
+
+
+def _call(node: ir.Node, schema: onnx.defs.OpSchema, domain: str) -> onnx.NodeProto:
+    """The node with plain names and all attributes, without unused outputs."""
+    proto = onnx.NodeProto(op_type=node.op_type, domain=domain, name="call")
+    proto.input.extend("" if value is None else f"i{k}" for k, value in enumerate(node.inputs))
+    read = [bool(value.uses()) or value.is_graph_output() for value in node.outputs]
+    proto.output.extend(f"o{k}" if is_read else "" for k, is_read in enumerate(read))
+    while proto.output and not proto.output[-1]:
+        proto.output.pop()
+    proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
+    for name, known in schema.attributes.items():
+        if name not in node.attributes and known.default_value.name:
+            proto.attribute.append(known.default_value)
+    return proto
+
+
+def _type(value: ir.Value) -> onnx.TypeProto:
+    assert value.type is not None
+    proto = ir.serde.serialize_type(value.type)
+    assert value.shape is not None
+    ir.serde.serialize_shape_into(proto, value.shape)
+    return proto
+
+
+def _model_of(body: onnx.FunctionProto, schema: onnx.defs.OpSchema, node: ir.Node) -> ir.Model:
+    """The function as a model of its own: inputs i0, i1 ..., outputs o0, o1 ...; constants as weights."""
+    body.domain = DOMAIN
+    call = _call(node, schema, DOMAIN)
+    # A body built for this call has no nodes for the outputs that the call leaves out.
+    defined = {name for inner in body.node for name in inner.output} | set(body.input)
+    pairs = [(a, b) for a, b in zip(call.output, body.output, strict=False) if a and b in defined]
+    call.output[:], body.output[:] = [a for a, _ in pairs], [b for _, b in pairs]
+    version = next((entry.version for entry in body.opset_import if not entry.domain), CANONICAL_OPSET)
+    proto = _empty_model(version)
+    proto.functions.append(body)
+    proto.opset_import.add(domain=DOMAIN, version=1)
+    proto.graph.node.append(call)
+    small = _connected(proto, call, node)
+    InlinePass()(small)
+    return _with_constants(small, node)
+
+
+def _model_of_own(body: onnx.GraphProto, schema: onnx.defs.OpSchema, node: ir.Node) -> ir.Model:
+    """The same for a decomposition of this node."""
+    proto = _empty_model(CANONICAL_OPSET)
+    proto.graph.CopyFrom(body)
+    return _with_constants(_connected(proto, _call(node, schema, ""), node), node)
+
+
+def _empty_model(opset: int) -> onnx.ModelProto:
+    proto = onnx.ModelProto(ir_version=CANONICAL_IR)
+    proto.opset_import.add(domain="", version=opset)
+    proto.graph.name = "expanded"
+    return proto
+
+
+def _connected(proto: onnx.ModelProto, call: onnx.NodeProto, node: ir.Node) -> ir.Model:
+    """With the inputs and outputs of the call."""
+    for name, value in zip(call.input, node.inputs, strict=True):
+        if value is not None:
+            proto.graph.input.append(onnx.ValueInfoProto(name=name, type=_type(value)))
+    for name in call.output:
+        if name:
+            value = node.outputs[int(name[1:])]
+            proto.graph.output.append(onnx.ValueInfoProto(name=name, type=_type(value)))
+    return ir.from_proto(proto)
+
+
+def _with_constants(small: ir.Model, node: ir.Node) -> ir.Model:
+    """``small``, with the weights that the node reads as its own."""
+    graph = small.graph
+    for value in list(graph.inputs):
+        given = node.inputs[int(str(value.name)[1:])]
+        assert given is not None
+        if given.const_value is not None and given.is_initializer() and not given.is_graph_input():
+            graph.inputs.remove(value)
+            value.const_value = given.const_value
+            graph.initializers.add(value)
+    return small
+
+
+def _put_in_place(model: ir.Model, node: ir.Node, small: ir.Model) -> None:
+    """The nodes of ``small`` instead of ``node``; weights that are the node's own inputs are those."""
+    graph, inner = model.graph, small.graph
+    named = {f"o{k}": value for k, value in enumerate(node.outputs)}
+    produced = {value for child in inner for value in child.outputs}
+    results = {str(value.name): value for value in inner.outputs}
+    inner.outputs.clear()
+    taken = {value.name for each in model.graph.all_nodes() for value in each.outputs}
+    taken |= {*graph.initializers, *(value.name for value in graph.inputs)}
+
+    def renamed(value: ir.Value) -> None:
+        free = base = f"{node.outputs[0].name}/{value.name}"
+        number = 2
+        while free in taken:
+            free, number = f"{base}_{number}", number + 1
+        taken.add(free)
+        value.name = free
+
+    given = {f"i{k}": value for k, value in enumerate(node.inputs) if value is not None}
+    for value in [*inner.inputs, *inner.initializers.values()]:
+        outer = given.get(str(value.name))
+        if outer is not None:
+            value.replace_all_uses_with(outer)
+            results = {name: outer if result is value else result for name, result in results.items()}
+    for name, weight in list(inner.initializers.items()):
+        del inner.initializers[name]
+        if weight.uses() or weight in results.values():
+            renamed(weight)
+            graph.initializers.add(weight)
+    for number, child in enumerate(list(inner)):
+        inner.remove(child)
+        child.name = f"{node.name}/{child.op_type}_{number}" if number else node.name
+        if child.name != node_name(node):
+            child.metadata_props[PART_OF] = node_name(node)
+        for value in child.outputs:
+            renamed(value)
+        graph.insert_before(node, child)
+    for name, result in results.items():
+        _hand_over(graph, node, named[name], result, produced)
+    graph.remove(node, safe=True)
+
+
+def _hand_over(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value, produced: set[ir.Value]) -> None:
+    """Replace ``old`` by ``new`` in all consumers; a graph output keeps its name."""
+    if not old.is_graph_output():
+        old.replace_all_uses_with(new)
+        return
+    if new.producer() is None or new.is_graph_output() or new not in produced:
+        copy = ir.node("Identity", [new], name=f"{node.name}/{old.name}")
+        copy.metadata_props[PART_OF] = node_name(node)
+        copy.outputs[0].type, copy.outputs[0].shape = old.type, old.shape
+        graph.insert_before(node, copy)
+        new = copy.outputs[0]
+    name = old.name
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    old.name, new.name = None, name
+    new.metadata_props.update(old.metadata_props)

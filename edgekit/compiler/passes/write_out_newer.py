@@ -1,0 +1,129 @@
+"""Decomposes ops and forms of ops newer than opset 23 into ops of opset 23.
+
+    Attention<24>(Q, K, V, ..., nonpad_kv_seqlen)  =>  its function: MatMul, Softmax ...
+    TensorScatter(cache, update, at)               =>  ScatterElements(cache, at + 0 1 2 ..., update)
+    CumProd(x, axis)                               =>  ReduceProd(Where(j <= i, x, 1)) over j
+    BitCast(int8 -> uint8)                         =>  Cast, which keeps the bits of integers of one width
+
+So targets need to support one opset only. A BitCast between floats and integers has no equivalent and is
+kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.defs
+import onnx_ir as ir
+
+from edgekit.compiler.model.node_checks import node_label
+from edgekit.compiler.model.rewriting import (
+    add_constant,
+    dims_of,
+    input_of,
+    int_of,
+    new_node,
+    nodes_of,
+    put_before,
+    replace_node,
+    text_of,
+)
+from edgekit.compiler.passes.canonical_opset import CANONICAL_OPSET, constant_of
+from edgekit.compiler.passes.expand_functions import expand_functions
+from edgekit.errors import ModelError
+
+CUM_PROD_LENGTH = 512
+"""Longest supported CumProd: its decomposition needs memory of the square of the length."""
+
+
+def write_out_newer(model: ir.Model) -> bool:
+    """Rewrite nodes that opset 23 does not have. Shapes must be inferred.
+
+    Raises:
+        ModelError: a node has no form in opset 23.
+    """
+    version = model.graph.opset_imports.get("", CANONICAL_OPSET)
+    if version <= CANONICAL_OPSET:
+        return False
+    changed = expand_functions(model, _is_newer, version)
+    for _, node in list(nodes_of(model, *_REWRITES)):
+        problem = _REWRITES[node.op_type](model, node)
+        if problem is not None:
+            raise ModelError(f"{node_label(node, version)}: {problem}")
+        changed |= node.graph is None
+    return changed
+
+
+def _is_newer(node: ir.Node) -> bool:
+    """Whether opset 23 has no such op, or not with these attributes and inputs."""
+    if node.op_type == "Swish":  # canonical_opset keeps its gate in two nodes
+        return False
+    try:
+        schema = onnx.defs.get_schema(node.op_type, CANONICAL_OPSET)
+    except onnx.defs.SchemaError:
+        return True
+    return len(node.inputs) > schema.max_input or any(a not in schema.attributes for a in node.attributes)
+
+
+def _bit_cast(model: ir.Model, node: ir.Node) -> str | None:
+    """ONNX Cast discards the higher bits of an integer and reads the rest in two's complement."""
+    source, target = node.inputs[0], ir.DataType(int_of(node, "to", 0))
+    if source is not None and source.dtype is not None and source.dtype.is_integer() and target.is_integer():
+        replace_node(node, new_node(node, "Cast", [source], {"to": int(target)}))
+    return None
+
+
+def _cum_prod(model: ir.Model, node: ir.Node) -> str | None:
+    x, axis, dims = node.inputs[0], constant_of(input_of(node, 1)), dims_of(node.inputs[0])
+    if x is None or x.dtype is None or axis is None or dims is None:
+        return "its axis is computed by the model; make it a constant"
+    along = int(axis.item()) % len(dims)
+    length = dims[along]
+    if length > CUM_PROD_LENGTH:
+        return f"a product along {length} elements; up to {CUM_PROD_LENGTH} have a form"
+    backward, exclusive = int_of(node, "reverse", 0), int_of(node, "exclusive", 0)
+    i, j = np.indices((length, length))
+    reached = j >= i if backward else j <= i
+    if exclusive:
+        reached &= i != j
+    after = (1,) * (len(dims) - along - 1)
+    name = node.outputs[0].name
+    wide = (*dims[:along], 1, *dims[along:])
+    square = (*dims[:along], length, length, *dims[along + 1 :])
+    mask = add_constant(model, reached.reshape(length, length, *after), f"{name}/reached")
+    one = add_constant(model, np.ones((), x.dtype.numpy()), f"{name}/one")
+    axes = add_constant(model, np.array([along], np.int64), f"{name}/axis")
+    inner = add_constant(model, np.array([along + 1], np.int64), f"{name}/inner")
+    apart = put_before(model, node, "Unsqueeze", [x, axes], wide, "Unsqueeze", x.dtype)
+    chosen = put_before(model, node, "Where", [mask, apart, one], square, "Where", x.dtype)
+    replace_node(node, new_node(node, "ReduceProd", [chosen, inner], {"keepdims": 0}))
+    return None
+
+
+def _tensor_scatter(model: ir.Model, node: ir.Node) -> str | None:
+    """Row ``b`` of the update is written from ``write_indices[b]`` on (ONNX TensorScatter-24)."""
+    cache, update, start = node.inputs[0], node.inputs[1], input_of(node, 2)
+    dims, sizes = dims_of(cache), dims_of(update)
+    if dims is None or sizes is None:
+        return "its cache and update have no static shape"
+    axis = int_of(node, "axis", -2) % len(dims)
+    name = node.outputs[0].name
+    steps: np.ndarray[tuple[int, ...], np.dtype[np.int64]] = np.arange(sizes[axis], dtype=np.int64)
+    steps = steps.reshape(-1, *(1,) * (len(dims) - axis - 1))
+    at = add_constant(model, steps, f"{name}/steps")
+    kind = ir.DataType.INT64
+    if start is not None:
+        column = (sizes[0], *(1,) * (len(dims) - 1))
+        shape = add_constant(model, np.array(column, np.int64), f"{name}/column")
+        apart = put_before(model, node, "Reshape", [start, shape], column, "Reshape", kind)
+        lined = (sizes[0], *(1,) * (axis - 1), *steps.shape)
+        at = put_before(model, node, "Add", [apart, at], lined, "Add", kind)
+        if text_of(node, "mode", "linear") == "circular":
+            length = add_constant(model, np.array(dims[axis], np.int64), f"{name}/length")
+            at = put_before(model, node, "Mod", [at, length], lined, "Mod", kind)
+    full = add_constant(model, np.array(sizes, np.int64), f"{name}/full")
+    indices = put_before(model, node, "Expand", [at, full], sizes, "Expand", kind)
+    replace_node(node, new_node(node, "ScatterElements", [cache, indices, update], {"axis": axis}))
+    return None
+
+
+_REWRITES = {"BitCast": _bit_cast, "CumProd": _cum_prod, "TensorScatter": _tensor_scatter}

@@ -1,0 +1,228 @@
+"""Why plain int8 or float16 loses accuracy, value by value, from the ranges of the calibration.
+
+Plain int8 stores a value with one scale from its minimum to its maximum. What that costs is told by
+``numerics.channel_noise``: the mean over the channels of noise / signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, log10
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.compiler.model.rewriting import array_of
+from edgekit.compiler.quantize.numerics import affine, channel_noise
+from edgekit.compiler.quantize.observe.observers import Observation, pool
+from edgekit.compiler.quantize.placement.kernels import Kernel, find_kernels, is_depthwise
+from edgekit.compiler.quantize.recipe import Affine, QuantizationPlan
+from edgekit.compiler.quantize.weights.weight_matrix import product_of
+from edgekit.target.quant_rules import Rules
+from edgekit.tensor_spec import Array
+
+OUTLIERS = "outlier range"
+"""A few values are far beyond the others of their own channel, and take the steps from these."""
+NARROW = "narrow channel"
+"""Channels of one value differ so much that the narrow ones get a step or two."""
+DEPTHWISE = "depthwise range"
+"""The same where a depthwise Conv reads it: no sum over channels averages that noise away."""
+PER_TENSOR = "per-tensor weight"
+"""Output channels of a weight differ so much that one scale for all of them loses the small ones."""
+MIXED = "mixed-scale concat"
+"""Values that share one scale, because an operator only moves them, differ much in range."""
+HEADROOM = "float16 headroom"
+"""A value comes near the largest that float16 holds, or is beyond it."""
+
+NOISY = 0.05
+"""Noise / signal, 13 dB, from which on a value is told of. As ``ChannelNoise.above`` of the targets."""
+FAR = 8.0
+"""An extreme so many times what holds OFTEN of its channel is an outlier. Of 1e6 normal values it is 2."""
+OFTEN = 0.99
+HALF_MAX = 65504.0
+"""The largest finite float16 (IEEE 754 binary16)."""
+MARGIN = 2.0
+"""Samples are not all inputs: a value that comes within this factor of HALF_MAX is told of."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why one value or weight loses accuracy.
+
+    Attributes:
+        kind: One of the classes above.
+        value: Of the canonical graph: a value, or for a weight the first output of its node.
+        nodes: The kernels that read it, by their first outputs; of a concat itself.
+        narrow, wide: Magnitudes: the largest of the narrowest and of the widest channel (or input of a
+            concat, or output channel of a weight); of an outlier what holds OFTEN of the values, and the
+            largest; of float16 the largest, and HALF_MAX.
+        noise: Noise / signal with one scale, 0 to 1; of float16 the largest magnitude over HALF_MAX.
+    """
+
+    kind: str
+    value: str
+    nodes: tuple[str, ...]
+    narrow: float
+    wide: float
+    noise: float
+
+
+def int8_causes(model: ir.Model, observations: Mapping[str, Observation], rules: Rules) -> list[Cause]:
+    """What plain int8 with these rules loses accuracy by, the worst first.
+
+    Args:
+        model: The canonical float graph.
+        observations: Of its values.
+        rules: Of the target: what it can compute on integers.
+    """
+    kernels = find_kernels(model, rules)
+    readers: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        for value in kernel.inputs:
+            if str(value.name) in observations and array_of(value) is None:
+                readers.setdefault(str(value.name), []).append(kernel)
+    found = [
+        cause
+        for name, reading in readers.items()
+        if (cause := _of_value(name, observations[name], reading, rules)) is not None
+    ]
+    for kernel in kernels:
+        found += [*_of_weight(kernel), *_of_concat(kernel, observations, rules)]
+    return sorted(found, key=lambda cause: (-cause.noise, cause.value))
+
+
+def float16_causes(observations: Mapping[str, Observation]) -> list[Cause]:
+    """The values that float16 arithmetic overflows, or comes near to on other inputs; the largest first."""
+    found = []
+    for name, seen in observations.items():
+        largest = float(_largest(seen).max())
+        if largest * MARGIN > HALF_MAX:
+            found.append(Cause(HEADROOM, name, (name,), largest, HALF_MAX, largest / HALF_MAX))
+    return sorted(found, key=lambda cause: (-cause.noise, cause.value))
+
+
+def snr_db(noise: float) -> float | None:
+    """Of noise / signal; None where there is no noise.
+
+    >>> snr_db(0.05), snr_db(0.0)
+    (13.0, None)
+    """
+    return round(-10 * log10(noise), 1) if 0 < noise < inf else None
+
+
+def plain_affine(seen: Observation, rules: Rules) -> Affine:
+    """One scale from the minimum to the maximum."""
+    return affine(seen.low.min(), seen.high.max(), rules.activations, rules.symmetric)
+
+
+def remedy(
+    cause: Cause, seen: Mapping[str, Observation], prepared: Mapping[str, Observation], plan: QuantizationPlan
+) -> tuple[str, float | None]:
+    """What a plan does about a cause, in words, and the noise / signal that is left; None in float.
+
+    Args:
+        cause: Of the canonical graph.
+        seen: Its observations.
+        prepared: Those of the graph that the plan applies to, after its rewrites.
+        plan: With weights.
+    """
+    inside = [name for name in cause.nodes if name in plan.nodes]
+    if not inside:
+        return "kept in float", None
+    if cause.kind == PER_TENSOR:
+        (weights,) = (plan.weights[name] for name in inside)
+        if weights.affine.axis is None:
+            return "not repaired: this target has one scale for the whole weight", cause.noise
+        return "a scale for each output channel", None
+    by = plan.activations.get(cause.value)
+    if by is None:
+        return "kept in float", None
+    here = prepared.get(cause.value, seen[cause.value])
+    left = channel_noise(here, by)
+    if here is not seen[cause.value]:
+        return "computed twice, with a scale for each channel in the weights", left
+    if by.axis is not None:
+        return "a scale for each channel", left
+    if cause.kind == MIXED:
+        return "not repaired: its inputs share one scale", left
+    steps = {"int8": 255, "uint8": 255}.get(by.dtype, 65535)
+    width = float(by.scale.reshape(())) * steps
+    whole = float(here.high.max() - here.low.min())
+    if width < 0.9 * whole:
+        return f"the range is cut to {width:.4g}", left
+    return "not repaired", left
+
+
+def without_repairs(rules: Rules) -> Rules:
+    """The rules of a target for plain int8: channels that can't share a scale share it all the same."""
+    kept = tuple(name for name in rules.rewrites if name != "split SiLU")
+    return replace(rules, channel_noise=None, rewrites=kept)
+
+
+def _of_value(name: str, seen: Observation, reading: Sequence[Kernel], rules: Rules) -> Cause | None:
+    noise = channel_noise(seen, plain_affine(seen, rules))
+    if noise <= NOISY:
+        return None
+    nodes = tuple(kernel.name for kernel in reading)
+    most = _largest(seen)
+    if (usual := _usual(seen)) is not None:
+        return Cause(OUTLIERS, name, nodes, usual, float(most.max()), noise)
+    kind = DEPTHWISE if all(is_depthwise(kernel.nodes[0]) for kernel in reading) else NARROW
+    most = most[_vary(seen)]
+    return Cause(kind, name, nodes, float(most.min()), float(most.max()), noise)
+
+
+def _largest(seen: Observation) -> Array:
+    """The largest magnitude of each channel."""
+    largest: Array = np.maximum(-seen.low, seen.high)
+    return largest
+
+
+def _vary(seen: Observation) -> Array:
+    """Channels that are not constant, as ``channel_noise`` counts them; all where none varies."""
+    spread = seen.sample.var(0, dtype=np.float64) > 1e-6 * np.square(seen.sample).mean(0, dtype=np.float64)
+    return spread if spread.any() else np.ones_like(spread)
+
+
+def _usual(seen: Observation) -> float | None:
+    """The magnitude that OFTEN of all values keep within, if every channel that makes the range wide does so
+    by a few outliers; None if one of them is as wide as that by its ordinary values."""
+    most = _largest(seen)
+    often = np.quantile(np.abs(seen.sample), OFTEN, axis=0)
+    wide = most > most.max() / 2
+    if not bool((most[wide] > FAR * often[wide]).all()):
+        return None
+    return float(np.quantile(np.abs(seen.sample), OFTEN))
+
+
+def _of_weight(kernel: Kernel) -> Iterator[Cause]:
+    """Noise of rounding to one scale: step^2 / 12 against the mean square of each output channel."""
+    product = product_of(kernel.nodes[0], kernel.rule)
+    if product is None or product.channel_axis is None:
+        return
+    matrix = product.matrix()
+    rows = matrix.reshape(-1, matrix.shape[2])
+    largest, power = np.abs(rows).max(1), np.square(rows).mean(1)
+    used = largest > 0
+    if not used.any():
+        return
+    noise = np.minimum((largest.max() / 127) ** 2 / 12 / power[used], 1.0).mean()
+    if noise > NOISY:
+        smallest = float(largest[used].min())
+        yield Cause(PER_TENSOR, kernel.name, (kernel.name,), smallest, float(largest.max()), float(noise))
+
+
+def _of_concat(kernel: Kernel, observations: Mapping[str, Observation], rules: Rules) -> Iterator[Cause]:
+    """An input that one scale for all inputs makes noisy, and one of its own would not."""
+    names = [str(v.name) for v in kernel.inputs if str(v.name) in observations]
+    if kernel.rule.output != "inputs" or len(names) < 2:
+        return
+    seen = [observations[name] for name in names]
+    shared = plain_affine(pool(seen), rules)
+    noises = [channel_noise(each, shared) for each in seen]
+    own = [channel_noise(each, plain_affine(each, rules)) for each in seen]
+    worst = int(np.argmax(np.subtract(noises, own)))
+    if noises[worst] > NOISY and own[worst] < noises[worst] / 4:
+        most = [float(_largest(each).max()) for each in seen]
+        yield Cause(MIXED, names[worst], (kernel.name,), most[worst], max(most), noises[worst])

@@ -1,0 +1,156 @@
+"""Turn the channels of a decoder against each other, so that one scale for a whole row of int8 is enough.
+
+Rows of weights and of activations with a few large channels lose the small ones to rounding. An orthogonal
+matrix spreads every channel over all others, and the model stays the same (QuaRot: Ashkboos et al. 2024,
+arXiv 2404.00456). No text is needed for it, and nearly all of it is done beforehand:
+
+    between layers      x becomes x R: embedding E R, what reads it W diag(norm) R, what writes it R^T W
+    values of a head    v becomes v V: rows of v_proj, and columns of o_proj
+    inputs of down      blocks of them are multiplied by D when the model runs, columns of down_proj before
+
+A head that is the embedding too has E R, so that what the last norm gives is multiplied by R^T diag(norm) R.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD
+from edgekit.compiler.model.language.language_model import LanguageModel
+from edgekit.tensor_spec import Array
+
+LARGEST_FACTOR = 128
+"""Of a rotation: a width of 2048 is turned by matrices of 128 and 16. And the size of D at most."""
+LEAST_BLOCK = 16
+"""Blocks of down's inputs that are smaller are not turned: a large channel would be spread over few."""
+LAST_NORM = "model.norm.weight"
+
+
+class RotatedModel(NamedTuple):
+    """A model whose channels are turned.
+
+    Attributes:
+        model: With the new weights. Norms of ``folded`` are in the matrices after them, and 1 here.
+        folded: Names of norms.
+        before_head: float32 [width, width]: what the last norm gives is multiplied by it before the head;
+            None: by nothing.
+        before_down: float32 [block, block]: what each block of down's inputs is multiplied by; None: nothing.
+    """
+
+    model: LanguageModel
+    folded: frozenset[str]
+    before_head: Array | None
+    before_down: Array | None
+
+
+def rotated_model(model: LanguageModel) -> RotatedModel:
+    """The same model with turned channels.
+
+    Where an architecture normalizes what attention and the MLP give (Gemma), what is between layers stays.
+
+    Args:
+        model: The model. Its weights are read, and turned, when they are asked for.
+    """
+    c = model.config
+    norms = () if c.output_norms else ("input_layernorm", "post_attention_layernorm")
+    folded = {f"model.layers.{layer}.{norm}.weight" for layer in range(c.layers) for norm in norms}
+    between = None if c.output_norms else _Rotation(c.width)
+    if between is not None:
+        folded.add(LAST_NORM)
+    values, down = _Rotation(c.head_size), _block_rotation(c.mlp_width)
+
+    def read(name: str) -> Array:
+        found = model.weight(name)
+        if name in folded:
+            return np.ones_like(found)
+        layer, _, kind = name.rpartition("layers.")[2].partition(".")
+        if between is not None:
+            norm = _NORM_BEFORE.get(kind)
+            if norm is not None:
+                found = between(found * model.weight(f"model.layers.{layer}.{norm}"))
+            elif name == EMBEDDING:
+                found = between(found)
+            elif name == HEAD:
+                found = between(found * model.weight(LAST_NORM))
+            elif kind in _WRITES_BETWEEN:
+                found = between(found.T).T
+        if kind.startswith("self_attn.v_proj"):
+            heads = found.reshape(c.kv_heads, c.head_size, -1).swapaxes(1, 2)
+            found = values(heads).swapaxes(1, 2).reshape(found.shape)
+        elif kind == "self_attn.o_proj.weight":
+            found = values(found.reshape(c.width, c.heads, c.head_size)).reshape(found.shape)
+        elif kind == "mlp.down_proj.weight" and down is not None:
+            found = (found.reshape(c.width, -1, len(down)) @ down).reshape(found.shape)
+        turned: Array = np.ascontiguousarray(found, np.float32)
+        return turned
+
+    before_head = None
+    if between is not None and c.tied_embedding:
+        rotation = between(np.eye(c.width, dtype=np.float32))
+        before_head = rotation.T @ (rotation * model.weight(LAST_NORM)[:, None])
+    turned = replace(model, read=read, read_packed=lambda name: None)
+    return RotatedModel(turned, frozenset(folded), before_head, down)
+
+
+_NORM_BEFORE = {
+    **{f"self_attn.{each}_proj.weight": "input_layernorm.weight" for each in "qkv"},
+    **{f"mlp.{each}_proj.weight": "post_attention_layernorm.weight" for each in ("gate", "up")},
+}
+"""A matrix of a layer -> the norm before it."""
+_WRITES_BETWEEN = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
+
+
+class _Rotation:
+    """Products with one orthogonal matrix: random signs, then a matrix for each factor of the size."""
+
+    def __init__(self, size: int) -> None:
+        self._factors = _factors(size)
+        self._signs = np.random.default_rng(size).choice(np.array([-1, 1], np.float32), size)
+
+    def __call__(self, rows: Array) -> Array:
+        """``rows`` [..., size] times the matrix."""
+        found, after = rows * self._signs, rows.shape[-1]
+        for factor in self._factors:
+            after //= len(factor)
+            found = factor @ found.reshape(-1, len(factor), after)
+        turned: Array = found.reshape(rows.shape)
+        return turned
+
+
+def _factors(size: int) -> Sequence[Array]:
+    """Orthogonal matrices whose sizes have ``size`` as their product."""
+    odd = size
+    while odd % 2 == 0:
+        odd //= 2
+    found, rest = ([] if odd == 1 else [_cosines(odd)]), size // odd
+    while rest > 1:
+        found.append(_hadamard(min(rest, LARGEST_FACTOR)))
+        rest //= len(found[-1])
+    return found
+
+
+def _block_rotation(size: int) -> Array | None:
+    """For blocks as large as ``size`` is divisible by, a power of 2; None where they would be small."""
+    block = min(size & -size, LARGEST_FACTOR)
+    return None if block < LEAST_BLOCK else _hadamard(block)
+
+
+def _hadamard(size: int) -> Array:
+    """Sylvester's matrix of a power of 2, orthogonal and symmetric, float32."""
+    found = np.ones((1, 1), np.float32)
+    while len(found) < size:
+        found = np.block([[found, found], [found, -found]])
+    return found / np.float32(np.sqrt(size))
+
+
+def _cosines(size: int) -> Array:
+    """The discrete cosine transform (DCT-II), orthogonal, float32."""
+    angles = np.pi / size * np.outer(np.arange(size), np.arange(size) + 0.5)
+    found = np.sqrt(2 / size) * np.cos(angles)
+    found[0] /= np.sqrt(2)
+    transform: Array = found.astype(np.float32)
+    return transform

@@ -1,0 +1,373 @@
+"""Compiles and measures the quantized candidates of a target.
+
+    place -> optimize -> emit -> compile -> run on the validation set -> time against the float parent
+
+If the target's engine is not installed, the Q/DQ graph is run instead, and nothing is compiled or timed.
+
+Measurements are cached on disk under everything they depend on: an interrupted search resumes where it
+stopped, and a rebuild repeats none.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.compiler.evaluate.arm.estimate import RatioEstimator
+from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER, FASTER, RelativeTimer
+from edgekit.compiler.evaluate.verify import check_output_form, write_files
+from edgekit.compiler.model.reference import reference_version
+from edgekit.compiler.quantize.causes import Cause, int8_causes, remedy
+from edgekit.compiler.quantize.placement.kernels import find_kernels
+from edgekit.compiler.quantize.placement.placement_presets import floats_of, rules_of
+from edgekit.compiler.quantize.placement.qdq_graph import emit
+from edgekit.compiler.quantize.placement.qdq_placement import place
+from edgekit.compiler.quantize.placement.rewrites import rewritten
+from edgekit.compiler.quantize.recipe import QuantizationPlan
+from edgekit.compiler.quantize.search import measurement_cache
+from edgekit.compiler.quantize.search.block_sensitivity import measure_block_snr_db
+from edgekit.compiler.quantize.search.measurement import (
+    QUICK,
+    CandidateConfig,
+    Measurement,
+    measurement_as_json,
+    parse_measurement,
+)
+from edgekit.compiler.quantize.search.search_context import PreparedGraph, SearchContext, run_qdq_graph
+from edgekit.compiler.quantize.search.sensitivity import find_blocks, float_regions, float_share_of
+from edgekit.compiler.quantize.weights.optimize_weights import optimize
+from edgekit.errors import EdgeKitError, EngineError, reason_of
+from edgekit.system import breadcrumbs
+from edgekit.target.build_target import BuildTarget
+from edgekit.target.contract import Artifact, Runner
+from edgekit.target.quant_rules import Rules
+from edgekit.target.registry import open_ready
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+COMPILED_LIMIT = 4
+"""Compiled candidates kept in memory: a search ends with the best one, the baseline and two more."""
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledCandidate:
+    """One candidate, compiled.
+
+    Attributes:
+        config: The candidate.
+        rules: Of the target.
+        plan: What is quantized, with weights.
+        model: The canonical graph with Q/DQ pairs.
+        artifact: From the target's compiler.
+        floats: Blocks with weights that stay float, though the target can compute them in int8.
+    """
+
+    config: CandidateConfig
+    rules: Rules
+    plan: QuantizationPlan
+    model: ir.Model
+    artifact: Artifact
+    floats: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class _Quantized:
+    """One candidate before it is compiled."""
+
+    rules: Rules
+    plan: QuantizationPlan
+    model: ir.Model
+    floats: list[str]
+
+
+class Candidates:
+    """The candidates of one target. Use as a context manager: the parent stays loaded for timing.
+
+    Args:
+        context: Of the build.
+        target: What they are compiled for.
+        rules: Of the target.
+        parent: The float variant's artifact, or None if it does not run on this machine.
+        version: Of the engine that runs the candidates; "" to run their Q/DQ graphs without an engine.
+        known: Measurements of an earlier search of this build, which are not repeated.
+        estimator: Estimates the cycles of candidates that cannot be timed; None if nothing does.
+
+    Attributes:
+        report: Called with what is being done, e.g. ``rounding weights, step 3 of 50``.
+        deaths: How an earlier process of this build ended, by the candidate that it was measuring.
+    """
+
+    def __init__(
+        self,
+        context: SearchContext,
+        target: BuildTarget,
+        rules: Rules,
+        parent: Artifact | None,
+        version: str,
+        known: Iterable[Measurement] = (),
+        estimator: RatioEstimator | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.report: Callable[[str], None] = lambda step: None
+        self.deaths: dict[CandidateConfig, str] = {}
+        self._known = {measurement.config: measurement for measurement in known}
+        self._context, self._target, self._rules, self._version = context, target, rules, version
+        self._prepared: dict[frozenset[str], PreparedGraph] = {}
+        self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
+        self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
+        self._estimates = {
+            (each.config.placement, each.config.floats, each.float_share): each.estimated
+            for each in self._known.values()
+            if each.estimated is not None
+        }
+        self._sensitivity: dict[str, dict[str, float]] = {}
+        self._compiled_cache: dict[CandidateConfig, CompiledCandidate] = {}
+        self._opened = 0
+        self._stack = ExitStack()
+        if estimator is not None:
+            self._stack.callback(estimator.close)
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
+        self._timer = None
+        if parent is not None:
+            runner = self._stack.enter_context(closing(self._open(parent, 1)))
+            self._timer = RelativeTimer(runner, context.validation[0])
+
+    @property
+    def timed(self) -> bool:
+        """Whether candidates are timed against the float parent."""
+        return self._timer is not None
+
+    @property
+    def estimates_for(self) -> str:
+        """The processor that cycles are estimated for; "" if they are not."""
+        return self.estimator.processor if self.estimator is not None else ""
+
+    @property
+    def placements(self) -> tuple[str, ...]:
+        """The target's placements, without those that are the same as an earlier one for this model."""
+        distinct: dict[object, str] = {}
+        for name in self._rules.placements:
+            rules = rules_of(name, self._rules)
+            floats = floats_of(name, self._context.model, self._rules)
+            distinct.setdefault((floats, rules.centred, rules.activations), name)
+        return tuple(distinct.values())
+
+    def __enter__(self) -> Candidates:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def compile(self, config: CandidateConfig) -> CompiledCandidate:
+        """Quantize and compile. The last few results are kept: the winner is often one of them.
+
+        Raises:
+            EdgeKitError: the target cannot compile it, or ended an earlier process with it.
+        """
+        if config in self.deaths:
+            raise EngineError(self.deaths[config])
+        return (
+            self._compiled(config, self._quantized(config))
+            if config not in self._compiled_cache
+            else self._compiled_cache[config]
+        )
+
+    def _quantized(self, config: CandidateConfig) -> _Quantized:
+        context, rules = self._context, rules_of(config.placement, self._rules)
+        floats = config.floats | floats_of(config.placement, context.model, rules)
+        graph = self._prepare(floats)
+        plan = place(graph.model, rules, graph.observations, config.recipe, floats, context.range_cache)
+        plan = optimize(
+            graph.model,
+            plan,
+            rules,
+            context.calibration,
+            config.recipe,
+            context.weight_cache,
+            lambda done, total: self.report(f"rounding weights, step {done} of {total}"),
+        )
+        kept = [block.name for block in self._blocks if block.name not in plan.nodes]
+        return _Quantized(rules, plan, emit(graph.model, plan, rules), kept)
+
+    def _compiled(self, config: CandidateConfig, quantized: _Quantized) -> CompiledCandidate:
+        # Without int8 of its own, a compiler reads from the Q/DQ pairs what is int8.
+        precision = "int8" if "int8" in self._target.info.precisions else "fp32"
+        artifact = self._target.compiler.compile_model(quantized.model, self._target.profile, precision)
+        compiled = CompiledCandidate(
+            config, quantized.rules, quantized.plan, quantized.model, artifact, quantized.floats
+        )
+        self._compiled_cache[config] = compiled
+        if len(self._compiled_cache) > COMPILED_LIMIT:
+            del self._compiled_cache[next(iter(self._compiled_cache))]
+        return compiled
+
+    def causes(self, config: CandidateConfig) -> list[tuple[Cause, str, float | None]]:
+        """Why plain int8 loses accuracy here, the worst first; what the candidate does about it; and the
+        noise / signal that is left, None in float."""
+        context, plan = self._context, self.compile(config).plan
+        rules = rules_of(config.placement, self._rules)
+        prepared = self._prepare(config.floats | floats_of(config.placement, context.model, rules))
+        found = int8_causes(context.model, context.observations, self._rules)
+        return [(c, *remedy(c, context.observations, prepared.observations, plan)) for c in found]
+
+    def measure(self, config: CandidateConfig) -> Measurement:
+        """Compile a candidate, run it on the validation set, and time it against the parent."""
+        if not self.is_known(config):
+            try:
+                with breadcrumbs.at_risk(f"{config} ({self._key(config)[:8]})"):
+                    measurement = self._measured(config)
+                if self.estimator is None or not self.estimator.out_of_time:
+                    measurement_cache.record(self._key(config), measurement_as_json(measurement))
+            except EngineError as problem:  # not cached: a limit may be wider next time
+                measurement = Measurement(config, None, None, reason_of(problem, for_bundles=True))
+                self.deaths[config] = measurement.failure
+            self._known[config] = measurement
+        measurement = self._known[config]
+        if measurement.ratio is not None and config.recipe != QUICK:
+            self._ratios.setdefault(
+                (config.placement, config.floats, measurement.float_share), measurement.ratio
+            )
+        if measurement.estimated is not None:
+            structure = (config.placement, config.floats, measurement.float_share)
+            self._estimates.setdefault(structure, measurement.estimated)
+        return measurement
+
+    def is_known(self, config: CandidateConfig) -> bool:
+        """Whether it was measured before, in this build or by an earlier one: then it takes no time."""
+        if config not in self._known:
+            recalled = measurement_cache.recall(self._key(config))
+            measurement = parse_measurement(config, recalled) if recalled is not None else None
+            if measurement is None:
+                return False
+            self._known[config] = measurement
+        return True
+
+    def _key(self, config: CandidateConfig) -> str:
+        return measurement_cache.key(
+            self._context.digest,
+            repr(self._rules),
+            self._target.profile.as_json(),
+            self._version or f"Q/DQ graph, {reference_version()}",
+            config.as_json(),
+            self.timed,
+            self.estimates_for,
+        )
+
+    def _measured(self, config: CandidateConfig) -> Measurement:
+        validation, ratio, estimated = self._context.validation, None, None
+        try:
+            quantized = self._quantized(config)
+            float_share = float_share_of(self._blocks, quantized.floats)
+            if not quantized.plan.nodes:
+                return Measurement(config, None, None, "nothing is left that computes on integers")
+            if self._version:
+                self.report("compiling")
+                compiled = self._compiled(config, quantized)
+                with closing(self._open(compiled.artifact, 1)) as runner:
+                    self.report(f"running {len(validation)} samples")
+                    outputs = [runner.run(sample) for sample in validation]
+                    self.report("timing")
+                    ratio = self._ratio(config, float_share, runner)
+                estimated = self._estimated(config, float_share, compiled.artifact)
+            else:
+                self.report(f"running {len(validation)} samples")
+                outputs = run_qdq_graph(quantized.model, validation)
+            check_output_form(outputs, self._context.outputs)
+        except EdgeKitError as problem:
+            return Measurement(config, None, None, reason_of(problem, for_bundles=True))
+        found = self._context.evaluator.evaluate(outputs)
+        return Measurement(config, found, ratio, float_share=float_share, estimated=estimated)
+
+    def _ratio(self, config: CandidateConfig, float_share: float, runner: Runner) -> float | None:
+        """Latency relative to the parent, timed once for all recipes with the same float share.
+
+        With the quick recipe, which only compares placements, it is timed roughly. A recipe changes which
+        layers are float only by its ranges, which decide which channels cannot share a scale (``place``);
+        otherwise it only changes constants.
+        """
+        structure = (config.placement, config.floats, float_share)
+        if self._timer is None:
+            return None
+        if structure not in self._ratios:
+            if config.recipe == QUICK:
+                return self._timer.rough_ratio(runner)
+            self._ratios[structure] = self._confirmed(self._timer.ratio(runner), config, runner)
+        return self._ratios[structure]
+
+    def _confirmed(self, ratio: float, config: CandidateConfig, runner: Runner) -> float:
+        """The ratio; the median of three where a rough timing was clearly faster and this one is not faster:
+        one of the two was disturbed."""
+        quick = self._known.get(replace(config, recipe=QUICK))
+        rough = quick.ratio if quick is not None else None
+        if self._timer is None or rough is None or rough > CLEARLY_FASTER or ratio <= FASTER:
+            return ratio
+        return sorted((rough, ratio, self._timer.ratio(runner)))[1]
+
+    def _estimated(self, config: CandidateConfig, float_share: float, artifact: Artifact) -> float | None:
+        """Estimated cycles relative to the parent: once for all recipes with the same float share."""
+        structure = (config.placement, config.floats, float_share)
+        if self.estimator is None:
+            return None
+        if structure not in self._estimates:
+            self.report(f"estimating cycles on {self.estimator.processor}")
+            ratio = self.estimator.ratio(artifact)
+            if ratio is None:
+                return None
+            self._estimates[structure] = ratio
+        return self._estimates[structure]
+
+    def float_share(self, config: CandidateConfig) -> float:
+        """The least share (0 to 1) of MACs that stay float with this placement and these float nodes."""
+        floats = config.floats | floats_of(config.placement, self._context.model, self._rules)
+        return float_share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
+
+    def find_float_regions(
+        self, config: CandidateConfig, has_time: Callable[[], bool], min_noise_share: float = 0.0
+    ) -> tuple[Sequence[frozenset[str]], dict[str, float]]:
+        """Sets of nodes to keep in float, the most promising first, and the sensitivity of each block.
+
+        Only sets that remove at least ``min_noise_share`` (0 to 1) of the placement's quantization noise.
+
+        The sensitivity is in dB, with that block alone quantized (``measure_block_snr_db``).
+        """
+        # If candidates are timed, the sensitivity is measured once and used for all placements.
+        key = "" if self.timed else config.placement
+        if key not in self._sensitivity:
+            self._sensitivity[key] = self._measure_sensitivity(key, has_time)
+        floats = floats_of(config.placement, self._context.model, self._rules)
+        blocks = [block for block in self._blocks if not block.nodes <= floats]
+        known = self._sensitivity[key]
+        noise = {b.name: 10 ** (-known[b.name] / 10) for b in blocks if b.name in known}
+        return float_regions(self._context.model, blocks, noise, min_noise_share), known
+
+    def _measure_sensitivity(self, placement: str, has_time: Callable[[], bool]) -> dict[str, float]:
+        context = self._context
+        rules = rules_of(placement, self._rules) if placement else self._rules
+        floats = floats_of(placement, context.model, rules) if placement else frozenset[str]()
+        key = f"{self._rules!r} {placement}"
+        graph = self._prepare(floats)
+        return measure_block_snr_db(context, graph, rules, floats, key, has_time, self.report)
+
+    def _prepare(self, floats: frozenset[str]) -> PreparedGraph:
+        """The graph that a plan with these float nodes applies to: float nodes are not rewritten."""
+        if floats not in self._prepared:
+            context = self._context
+            self._prepared[floats] = PreparedGraph(
+                *rewritten(context.model, context.observations, self._rules, floats)
+            )
+        return self._prepared[floats]
+
+    def _open(self, artifact: Artifact, threads: int) -> Runner:
+        self._opened += 1
+        folder = self._folder / str(self._opened)
+        folder.mkdir()
+        files = write_files(artifact, folder)
+        context = self._context
+        engine = self._target.executor()
+        return open_ready(engine, files, context.inputs, context.outputs, artifact.options, threads)

@@ -1,0 +1,189 @@
+"""One candidate of the int8 search, and its measurement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from edgekit.compiler.evaluate.fidelity import Fidelity, Score
+from edgekit.compiler.evaluate.relative_time import FASTER
+from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
+from edgekit.compiler.quantize.recipe import Recipe
+from edgekit.tensor_spec import Json
+
+DEFAULT = Recipe()
+BASELINE = Recipe(ranges="minmax", rounding="nearest", bias_correction=False)
+"""Min-max ranges and round-to-nearest: what most tools do."""
+QUICK = Recipe(rounding="nearest", bias_correction=False)
+"""Round-to-nearest takes seconds less than GPTQ and is accurate enough to compare placements."""
+NO_BIAS_CORRECTION = Recipe(bias_correction=False)
+"""Bias correction can do harm: after a global pool it is estimated from few values."""
+L2_RANGES = Recipe(ranges="l2")
+"""MSE ranges clip more than the default. Some detectors gain: YOLOX-nano with float depthwise kernels, two
+targets, two calibration sets each: self-mAP .935 .891 .932 .929 with the default, .928 .943 .931 .958 with
+this; all layers int8: .863 and .837. EfficientNet-Lite0 loses 1 dB."""
+COMPENSATED = replace(L2_RANGES, bias_correction=False, compensation=1.0)
+"""Adjusts the weights instead of the biases. YOLOX-nano, tflite, three calibration sets: self-mAP .852 .878
+.873; DEFAULT .822 .789 .841."""
+ROUGH_ERROR = 0.05
+"""How far the ratio of the quick recipe, timed roughly, may be from that of a better timing."""
+MIN_GAIN = {"": 0.02, "dB": 3.0}
+"""Least gain in accuracy, by unit, that justifies a slower point on the front. 3 dB: half the noise."""
+TIME_PENALTY = {unit: gain / (1 - FASTER) for unit, gain in MIN_GAIN.items()}
+"""Accuracy, by unit, deducted from an untimed candidate for as many estimated cycles as its parent's."""
+FLOAT_PENALTY = {unit: penalty / 2 for unit, penalty in TIME_PENALTY.items()}
+"""Accuracy, by unit, deducted from an untimed candidate with all MACs in float. int8 runs at twice the rate
+of float16 (tensor cores, the Neural Engine), so 6 % of the MACs in float cost 3 % of the latency: as much as
+FASTER requires. They must gain MIN_GAIN."""
+SATURATED, SATURATED_DB = 0.985, 40.0
+"""Accuracy from which on the search sees no gain."""
+SATURATED_CLASSES_DB = 25.0
+"""The same for classifiers whose top-1 agreement is saturated: the remaining noise changes no prediction."""
+
+
+@dataclass(frozen=True)
+class CandidateConfig:
+    """One candidate: a placement of the target, a recipe, and the names of further nodes that stay float."""
+
+    placement: str
+    recipe: Recipe = DEFAULT
+    floats: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        recipe = self.recipe
+        words = [self.placement, recipe.ranges, recipe.rounding]
+        words += ["bias"] if recipe.bias_correction else []
+        words += [f"ridge {recipe.compensation:g}"] if recipe.compensation is not None else []
+        words += [f"{len(self.floats)} nodes float"] if self.floats else []
+        return ", ".join(words)
+
+    def as_json(self) -> dict[str, Json]:
+        return {"placement": self.placement, "recipe": asdict(self.recipe), "floats": sorted(self.floats)}
+
+    @classmethod
+    def parse(cls, row: Json) -> CandidateConfig:
+        """The reverse of :meth:`as_json`. Raises KeyError or TypeError for anything else."""
+        return cls(str(row["placement"]), Recipe(**row["recipe"]), frozenset(map(str, row["floats"])))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The measurement of one candidate.
+
+    Attributes:
+        config: The candidate.
+        fidelity: To the float model on the validation set; None if it could not be run.
+        ratio: Latency relative to the float parent; None if it was not timed.
+        failure: Why it could not be compiled or run; "" otherwise.
+        float_share: MACs (0 to 1) that stay float, of those that the target can compute in int8.
+        estimated: Estimated cycles over the float parent's (``evaluate.arm``); None if not estimated.
+    """
+
+    config: CandidateConfig
+    fidelity: Fidelity | None
+    ratio: float | None
+    failure: str = ""
+    float_share: float = 0.0
+    estimated: float | None = None
+
+    @property
+    def rank(self) -> float:
+        """The accuracy that candidates are compared by; greater is better."""
+        return self.fidelity.rank if self.fidelity is not None else -math.inf
+
+    @property
+    def unit(self) -> str:
+        """Unit of the rank: ``dB`` or ""."""
+        return self.fidelity.rank_unit if self.fidelity is not None else ""
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether the fidelity is a top-1 agreement, and the rank an SNR in dB."""
+        return self.fidelity is not None and bool(self.unit) and not self.fidelity.score.unit
+
+    @property
+    def saturated(self) -> bool:
+        """Whether the accuracy is so high that the search sees no further gain."""
+        if self.fidelity is None:
+            return False
+        if self.is_classification and self.fidelity.score.value >= SATURATED:
+            return self.rank >= SATURATED_CLASSES_DB
+        return self.rank >= (SATURATED_DB if self.unit else SATURATED)
+
+    @property
+    def untimed_score(self) -> float:
+        """Accuracy, capped at saturation, less a penalty for estimated cycles, or for float layers where they
+        are not estimated: compares untimed candidates."""
+        rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank
+        if self.estimated is not None:
+            return rank - TIME_PENALTY[self.unit] * self.estimated
+        return rank - FLOAT_PENALTY[self.unit] * self.float_share
+
+    @property
+    def time(self) -> float:
+        """The ratio that candidates are compared by; 1 if it was not timed. A rough one is taken as
+        ROUGH_ERROR slower, so that a better timing is not lost to chance."""
+        rough = 1 + ROUGH_ERROR if self.config.recipe == QUICK else 1.0
+        return 1.0 if self.ratio is None else rough * self.ratio
+
+    @property
+    def faster(self) -> bool:
+        """Whether it is faster than the float parent; True if it ran and could not be timed."""
+        return self.fidelity is not None and (self.ratio is None or self.ratio <= FASTER)
+
+
+def saturation(unit: str) -> float:
+    """The rank that counts as saturated, for a rank in ``unit``."""
+    return SATURATED_CLASSES_DB if unit else SATURATED
+
+
+def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
+    """A measurement as JSON, with every digit. The keys are the file format."""
+    found = None
+    if measurement.fidelity is not None:
+        task = measurement.fidelity.task
+        found = {
+            "agreement": [
+                measurement.fidelity.score.metric,
+                repr(measurement.fidelity.score.value),
+                measurement.fidelity.score.unit,
+            ],
+            "snr_db": repr(measurement.fidelity.snr_db),
+            "task": None if task is None else [task.metric, repr(task.value), task.unit],
+            "kept": measurement.fidelity.kept and list(measurement.fidelity.kept),
+        }
+    return {
+        "found": found,
+        "ratio": measurement.ratio,
+        "refused": measurement.failure,
+        "share": measurement.float_share,
+        "estimated": measurement.estimated,
+    }
+
+
+def parse_measurement(config: CandidateConfig, known: Json) -> Measurement | None:
+    """The reverse of :func:`measurement_as_json`; None for anything else."""
+    try:
+        found = known["found"]
+        if found is not None:
+            task = found["task"] and _score(found["task"])
+            kept = found["kept"] and _kept(found["kept"])
+            found = Fidelity(_score(found["agreement"]), float(found["snr_db"]), task, kept)
+        ratio, estimated = (
+            None if known[key] is None else float(known[key]) for key in ("ratio", "estimated")
+        )
+        float_share, refused = float(known["share"]), str(known["refused"])
+        return Measurement(config, found, ratio, refused, float_share, estimated)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _kept(row: Sequence[Json]) -> Kept:
+    count, total, share, of = row
+    return Kept(int(count), int(total), float(share), int(of))
+
+
+def _score(row: Sequence[Json]) -> Score:
+    metric, value, unit = row
+    return Score(str(metric), float(value), str(unit))

@@ -1,0 +1,60 @@
+"""What the candidates of a build have in common: the float graph, its observations, and the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from edgekit.compiler.evaluate.fidelity import Evaluator
+from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.model.reference import Reference
+from edgekit.compiler.quantize.observe.observers import Observation
+from edgekit.compiler.quantize.placement.qdq_placement import RangeCache
+from edgekit.compiler.quantize.weights.value_digests import WeightCache
+from edgekit.system.cpu import default_threads
+from edgekit.tensor_spec import Array, TensorSpec
+
+
+@dataclass(frozen=True, eq=False)
+class SearchContext:
+    """What every candidate of a build is compiled from and measured with.
+
+    Attributes:
+        model: The canonical float graph.
+        inputs: Of the source model.
+        outputs: Of the source model.
+        observations: Of every value of ``model``, on the calibration set.
+        calibration: Samples to fit weights on.
+        validation: Samples to compare candidates on.
+        evaluator: Scores outputs for ``validation``.
+        digest: Of the model, the samples and the card; a part of the key of each cached measurement.
+        weight_cache: Quantized weights that candidates share.
+        range_cache: Ranges that candidates share.
+    """
+
+    model: ir.Model
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    observations: Mapping[str, Observation]
+    calibration: Sequence[Sample]
+    validation: Sequence[Sample]
+    evaluator: Evaluator
+    digest: str
+    weight_cache: WeightCache
+    range_cache: RangeCache = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedGraph:
+    """A rewritten graph with the observations of its values."""
+
+    model: ir.Model
+    observations: Mapping[str, Observation]
+
+
+def run_qdq_graph(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+    """The outputs of a Q/DQ graph, computed in float by the reference executor."""
+    reference = Reference(model, threads=default_threads(), optimize=True)
+    return [reference.run(sample) for sample in samples]

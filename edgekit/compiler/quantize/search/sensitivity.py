@@ -1,0 +1,127 @@
+"""Which blocks of a quantized network lose the most accuracy, and which nodes to keep in float for it.
+
+A block is one kernel with weights and the nodes fused after it. Its sensitivity is the SNR of the worst
+output when it alone is quantized. Float regions reach from the input to some block, or from some block to the
+output, because every border between float and integers costs a Q/DQ pair. YOLOX-nano with its 8 worst blocks
+in float, scattered, took 5.3 ms; with a float first stage, as accurate, 4.7 (research).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.rewriting import array_of
+from edgekit.compiler.quantize.placement.kernels import Kernel, node_name, output_channels
+from edgekit.compiler.quantize.recipe import QuantizationPlan
+
+NOISE_SHARES = (0.5, 0.8, 0.9, 0.97)
+"""A float region is grown until it removes this share of the quantization noise; one region for each."""
+WORST_COUNTS = (1, 2, 4)
+"""This many of the most sensitive blocks alone are candidates too."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One kernel with weights.
+
+    Attributes:
+        name: Of the kernel.
+        nodes: Names of its nodes.
+        first, last: Index of its first and last node in the graph.
+        macs: Multiply-accumulates of one inference.
+    """
+
+    name: str
+    nodes: frozenset[str]
+    first: int
+    last: int
+    macs: int
+
+
+def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[Block]:
+    """The kernels with weights, in the graph's order."""
+    order = {node_name(node): index for index, node in enumerate(model.graph)}
+    found = []
+    for kernel in kernels:
+        if kernel.rule.weight is not None:
+            names = [node_name(node) for node in kernel.nodes]
+            indices = [order[name] for name in names]
+            macs = _macs(kernel.nodes[0], kernel.rule.weight)
+            found.append(Block(kernel.name, frozenset(names), min(indices), max(indices), macs))
+    return found
+
+
+def float_regions(
+    model: ir.Model, blocks: Sequence[Block], noise: Mapping[str, float], min_noise_share: float = 0.0
+) -> list[frozenset[str]]:
+    """Sets of nodes to keep in float, the most promising first: much noise and few MACs in them.
+
+    Args:
+        model: The canonical float graph.
+        blocks: The quantized blocks, in the graph's order.
+        noise: Block -> noise / signal of the worst output with it alone quantized, where measured.
+        min_noise_share: The share (0 to 1) of the noise of all blocks that a region must remove.
+    """
+    known = [block for block in blocks if block.name in noise]
+    total, macs = sum(noise[b.name] for b in known), sum(block.macs for block in blocks)
+    if not known or not 0 < total < math.inf:
+        return []
+    names = [node_name(node) for node in model.graph]
+    worst = sorted(known, key=lambda block: -noise[block.name])
+    found: dict[frozenset[str], float] = {}
+
+    def add(nodes: frozenset[str]) -> None:
+        contained = [block for block in blocks if block.nodes <= nodes]
+        taken = sum(noise.get(block.name, 0.0) for block in contained) / total
+        if len(contained) < len(blocks) and taken >= min_noise_share:
+            found[nodes] = taken - sum(block.macs for block in contained) / max(macs, 1)
+
+    for count in WORST_COUNTS:
+        add(frozenset().union(*(block.nodes for block in worst[:count])))
+    for share in NOISE_SHARES:
+        last = _until(known, noise, share * total).last
+        add(frozenset(names[: last + 1]))
+        first = _until(known[::-1], noise, share * total).first
+        add(frozenset(names[first:]))
+    return sorted(found, key=lambda nodes: (-found[nodes], len(nodes), sorted(nodes)))
+
+
+def _until(blocks: Sequence[Block], noise: Mapping[str, float], target_noise: float) -> Block:
+    """The first block at which the accumulated noise reaches the target."""
+    reached = 0.0
+    for block in blocks:
+        reached += noise[block.name]
+        if reached >= target_noise * (1 - 1e-9):
+            return block
+    return blocks[-1]
+
+
+def _macs(node: ir.Node, weight: int) -> int:
+    """Multiply-accumulates of a Conv, ConvTranspose, Gemm or MatMul for one inference."""
+    array, dims = array_of(node.inputs[weight]), static_dims(node.outputs[0])
+    if array is None or dims is None:
+        return 0
+    if node.op_type == "ConvTranspose" and node.inputs[0] is not None:
+        return math.prod(static_dims(node.inputs[0]) or ()) * int(array.size) // int(array.shape[0])
+    return math.prod(dims) * int(array.size) // max(output_channels(node), 1)
+
+
+def single_kernel_plan(plan: QuantizationPlan, kernel: Kernel) -> QuantizationPlan:
+    """The part of a plan that belongs to one kernel."""
+    ends = {str(value.name) for value in (*kernel.inputs, *kernel.outputs)}
+    return QuantizationPlan(
+        {name: affine for name, affine in plan.activations.items() if name in ends},
+        frozenset(node_name(node) for node in kernel.nodes),
+        {name: weights for name, weights in plan.weights.items() if name == kernel.name},
+    )
+
+
+def float_share_of(blocks: Sequence[Block], floats: Sequence[str]) -> float:
+    """The share (0 to 1) of the MACs of all blocks that is in the named ones."""
+    total = sum(block.macs for block in blocks)
+    return round(sum(block.macs for block in blocks if block.name in set(floats)) / max(total, 1), 4)

@@ -1,0 +1,243 @@
+"""The int8 search of a target whose candidates are timed here: what to measure next, and when to stop.
+
+Only decisions are made here; the caller passes the function that measures a candidate on the validation set
+(``Split.validation``). ``search_fastest`` (``--precision int8``) looks for the fastest candidate that is
+accurate enough:
+
+    1. every placement, rounded to nearest (the quick recipe), with a rough timing, until they get slower
+    2. from the fastest on, those that are faster than the float parent: the default recipe, then the
+       baseline; of placements that differ by less than timing noise, the more accurate one comes first
+    3. what is not accurate enough gets float regions, which join the others by their own rough times
+    4. if nothing was accurate enough: the other recipes, on the most accurate first
+
+``search_front`` (``auto``) looks for a Pareto front:
+
+    1. every placement with the quick recipe
+    2. the placements on the front with the default recipe, the baseline, then one change of the default at a
+       time: a better recipe costs no latency
+    3. if accuracy can still improve: the most sensitive blocks stay in float, as regions that start at the
+       input or end at the output, or as the worst few blocks alone (``sensitivity``)
+
+A placement that is not faster than the float parent is dropped: no recipe makes it faster.
+``untimed.search_untimed`` is for targets that are not timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER
+from edgekit.compiler.quantize.recipe import Recipe
+from edgekit.compiler.quantize.search.fronts import pareto_front
+from edgekit.compiler.quantize.search.measurement import (
+    BASELINE,
+    COMPENSATED,
+    DEFAULT,
+    L2_RANGES,
+    MIN_GAIN,
+    NO_BIAS_CORRECTION,
+    QUICK,
+    ROUGH_ERROR,
+    CandidateConfig,
+    Measurement,
+)
+from edgekit.compiler.quantize.search.recipes import (
+    FindFloatRegions,
+    Measure,
+    best_of,
+    recipe_changes,
+    with_optimized_weights,
+)
+
+MAX_STRUCTURES = 3
+"""At most this many structures (placement and float regions) are measured with better recipes."""
+MAX_REGIONS = 4
+"""At most this many float regions of one placement are timed."""
+ROUGHLY_FASTER = 1.0
+"""Rough ratio up to which a placement is refined: by a better timing it may be faster."""
+SCREENING_SHARE = 0.5
+"""The part of the time limit after which no further placement is screened before the fastest are refined."""
+
+SLOWER, SLOWER_IN_A_ROW = 1.15, 2
+"""Placements are listed from many int8 kernels to few. Once one is clearly faster than the parent, and
+SLOWER_IN_A_ROW take SLOWER times as long, the rest waits until those are known not to be accurate enough."""
+
+HasTime = Callable[[CandidateConfig, float], bool]
+"""(config, share) -> whether there is time for a candidate within that share (0 to 1) of the time limit."""
+
+
+def search_fastest(
+    placements: Sequence[str],
+    measure: Measure,
+    find_float_regions: FindFloatRegions,
+    is_good_enough: Callable[[Measurement], bool],
+    has_time: HasTime,
+) -> list[Measurement]:
+    """Measure candidates until one is good enough, there are no more, or time is up.
+
+    Args:
+        placements: The target's, the most likely winner first.
+        measure: Compiles and measures a candidate.
+        find_float_regions: Finds nodes to keep in float.
+        is_good_enough: Whether the search may end with this candidate. Then the other recipes of its
+            structure are measured: default, baseline, MSE ranges (not for classifiers), and no bias
+            correction if the baseline is better than these.
+        has_time: Whether there is time for a candidate. The first candidate, and the baseline recipe of one
+            that is good enough (which is quick), are measured in any case.
+
+    Returns:
+        All measurements, in order.
+    """
+    return _FastestSearch(measure, find_float_regions, is_good_enough, has_time).run(placements)
+
+
+class _FastestSearch:
+    def __init__(
+        self,
+        measure: Measure,
+        find_float_regions: FindFloatRegions,
+        is_good_enough: Callable[[Measurement], bool],
+        has_time: HasTime,
+    ) -> None:
+        self._measure, self._find_float_regions = measure, find_float_regions
+        self._is_good_enough, self._has_time = is_good_enough, has_time
+        self._measurements: list[Measurement] = []
+
+    def run(self, placements: Sequence[str]) -> list[Measurement]:
+        late = self._screen(placements)
+        waiting = [each for each in self._measurements if _roughly_faster(each)]
+        refined: list[CandidateConfig] = []
+        while waiting or late:
+            if not waiting:  # these were not screened before
+                quick = self._attempt(CandidateConfig(late.pop(0), QUICK))
+                waiting += [quick] if quick is not None and _roughly_faster(quick) else []
+                continue
+            structure = _first_of(waiting)
+            waiting.remove(structure)
+            if self._refine(structure.config, (DEFAULT, BASELINE)):
+                return self._measurements
+            refined.append(structure.config)
+            if not structure.config.floats and best_of(self._measurements, structure.config).faster:
+                waiting += self._with_float_regions(structure.config)
+        faster = [each for each in refined if best_of(self._measurements, each).faster]
+        for config in sorted(faster, key=lambda each: -best_of(self._measurements, each).rank):
+            if self._refine(config, (L2_RANGES, NO_BIAS_CORRECTION, COMPENSATED)):
+                break
+        return self._measurements
+
+    def _screen(self, placements: Sequence[str]) -> list[str]:
+        """Measure placements with the quick recipe.
+
+        Returns those that were left out: for want of time, or after SLOWER_IN_A_ROW that are slower than one
+        that is clearly faster than the parent.
+        """
+        slower = 0
+        for number, placement in enumerate(placements):
+            found = self._attempt(CandidateConfig(placement, QUICK), SCREENING_SHARE)
+            if found is None:
+                return list(placements[number:])
+            fastest = min((each.ratio or 1.0 for each in self._measurements), default=1.0)
+            slower = slower + 1 if (found.ratio or 1.0) > SLOWER * fastest else 0
+            if slower == SLOWER_IN_A_ROW and fastest <= CLEARLY_FASTER:
+                return list(placements[number + 1 :])
+        return []
+
+    def _refine(self, structure: CandidateConfig, recipes: Sequence[Recipe]) -> bool:
+        """Measure recipes of a structure until one is good enough, and then those that may be better.
+
+        The quick one counts where none of them is good enough.
+        """
+        for recipe in (*recipes, QUICK):
+            found = self._attempt(replace(structure, recipe=recipe))
+            if found is not None and self._is_good_enough(found):
+                self._compare_recipes(structure)
+                return True
+            if found is not None and found.fidelity is not None and not found.faster:
+                return False  # by the better timing
+        return False
+
+    def _compare_recipes(self, structure: CandidateConfig) -> None:
+        for recipe in (DEFAULT, BASELINE, L2_RANGES, NO_BIAS_CORRECTION):
+            best = best_of(self._measurements, structure)
+            if recipe == NO_BIAS_CORRECTION and best.config.recipe != BASELINE:
+                continue
+            if recipe == L2_RANGES and (best.is_classification or best.saturated):
+                continue
+            self._attempt(replace(structure, recipe=recipe), must=recipe == BASELINE)
+
+    def _with_float_regions(self, structure: CandidateConfig) -> list[Measurement]:
+        """The structure with float regions that are faster than the parent, by rough timing."""
+        best = best_of(self._measurements, structure)
+        regions = self._find_float_regions(best.config, min_noise_share(best))[:MAX_REGIONS]
+        found = [self._attempt(CandidateConfig(structure.placement, QUICK, floats)) for floats in regions]
+        return [each for each in found if each is not None and _roughly_faster(each)]
+
+    def _attempt(self, config: CandidateConfig, share: float = 1.0, must: bool = False) -> Measurement | None:
+        """The measurement of a candidate; None if there is no time for it."""
+        for known in self._measurements:
+            if known.config == config:
+                return known
+        if self._measurements and not must and not self._has_time(config, share):
+            return None
+        self._measurements.append(self._measure(config))
+        return self._measurements[-1]
+
+
+def _roughly_faster(measurement: Measurement) -> bool:
+    return measurement.ratio is not None and measurement.ratio <= ROUGHLY_FASTER
+
+
+def _first_of(waiting: Sequence[Measurement]) -> Measurement:
+    """The fastest; of those that are as fast up to the error of a rough timing, the most accurate."""
+    fastest = min(each.time for each in waiting)
+    return max((each for each in waiting if each.time <= (1 + ROUGH_ERROR) * fastest), key=lambda m: m.rank)
+
+
+def search_front(
+    placements: Sequence[str],
+    measure: Measure,
+    find_float_regions: FindFloatRegions,
+    has_time: HasTime,
+) -> list[Measurement]:
+    """Measure candidates for a Pareto front until there are no more, or time is up.
+
+    Weights are optimized only for placements that are known to be fast. Arguments and result as for
+    :func:`search_fastest`.
+    """
+    measurements: list[Measurement] = []
+    for config in _next_configs(placements, find_float_regions, measurements):
+        if any(m.config == config for m in measurements) or (measurements and not has_time(config, 1.0)):
+            continue  # a cheaper one may still fit
+        measurements.append(measure(config))
+    return measurements
+
+
+def _next_configs(
+    placements: Sequence[str], find_float_regions: FindFloatRegions, measurements: Sequence[Measurement]
+) -> Iterator[CandidateConfig]:
+    """The candidates to measure, in order. ``measurements`` grows meanwhile and is read at each step."""
+    for placement in placements:
+        yield CandidateConfig(placement, QUICK)
+    structures = pareto_front([m for m in measurements if m.config.recipe == QUICK])[-MAX_STRUCTURES:]
+    recipe = DEFAULT
+    for structure in reversed(structures):
+        yield replace(structure.config, recipe=recipe)
+        yield replace(structure.config, recipe=BASELINE)
+        yield from recipe_changes(structure.config, measurements)
+        # The next structure starts with the best recipe of this one.
+        recipe = with_optimized_weights(best_of(measurements, structure.config).config.recipe)
+    for best in [m for m in pareto_front(measurements) if not m.saturated]:
+        for floats in find_float_regions(best.config, min_noise_share(best)):
+            grown = replace(best.config, floats=floats)
+            yield grown
+            if not any(m.config == grown for m in measurements):  # no time was left; for this one may be
+                yield replace(grown, recipe=QUICK)
+    for point in [m for m in pareto_front(measurements) if m.config.floats]:
+        yield from (replace(point.config, recipe=recipe) for recipe in (BASELINE, DEFAULT))
+
+
+def min_noise_share(found: Measurement) -> float:
+    """The share of the noise that a float region must remove to gain MIN_GAIN."""
+    gain = MIN_GAIN[found.unit]
+    return 1 - 10 ** (-gain / 10) if found.unit else gain / max(1 - found.rank, gain)

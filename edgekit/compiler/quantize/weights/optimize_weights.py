@@ -1,0 +1,370 @@
+"""Quantizes the weights of a plan, layer by layer in the graph's order, using the quantized inputs of each
+layer.
+
+    float network      one pass over the samples: the outputs at sampled positions     (sampled_positions)
+    quantized network  all samples at once, one segment at a time up to the next layer (segments)
+    each layer         second moments of its quantized inputs -> integers, bias        (second_moments,
+    rounding)
+
+The inputs contain the quantization errors of all earlier layers, so each layer compensates them where it can.
+
+Layers that share their weights share the integers: rounded to nearest once, by one scale for each channel
+that serves them all. Rounding to the inputs of each layer would give each its own copy. Biases are corrected
+for each layer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.compiler.evaluate.samples import Sample, sample_digests, subset
+from edgekit.compiler.quantize.placement.kernels import node_name, rule_of
+from edgekit.compiler.quantize.recipe import Affine, QuantizationPlan, QuantizedWeights, Recipe
+from edgekit.compiler.quantize.weights.quantized_network import Network
+from edgekit.compiler.quantize.weights.rounding import (
+    WEIGHT_MAX,
+    channel_scales,
+    compensated,
+    gptq,
+    nearest,
+    within_limit,
+)
+from edgekit.compiler.quantize.weights.sampled_positions import Targets, find_targets
+from edgekit.compiler.quantize.weights.second_moments import column_blocks, moments_of
+from edgekit.compiler.quantize.weights.segments import reads_integers
+from edgekit.compiler.quantize.weights.value_digests import WeightCache, digest_of, histories
+from edgekit.compiler.quantize.weights.weight_matrix import WeightMatrix, product_of
+from edgekit.target.quant_rules import Rules
+from edgekit.tensor_spec import Array
+
+Progress = Callable[[int, int], None]
+
+BIAS_LIMIT = 2.0**30
+"""Largest int32 bias, so that the accumulator has room for the sum as well."""
+
+
+@dataclass(frozen=True, eq=False)
+class _SharedWeights:
+    """The integers of layers that share their weights.
+
+    Attributes:
+        matrix: int8 [groups, outputs, columns].
+        scales: float64 [groups, outputs].
+        weights: The same in the layout of the nodes, without bias.
+    """
+
+    matrix: Array
+    scales: Array
+    weights: QuantizedWeights
+
+
+def optimize(
+    model: ir.Model,
+    plan: QuantizationPlan,
+    rules: Rules,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    cache: WeightCache | None = None,
+    progress: Progress | None = None,
+) -> QuantizationPlan:
+    """Quantize the weights of every node of the plan that has weights.
+
+    Args:
+        model: The canonical float graph. It is not changed.
+        plan: From ``place``.
+        rules: Of the target that the plan is for.
+        samples: The calibration set; the first ``recipe.samples`` are used. Not needed for round-to-nearest
+            without bias correction.
+        recipe: How weights are rounded.
+        cache: Results of earlier calls; new results are added. It does not change the result.
+        progress: Called with (done, total) steps.
+
+    Returns:
+        The plan with weights.
+
+    Raises:
+        EngineError: ONNX Runtime cannot run a node.
+    """
+    products = [
+        product
+        for node in model.graph
+        if node_name(node) in plan.nodes and (product := product_of(node, rule_of(node, rules))) is not None
+    ]
+    shared = _shared_weights(products, plan, rules)
+    if recipe.rounding == "nearest" and not recipe.bias_correction and recipe.compensation is None:
+        return replace(plan, weights={p.name: _nearest_of(p, plan, rules, shared) for p in products})
+    cache = cache if cache is not None else WeightCache()
+    calibration, digests = _in_order(subset(samples, range(min(recipe.samples, len(samples)))))
+    common = digest_of(recipe, *digests)
+    settings = {p.name: f"{common} {p.rule.weight_axis} {_limit(p, rules)}" for p in products}
+    for name, own in shared.items():  # other layers decide on the scales, too
+        settings[name] += f" {digest_of(own.scales.tobytes().hex())}"
+    keys = histories(model, plan, settings)
+    known = {p.name: found for p in products if (found := cache.weights.get(keys[p.name])) is not None}
+    for name in known.keys() & shared.keys():
+        same = shared[name].weights
+        known[name] = replace(known[name], stored=same.stored, affine=same.affine)
+    for product in products:
+        if (not product.has_columns or product.name in shared) and product.bias is None:
+            known[product.name] = _nearest_of(product, plan, rules, shared)  # independent of the samples
+    missing = [p for p in products if p.name not in known]
+    if missing:
+        report = _counting(progress, len(calibration) + len(missing))
+        targets = _targets(model, missing, calibration, digests, recipe, cache, report)
+        network = Network(model, plan, missing, calibration)
+        for product in products:
+            if product.name not in known:
+                known[product.name] = _quantize_product(
+                    product, network, targets[product.name], rules, recipe, shared.get(product.name)
+                )
+                cache.weights.put(keys[product.name], known[product.name], product.weights.size)
+                report()
+            network.use(product, known[product.name])
+    return replace(plan, weights={p.name: known[p.name] for p in products})
+
+
+def _shared_weights(
+    products: Sequence[WeightMatrix], plan: QuantizationPlan, rules: Rules
+) -> dict[str, _SharedWeights]:
+    """Layer -> its integers, for layers that read one weight in the same way."""
+    readers: dict[Hashable, list[WeightMatrix]] = {}
+    for p in products:
+        weight = p.node.inputs[p.rule.weight or 0]
+        way = (p.node.op_type, p.channel_axis, p.groups, p.rule.weight, p.rule.weight_axis)
+        readers.setdefault((weight, way), []).append(p)
+    shared: dict[str, _SharedWeights] = {}
+    for alike in readers.values():
+        if len(alike) == 1:
+            continue
+        first, matrix = alike[0], alike[0].matrix()
+        scales = np.max([_scales(p, matrix, _stored_as(p, plan), rules) for p in alike], axis=0)
+        pairs, limit = _pairs(first, rules)
+        stored = nearest(matrix, scales, pairs, limit)
+        own = _SharedWeights(stored, scales, _packed(first, stored, scales, None))
+        shared.update({p.name: own for p in alike})
+    return shared
+
+
+def _nearest_of(
+    product: WeightMatrix, plan: QuantizationPlan, rules: Rules, shared: Mapping[str, _SharedWeights]
+) -> QuantizedWeights:
+    """A layer's weights without samples."""
+    if product.name in shared:
+        return replace(shared[product.name].weights, bias=product.original_bias)
+    return to_nearest(product, _stored_as(product, plan), rules)
+
+
+def _in_order(samples: Sequence[Sample]) -> tuple[Sequence[Sample], list[str]]:
+    """The samples sorted by digest, so that their order does not matter."""
+    digests = sample_digests(samples)
+    order = sorted(range(len(samples)), key=lambda i: digests[i])
+    return subset(samples, order), [digests[i] for i in order]
+
+
+def _counting(progress: Progress | None, total: int) -> Callable[[], None]:
+    done = itertools.count(1)
+    return lambda: progress(next(done), total) if progress else None
+
+
+def _targets(
+    model: ir.Model,
+    products: Sequence[WeightMatrix],
+    samples: Sequence[Sample],
+    digests: Sequence[str],
+    recipe: Recipe,
+    cache: WeightCache,
+    report: Callable[[], None],
+) -> dict[str, Targets]:
+    """The float outputs of each layer, from the cache if an earlier plan needed them."""
+    float_histories = histories(model, QuantizationPlan({}, frozenset()), {})
+    values = recipe.compensation is not None
+    keys = {
+        p.name: digest_of(float_histories[p.name], p.name, recipe.positions, values, *digests)
+        for p in products
+    }
+    known = {p.name: found for p in products if (found := cache.targets.get(keys[p.name])) is not None}
+    unknown = [p for p in products if p.name not in known]
+    if unknown:
+        drawn = find_targets(model, unknown, samples, digests, recipe.positions, values, report)
+        for name, target in drawn.items():
+            arrays = (target.means, *target.positions, *target.values)
+            cache.targets.put(keys[name], target, sum(array.nbytes for array in arrays))
+        known |= drawn
+    return known
+
+
+def _quantize_product(
+    product: WeightMatrix,
+    network: Network,
+    target: Targets,
+    rules: Rules,
+    recipe: Recipe,
+    shared: _SharedWeights | None,
+) -> QuantizedWeights:
+    x, by = network.inputs_of(product)
+    if product.has_columns:
+        return _round_product(product, x, by, target, rules, recipe, shared)
+    if shared is None:
+        found = to_nearest(product, by, rules)
+    else:
+        found = replace(shared.weights, bias=product.original_bias)
+    if not recipe.bias_correction or product.bias is None:
+        return found
+    network.use(product, found)
+    uniform = [at[:count] for at, count in zip(target.positions, target.uniform, strict=True)]
+    missing = significant_mean(target.means - network.mean_outputs(product, uniform))
+    bias = np.asarray(product.bias) + missing / (product.beta if product.own_bias else 1.0)
+    return replace(found, bias=bias.astype(np.float32))
+
+
+def _stored_as(product: WeightMatrix, plan: QuantizationPlan) -> Affine | None:
+    if not reads_integers(product.input, product.node, plan):
+        return None
+    return plan.activations[str(product.input.name)]
+
+
+def to_nearest(product: WeightMatrix, by: Affine | None, rules: Rules) -> QuantizedWeights:
+    """Round to nearest, without samples.
+
+    Args:
+        product: A node with weights.
+        by: Quantization of its input; None if it reads floats.
+        rules: Of the target.
+    """
+    matrix = product.matrix()
+    pairs, limit = _pairs(product, rules)
+    scales = _scales(product, matrix, by, rules)
+    return _packed(product, nearest(matrix, scales, pairs, limit), scales, product.original_bias)
+
+
+def _round_product(
+    product: WeightMatrix,
+    x: Callable[[int], Array],
+    by: Affine | None,
+    target: Targets,
+    rules: Rules,
+    recipe: Recipe,
+    shared: _SharedWeights | None,
+) -> QuantizedWeights:
+    """Quantize one layer using its quantized inputs.
+
+    Args:
+        product: A layer with ``has_columns``.
+        x: Sample -> the input: integers of ``by``, or floats if that is None.
+        by: Quantization of the input.
+        target: The sampled positions and the float outputs there.
+        rules: Of the target.
+        recipe: How to round.
+        shared: The integers that it shares with other layers; only the bias is its own then.
+    """
+    matrix = product.matrix()
+    corrects = recipe.bias_correction and product.bias is not None
+    moments = moments_of(product, x, by, target, recipe, about_mean=corrects)
+    if shared is not None:
+        real = shared.matrix * shared.scales[..., None]
+        own = _corrected(product, real, moments.means, target.means) if corrects else product.original_bias
+        return replace(shared.weights, bias=own)
+    blocks = column_blocks(matrix.shape[2])
+    if recipe.compensation is not None:
+        moved = [
+            compensated(matrix[..., start:end], moments.hessian[i], moments.cross[i], recipe.compensation)
+            for i, (start, end) in enumerate(blocks)
+        ]
+        matrix = np.concatenate(moved, axis=2)
+    pairs, limit = _pairs(product, rules)
+    scales = _scales(product, matrix, by, rules)
+    if recipe.rounding == "nearest":
+        stored = nearest(matrix, scales, pairs, limit)
+    else:
+        parts = []
+        for i, (start, end) in enumerate(blocks):
+            block_pairs = pairs[(pairs >= start).all(1) & (pairs < end).all(1)] - start
+            parts.append(gptq(matrix[..., start:end], scales, moments.hessian[i], block_pairs, limit))
+        stored = within_limit(np.concatenate(parts, axis=2), pairs, limit)
+    bias = product.original_bias
+    if corrects:
+        bias = _corrected(product, stored * scales[..., None], moments.means, target.means)
+    return _packed(product, stored, scales, bias)
+
+
+def _corrected(product: WeightMatrix, real: Array, inputs: Array, wanted: Array) -> Array:
+    """The corrected bias, float32 [output channels].
+
+    The mean error from rounding this layer's weights is known and corrected in full. The mean error from
+    earlier layers is estimated from few samples, so only its significant part is corrected.
+
+    Args:
+        product: A layer that has a bias input.
+        real: [groups, outputs, columns]: the dequantized weights.
+        inputs: [samples, groups, columns]: means of the quantized inputs.
+        wanted: [samples, output channels]: means of the float outputs.
+    """
+    exact, given = product.matrix(), np.asarray(product.bias, np.float64)
+    made = np.einsum("gok,sgk->sgo", exact, inputs).reshape(wanted.shape)
+    before = wanted - product.alpha * made - (product.beta * given if product.own_bias else 0.0)
+    rounding = np.einsum("gok,gk->go", exact - real, inputs.mean(axis=0)).reshape(-1)
+    missing = product.alpha * rounding + significant_mean(before)
+    bias: Array = (given + missing / product.beta).astype(np.float32)
+    return bias
+
+
+def significant_mean(errors: Array) -> Array:
+    """The mean error of each channel, shrunk by its uncertainty.
+
+    A mean m of variance v becomes m max(0, 1 - v / m^2) (James and Stein, 1961): an error common to all
+    samples is kept almost entirely, one that differs between samples is dropped. After a global pool, where a
+    sample has
+    one position, the plain mean did harm: PP-OCR detection, l2, 15.3 dB with it, 16.9 without any correction,
+    18.2 with this.
+
+    Args:
+        errors: float64 [samples, channels].
+
+    Returns:
+        float64 [channels]; the mean itself of a single sample.
+    """
+    mean: Array = errors.mean(axis=0)
+    if len(errors) == 1:
+        return mean
+    chance = errors.var(axis=0, ddof=1) / len(errors)
+    kept: Array = np.maximum(1 - chance / np.maximum(mean**2, np.finfo(np.float64).tiny), 0)
+    return mean * kept
+
+
+def _pairs(product: WeightMatrix, rules: Rules) -> tuple[Array, int]:
+    if rules.pair_limit is None:
+        return np.zeros((0, 2), np.int64), WEIGHT_MAX
+    return product.pairs(), rules.pair_limit
+
+
+def _scales(product: WeightMatrix, matrix: Array, by: Affine | None, rules: Rules) -> Array:
+    """One scale for each output channel, float64 [groups, outputs]; all equal for per-tensor rules.
+
+    Scales are large enough for an int32 bias even if the target's biases are float, so that targets can share
+    weights. This costs no accuracy: such small weights are below the float32 resolution of the bias.
+    """
+    scales = channel_scales(matrix, *_pairs(product, rules))
+    if product.bias is not None and by is not None and by.scale.size == 1:
+        needed = np.abs(product.bias) / (float(by.scale.reshape(())) * BIAS_LIMIT)
+        if needed.size == scales.size:  # a grouped ConvTranspose has one scale for a channel of each group
+            scales = np.maximum(scales, needed.reshape(scales.shape)).astype(np.float32).astype(np.float64)
+    return scales if product.rule.weight_axis is not None else np.full_like(scales, scales.max())
+
+
+def _limit(product: WeightMatrix, rules: Rules) -> int:
+    """The pair limit as a part of the cache key; the same for all targets if a layer has no pairs, so that
+    they share its weights."""
+    pairs, limit = _pairs(product, rules)
+    return limit if len(pairs) else WEIGHT_MAX
+
+
+def _packed(product: WeightMatrix, stored: Array, scales: Array, bias: Array | None) -> QuantizedWeights:
+    axis = product.channel_axis if product.rule.weight_axis is not None else None
+    scale = scales.reshape(-1) if axis is not None else scales.flat[0]
+    affine = Affine(np.asarray(scale, np.float32), np.zeros(np.shape(scale), np.int8), "int8", axis)
+    return QuantizedWeights(product.from_matrix(stored), affine, bias)

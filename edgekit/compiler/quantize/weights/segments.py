@@ -1,0 +1,259 @@
+"""Runs a segment of the quantized network on many samples: in float, with the plan's Q/DQ pairs and the
+weights quantized so far.
+
+    stored values -> [DequantizeLinear ->] nodes [-> QuantizeLinear] -> stored values
+
+Between segments values are kept in little memory: as the integers of their pair if all later consumers read
+those, else in float16 if that is precise enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from edgekit.compiler.model.node_evaluation import session_options
+from edgekit.compiler.model.rewriting import array_of
+from edgekit.compiler.quantize.placement.kernels import OPSET, node_name
+from edgekit.compiler.quantize.recipe import Affine, QuantizationPlan
+from edgekit.errors import EngineError
+from edgekit.system.onnx_runtime import onnxruntime
+from edgekit.tensor_spec import Array
+
+_INTEGERS, _REAL = "//stored", "//real"
+_FP16_SAFE = (2.0**-8, 65504.0)
+"""Range of an array's largest magnitude in which float16 is precise enough; below, most values are
+denormal."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampleValues:
+    """One value over all samples.
+
+    Attributes:
+        arrays: One for each sample.
+        stored_as: Quantization of the arrays; None if they are not quantized.
+    """
+
+    arrays: list[Array]
+    stored_as: Affine | None = None
+
+
+def captured(node: ir.Node) -> list[ir.Value]:
+    """Values of the outer graph that the node's subgraphs read."""
+    found: list[ir.Value] = []
+    for attribute in node.attributes.values():
+        graphs = (
+            [attribute.as_graph()]
+            if attribute.type == ir.AttributeType.GRAPH
+            else attribute.as_graphs()
+            if attribute.type == ir.AttributeType.GRAPHS
+            else []
+        )
+        for graph in graphs:
+            inner = list(ir.traversal.RecursiveGraphIterator(graph))
+            own = {id(value) for one in inner for value in one.outputs}
+            for scope in [graph, *graph.subgraphs()]:
+                own |= {id(value) for value in [*scope.inputs, *scope.initializers.values()]}
+                read = [*(value for one in inner for value in one.inputs), *scope.outputs]
+                found += [value for value in read if value is not None and id(value) not in own]
+    return list({id(value): value for value in found}.values())
+
+
+def reads(node: ir.Node) -> list[ir.Value]:
+    """All values that the node and its subgraphs read."""
+    return [value for value in node.inputs if value is not None and value.name] + captured(node)
+
+
+def reads_integers(value: ir.Value, node: ir.Node, plan: QuantizationPlan) -> bool:
+    """Whether the node reads the value through its Q/DQ pair."""
+    if str(value.name) not in plan.activations:
+        return False
+    producer = value.producer()
+    return node_name(node) in plan.nodes or (producer is not None and node_name(producer) in plan.nodes)
+
+
+def run_segment(
+    nodes: Sequence[ir.Node],
+    plan: QuantizationPlan,
+    replaced: Mapping[tuple[str, int], Array],
+    kept: Mapping[str, SampleValues],
+    wanted: Mapping[str, bool],
+    count: int,
+    threads: int = 1,
+) -> dict[str, SampleValues]:
+    """Run nodes on every sample.
+
+    Args:
+        nodes: In the graph's order.
+        plan: Says where Q/DQ pairs are.
+        replaced: (node, input index) -> the constant that replaces this input.
+        kept: The inputs of the segment, for all samples.
+        wanted: Value to return -> whether as the integers of its pair, or as floats.
+        count: Number of samples.
+        threads: Threads of one run.
+
+    Returns:
+        The ``wanted`` values.
+
+    Raises:
+        EngineError: ONNX Runtime has no kernel for a node, or fails.
+    """
+    ort = onnxruntime()
+    segment = _Segment(plan, replaced, kept)
+    for node in nodes:
+        segment.add(node)
+    fetched = [name + _INTEGERS if integers else name for name, integers in wanted.items()]
+    for name, integers in wanted.items():
+        if integers:
+            segment.quantize(name)
+    try:
+        options = session_options(threads, optimize=True)
+        session = ort.InferenceSession(segment.model(fetched), options, providers=["CPUExecutionProvider"])
+        fed = [one.name for one in session.get_inputs()]
+        arrays: list[list[Array]] = [[] for _ in wanted]
+        for sample in range(count):
+            run = session.run(fetched, {name: segment.feed(name, sample) for name in fed})
+            for index, integers in enumerate(wanted.values()):
+                arrays[index].append(run[index] if integers else _small(run[index]))
+            del run  # before the next one is made
+    except Exception as problem:  # ONNX Runtime's exceptions share no root
+        where = ", ".join(node_name(node) for node in nodes[:3])
+        raise EngineError(f"ONNX Runtime failed to run {where}: {problem}") from problem
+    return {
+        name: SampleValues(made, plan.activations[name] if integers else None)
+        for (name, integers), made in zip(wanted.items(), arrays, strict=True)
+    }
+
+
+def _small(array: Array) -> Array:
+    """A float32 array as float16 if that is precise enough."""
+    if array.dtype != np.float32 or not array.size:
+        return array
+    highest = max(float(array.max()), -float(array.min()))
+    low, high = _FP16_SAFE
+    return array.astype(np.float16) if low <= highest <= high else array
+
+
+class _Segment:
+    """An ONNX model under construction: nodes, with the Q/DQ pairs of their inputs."""
+
+    def __init__(
+        self,
+        plan: QuantizationPlan,
+        replaced: Mapping[tuple[str, int], Array],
+        kept: Mapping[str, SampleValues],
+    ) -> None:
+        self._plan, self._replaced, self._kept = plan, replaced, kept
+        self._graph = onnx.GraphProto(name="stretch")
+        self._known: set[str] = set()
+        self._used: dict[str, str] = {}  # input of the session -> value
+        self._domains: set[tuple[str, int]] = {("", OPSET)}
+
+    def add(self, node: ir.Node) -> None:
+        proto = ir.serde.serialize_node(node)
+        renamed: dict[str, str] = {}
+        for index, value in enumerate(node.inputs):
+            constant = self._replaced.get((node_name(node), index))
+            if constant is not None:
+                proto.input[index] = self._constant(f"{node_name(node)}//{index}", constant)
+            elif value is not None and value.name:
+                proto.input[index] = self._read(value, node)
+        for value in captured(node):
+            renamed[str(value.name)] = self._read(value, node)
+        extra = [
+            index for name, index in self._replaced if name == node_name(node) and index >= len(node.inputs)
+        ]
+        for index in sorted(extra):
+            proto.input.extend([""] * (index - len(proto.input)))
+            proto.input.append(
+                self._constant(f"{node_name(node)}//{index}", self._replaced[node_name(node), index])
+            )
+        _rename(proto, {old: new for old, new in renamed.items() if old != new})
+        self._graph.node.append(proto)
+        self._known.update(proto.output)
+        if node.domain:
+            self._domains.add((node.domain, node.version or 1))
+
+    def quantize(self, name: str) -> None:
+        """Add the QuantizeLinear of a value."""
+        if name + _INTEGERS in self._known:
+            return
+        by = self._plan.activations[name]
+        inputs = [name, *self._scale(name, by)]
+        self._append("QuantizeLinear", inputs, name + _INTEGERS, by)
+
+    def model(self, fetched: Iterable[str]) -> bytes:
+        for name in fetched:
+            self._graph.output.append(onnx.ValueInfoProto(name=name))
+        model = onnx.ModelProto(ir_version=10, graph=self._graph)
+        for domain, version in sorted(self._domains):
+            model.opset_import.add(domain=domain, version=version)
+        data: bytes = model.SerializeToString()
+        return data
+
+    def feed(self, name: str, sample: int) -> Array:
+        array = self._kept[self._used[name]].arrays[sample]
+        return array.astype(np.float32) if array.dtype == np.float16 else array
+
+    def _read(self, value: ir.Value, node: ir.Node) -> str:
+        """The name under which a node reads a value."""
+        name = str(value.name)
+        constant = array_of(value)
+        if constant is not None:
+            self._constant(name, constant)
+        elif name not in self._known and name in self._kept:
+            self._feed(name, self._kept[name])
+        if not reads_integers(value, node, self._plan):
+            return name
+        if name + _REAL not in self._known:
+            self.quantize(name)
+            by = self._plan.activations[name]
+            self._append("DequantizeLinear", [name + _INTEGERS, *self._scale(name, by)], name + _REAL, by)
+        return name + _REAL
+
+    def _feed(self, name: str, kept: SampleValues) -> None:
+        fed = name if kept.stored_as is None else name + _INTEGERS
+        if fed not in self._known:
+            dtype = kept.arrays[0].dtype
+            dtype = np.dtype(np.float32) if dtype == np.float16 else dtype
+            kind = int(ir.DataType.from_numpy(dtype))
+            shape = kept.arrays[0].shape
+            self._graph.input.append(onnx.helper.make_tensor_value_info(fed, kind, shape))
+            self._known.add(fed)
+            self._used[fed] = name
+
+    def _scale(self, name: str, by: Affine) -> list[str]:
+        zero = np.asarray(by.zero_point, by.dtype)
+        return [self._constant(f"{name}//scale", by.scale), self._constant(f"{name}//zero", zero)]
+
+    def _append(self, op: str, inputs: list[str], output: str, by: Affine) -> None:
+        proto = onnx.NodeProto(op_type=op, input=inputs, output=[output])
+        if by.axis is not None:
+            proto.attribute.append(onnx.helper.make_attribute("axis", by.axis))
+        self._graph.node.append(proto)
+        self._known.add(output)
+
+    def _constant(self, name: str, array: Array) -> str:
+        if name not in self._known:
+            self._graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+            self._known.add(name)
+        return name
+
+
+def _rename(proto: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Rename the values that the subgraphs of a node read."""
+    if not names:
+        return
+    for attribute in proto.attribute:
+        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+            for node in graph.node:
+                for index, name in enumerate(node.input):
+                    node.input[index] = names.get(name, name)
+                _rename(node, names)
+            for value in graph.output:
+                value.name = names.get(value.name, value.name)

@@ -1,0 +1,200 @@
+"""The child: checks, builds or shrinks one model, and tells its parent. confined_start.py begins it.
+
+Its request comes from its parent by stdin. What it says goes to what was stdout, a message a line; what
+engines print goes to stderr, from where the parent takes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from edgekit.compiler.sandbox import messages
+from edgekit.errors import CrashError, EdgeKitError, reason_of
+from edgekit.system import breadcrumbs
+from edgekit.system.confinement import STARVED_CODE, extend_data
+from edgekit.system.records_folder import records_in
+
+if TYPE_CHECKING:
+    from edgekit.compiler.build.progress import Stage
+
+BUNDLE, SMALLER, IMPORTED = "made.edgekit", "smaller.onnx", "imported.onnx"
+CRUMBS, NEED = "crumbs", "need"
+"""Files of the private folder that both processes know."""
+
+STARVED_TEXTS = ("bad_alloc", "Arena alloc failed", "Failed to allocate memory")
+"""How the C++ library, protobuf and ONNX Runtime say that memory was refused."""
+
+Send = Callable[[bytes], object]
+
+
+class Request(NamedTuple):
+    """What the parent wants; it is trusted.
+
+    Attributes:
+        verb: ``check``, ``build``, ``shrink``, ``import`` or ``card``.
+        options: Of the function of that name.
+        working_folder: Where relative paths begin; None: it is gone.
+        private_folder: The child's and its parent's.
+        records_folder: Folder of what is measured of the model; None: the cache folder.
+        memory_bytes: The limit of the child's memory, and of a file that it writes.
+        deaths: Step -> how an earlier child of this request ended in it.
+    """
+
+    verb: str
+    options: dict[str, Any]
+    working_folder: str | None
+    private_folder: str
+    records_folder: str | None
+    memory_bytes: int
+    deaths: dict[str, str]
+
+
+def answer(source: BinaryIO) -> None:
+    """Answer the request that is read from here, and end."""
+    channel = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what engines print is no message
+    request: Request = pickle.load(source)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started with it ignored
+    breadcrumbs.leave_in(Path(request.private_folder, CRUMBS), request.deaths)
+    if request.working_folder is not None:
+        os.chdir(request.working_folder)
+    records = request.records_folder
+    try:
+        with records_in(Path(records) if records else None):
+            _answer(request, channel.write)
+    except KeyboardInterrupt:
+        _end(130)
+    except BrokenPipeError:  # the parent is gone
+        _end(1)
+    _end(0)
+
+
+def _answer(request: Request, send: Send) -> None:
+    try:
+        for line in _done(request, send):
+            send(line)
+    except BrokenPipeError:
+        raise
+    except Exception as problem:
+        if is_starved(problem):
+            os._exit(STARVED_CODE)  # the parent knows the limit, and the crumbs say where
+        for line in _problem_lines(request, problem):
+            send(line)
+
+
+def is_starved(problem: BaseException | None) -> bool:
+    """Whether an exception, or one that it was raised from, says that memory was refused."""
+    while problem is not None:
+        refused = isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM
+        text = "" if isinstance(problem, EdgeKitError) else str(problem)  # ours may quote names of the model
+        if refused or any(each in text for each in STARVED_TEXTS):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
+
+
+def _problem_lines(request: Request, problem: Exception) -> list[bytes]:
+    """An error as lines; an exception that nobody expected, ours or a library's, gets one and a file."""
+    if not isinstance(problem, EdgeKitError | OSError):
+        return messages.error_lines(_of_bug(request, problem))
+    is_large = getattr(problem, "errno", None) == errno.EFBIG
+    return messages.error_lines(_too_large(request) if is_large else problem)
+
+
+def _done(request: Request, send: Send) -> list[bytes]:
+    """Do what is asked for; returns what there is to say."""
+    breadcrumbs.enter("opening")
+    if request.verb == "check":
+        from edgekit.compiler.build.check import check
+
+        return [*messages.findings_lines(check(**request.options)), messages.as_line({"done": "check"})]
+
+    if request.verb in ("import", "card"):
+        return _read(request)
+
+    def tell(stage: Stage) -> None:
+        if stage.seconds is None:
+            breadcrumbs.enter(f"{stage.name} {stage.detail}".rstrip())
+        detail = stage.detail[: messages.DETAIL_LIMIT_CHARS]
+        send(messages.as_line({"stage": [stage.name, detail, stage.seconds]}))
+
+    if request.verb == "shrink":
+        from edgekit.compiler.build.shrink import shrink
+        from edgekit.compiler.sandbox.shrunk_message import shrunk_figures
+
+        found = shrink(**request.options, progress=tell)
+        with open(Path(request.private_folder, SMALLER), "xb") as file:
+            file.write(found.onnx)
+        figures = messages.as_line({"shrunk": shrunk_figures(found)})
+        return [figures, messages.as_line({"done": "shrink"})]
+    from edgekit.compiler.build.build_bundle import build
+
+    def claim(extra_bytes: int) -> None:
+        need = Path(request.private_folder, NEED)
+        need.write_bytes(b"%d" % (request.memory_bytes + extra_bytes))  # before the parent sees it used
+        extend_data(extra_bytes)
+
+    bundle = build(**request.options, progress=tell, claim=claim)
+    with open(Path(request.private_folder, BUNDLE), "xb") as file:
+        file.writelines(bundle.pieces())
+    return [messages.as_line({"done": "build"})]
+
+
+def _read(request: Request) -> list[bytes]:
+    """Import a model, or draft its card; returns the messages."""
+    from edgekit.compiler.sandbox.imported_message import drafted_figures, imported_figures
+
+    if request.verb == "card":
+        from edgekit.compiler.card_inference.draft import draft_card
+
+        figures = drafted_figures(draft_card(**request.options))
+    else:
+        from edgekit.compiler.build.import_onnx import import_model
+
+        found = import_model(**request.options)
+        with open(Path(request.private_folder, IMPORTED), "xb") as file:
+            file.write(found.imported.onnx)
+        figures = imported_figures(found)
+    return [messages.as_line({"figures": figures}), messages.as_line({"done": request.verb})]
+
+
+def _too_large(request: Request) -> CrashError:
+    """The kernel lets it write no file larger than its memory may be."""
+    from edgekit.compiler.sandbox.watch import memory_advice
+
+    model, limit = Path(request.options["model"]).name, request.memory_bytes
+    return CrashError(
+        f"{model}: its process wrote a file of more than {limit / 1e6:,.0f} MB, the limit of its memory\n"
+        f"  at {_place()}\n  {memory_advice(limit)}"
+    )
+
+
+def _place() -> str:
+    return ", ".join(filter(None, breadcrumbs.last()[1:]))
+
+
+def _of_bug(request: Request, problem: Exception) -> CrashError:
+    """What is said of an exception that nobody expected."""
+    from edgekit.compiler.build.faults import Faults, traceback_path
+
+    model = Path(request.options["model"]).name
+    path = traceback_path(Faults("unfinished").write(f"{request.verb}-{os.getpid()}", problem))
+    return CrashError(
+        f"{model}: a bug in EdgeKit or in one of its libraries: {reason_of(problem)}\n"
+        f"  at {_place()}{f'; traceback: {path}' if path else ''}\n"
+        "  the model may be malformed; if it is not, please report this with the traceback"
+    )
+
+
+def _end(code: int) -> None:
+    """End without taking down the engines, which takes a tenth of a second and has crashed some."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,400 @@
+"""Runs ``check``, ``build`` or ``shrink`` in a child process, and hands back what it says.
+
+The child has its own session: Ctrl-C reaches this process alone, which tells the child, and all that the
+child started ends with it. Its memory, time and rights are limited.
+
+A child that ends in a step at risk (``breadcrumbs.at_risk``) costs that step: another one is started, which
+leaves it out and loads from the caches what was measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from edgekit.compiler.build.progress import Stage
+from edgekit.compiler.sandbox import messages
+from edgekit.compiler.sandbox.child_main import BUNDLE, CRUMBS, IMPORTED, NEED, SMALLER, Request
+from edgekit.compiler.sandbox.limits import bounds_of, limits_of, model_files
+from edgekit.compiler.sandbox.messages import LINE_LIMIT_BYTES, Broken
+from edgekit.compiler.sandbox.watch import Watch, memory_advice, starved
+from edgekit.diagnostics import Finding
+from edgekit.errors import CrashError, UsageError, printable
+from edgekit.system import breadcrumbs
+from edgekit.system.breadcrumbs import WITHIN
+from edgekit.system.confinement import STARVED_CODE
+from edgekit.system.records_folder import model_folder
+from edgekit.system.regular_file import read_plain
+from edgekit.tensor_spec import Json
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.compiler.build.import_onnx import ImportedModel
+    from edgekit.compiler.build.progress import Progress
+    from edgekit.compiler.build.shrunk_model import ShrunkModel
+    from edgekit.compiler.card_inference.draft import Draft
+    from edgekit.compiler.compress.goal import ShrinkGoal
+
+POLL_S = 0.05
+"""How often Ctrl-C is looked for."""
+GRACE_S = 5.0
+"""How long a child may take to end after Ctrl-C, or to die once it said its last."""
+PASSED_ON_BYTES = 1 << 20
+"""How much of what engines print is passed on."""
+WAITING_LINES = 64
+SAID_BYTES = 256 << 20
+"""How much a child may say."""
+NEED_LIMIT_BYTES = 20
+"""Of a file with one number."""
+CRASHED = "the model may be hostile or malformed, or an engine has a bug"
+DEATHS_LIMIT = 24
+"""Maximum number of steps that one request leaves out."""
+INNER_DEATHS_LIMIT = 8
+"""Maximum number of steps that are left out of one step, e.g. candidates of an int8 search. The next one
+costs the step around them."""
+STOPPED = (130, -1, -2, -15)
+"""Exit codes of a child that somebody stopped: Ctrl-C, SIGHUP, SIGINT, SIGTERM."""
+
+
+def check_contained(options: Mapping[str, Any]) -> list[Finding]:
+    """``edgekit.compiler.build.check.check`` with these options, in a child."""
+    with _Child("check", options) as child:
+        return child.findings(lambda stage: None)
+
+
+def build_contained(options: Mapping[str, Any], progress: Progress) -> Bundle:
+    """``edgekit.compiler.build.build_bundle.build`` with these options, in a child."""
+    with _Child("build", options) as child:
+        from edgekit.bundle.bundle import Bundle  # while the child starts
+
+        child.findings(progress)
+        with Bundle.open(child.folder / BUNDLE) as made:  # its file goes with the folder
+            _, manifest = itertools.islice(made.pieces(), 2)
+            parts = {entry["name"]: made.read(entry["name"]) for entry in made.manifest["entries"]}
+            return Bundle("new bundle", bytes(manifest), parts)
+
+
+def shrink_contained(options: Mapping[str, Any], goal: ShrinkGoal, progress: Progress) -> ShrunkModel:
+    """``edgekit.compiler.build.shrink.shrink`` with these options, in a child."""
+    with _Child("shrink", options) as child:
+        from edgekit.compiler.sandbox.shrunk_message import parse_shrunk  # while the child starts
+
+        child.findings(progress)
+        with _checked(child.name):
+            smaller = read_plain(child.folder / SMALLER, child.largest_file_bytes)
+            return parse_shrunk(child.figures, child.name, goal, smaller)
+
+
+def import_contained(options: Mapping[str, Any]) -> ImportedModel:
+    """``edgekit.compiler.build.import_onnx.import_model`` with these options, in a child."""
+    with _Child("import", options) as child:
+        from edgekit.compiler.sandbox.imported_message import parse_imported  # while the child starts
+
+        child.findings(lambda stage: None)
+        with _checked(child.name):
+            onnx = read_plain(child.folder / IMPORTED, child.largest_file_bytes)
+            return parse_imported(child.figures, Path(options["model"]), onnx)
+
+
+def card_contained(options: Mapping[str, Any]) -> Draft:
+    """``edgekit.compiler.card_inference.draft.draft_card`` with these options, in a child."""
+    with _Child("card", options) as child:
+        from edgekit.compiler.sandbox.imported_message import parse_drafted  # while the child starts
+
+        child.findings(lambda stage: None)
+        with _checked(child.name):
+            return parse_drafted(child.figures, child.name)
+
+
+@contextlib.contextmanager
+def _checked(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (Broken, OSError) as problem:
+        raise CrashError(f"{name}: its process answered with something else: {problem}") from None
+
+
+class _Child:
+    """The child process of one request. It ends with the context, whatever happens in it."""
+
+    def __init__(self, verb: str, options: Mapping[str, Any]) -> None:
+        self.name = os.path.basename(os.fspath(options["model"]))
+        self._request = (verb, dict(options))
+        self._limits = limits_of(verb, options)
+        self.largest_file_bytes = self._limits.memory_bytes
+        self.figures: Json = None
+        self._deaths: dict[str, str] = {}
+        self._spent_s, self._finished_stages, self._repeated_stages = 0.0, 0, 0
+
+    def __enter__(self) -> _Child:
+        self._is_starved = False
+        self._lines: queue.Queue[bytes | None] = queue.Queue(WAITING_LINES)
+        self._cleanup = contextlib.ExitStack()
+        with contextlib.ExitStack() as started:
+            temporary = tempfile.TemporaryDirectory(prefix="edgekit-", ignore_cleanup_errors=True)
+            self.folder = Path(started.enter_context(temporary))
+            (self.folder / CRUMBS).write_bytes(bytes(breadcrumbs.SIZE_BYTES))
+            (self.folder / "tmp").mkdir()
+            self._process = _start(self.folder)
+            started.callback(_end, self._process)
+            end = partial(_kill, self._process)
+            self._watch = Watch(
+                self._process.pid, self._limits, end, self._spent_s, self._last_crumb, self._needed_bytes
+            )
+            started.callback(self._watch.close)
+            self._printed = threading.Thread(target=self._pass_on, args=(self._process.stderr,), daemon=True)
+            self._printed.start()
+            threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+            self._send()
+            self._cleanup = started.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._cleanup.close()
+        self._printed.join(GRACE_S)  # what was printed comes before what is said next
+
+    def findings(self, progress: Progress) -> list[Finding]:
+        """Wait for the answer.
+
+        Raises:
+            EdgeKitError: the child's; CrashError: it ended without an answer.
+            OSError: the child's.
+        """
+        while (found := self._answer(progress)) is None:
+            self._start_again(progress)
+        return found
+
+    def _answer(self, progress: Progress) -> list[Finding] | None:
+        """The findings; None: it ended without an answer."""
+        found: list[Finding] = []
+        try:
+            for message in self._messages():
+                if "stage" in message:
+                    self._report(messages.parse_stage(message["stage"]), progress)
+                elif "findings" in message:
+                    found += messages.parse_findings(message["findings"])
+                    if len(found) > messages.FINDINGS_LIMIT:
+                        raise Broken("too many findings")
+                elif "shrunk" in message:
+                    self.figures = message["shrunk"]
+                elif "figures" in message:
+                    self.figures = message["figures"]
+                elif "error" in message:
+                    raise messages.parse_error(message["error"], found)
+                elif "system" in message:
+                    raise messages.parse_system_error(message["system"])
+                elif message.get("done") == self._request[0]:
+                    return found
+                else:
+                    raise Broken("a message of no known kind")
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+        except Broken as problem:
+            raise CrashError(self._story(f"its process answered with something else: {problem}")) from None
+        return None
+
+    def _report(self, stage: Stage, progress: Progress) -> None:
+        """Report a stage, unless an earlier child has finished it."""
+        if self._repeated_stages:
+            self._repeated_stages -= stage.seconds is not None
+            return
+        self._finished_stages += stage.seconds is not None
+        progress(stage)
+
+    def _start_again(self, progress: Progress) -> None:
+        """Start another child, without the step that the last one ended in.
+
+        Raises:
+            CrashError: it ended elsewhere, someone stopped it, or too many steps were left out.
+        """
+        self._watch.close()
+        reason, advice = self._watch.overrun, self._watch.advice
+        if not reason:
+            reason, advice = _death(self._process), CRASHED
+            self._printed.join(GRACE_S)
+            if self._is_starved or self._process.returncode == STARVED_CODE:
+                self._watch.raise_limit()
+                limit = self._watch.limit_bytes
+                reason = starved(limit, self._watch.peak_bytes)
+                advice = memory_advice(limit, self._needed_bytes())
+        step = self._last_crumb()[2]
+        if sum(each.startswith(_around(step) + WITHIN) for each in self._deaths) >= INNER_DEATHS_LIMIT:
+            step = _around(step)
+        ended_by_user = self._process.returncode in STOPPED
+        is_over = self._watch.spent_s >= self._limits.seconds or len(self._deaths) >= DEATHS_LIMIT
+        if not step or step in self._deaths or ended_by_user or is_over:
+            raise CrashError(self._story(reason, advice))
+        self._deaths[step] = reason  # goes into the bundle, without what is true of this machine alone
+        detail = f"without {_one_line(step)}: {reason}" + (f"; {advice}" if advice != CRASHED else "")
+        spent_s = self._watch.spent_s - self._spent_s
+        self._spent_s, self._repeated_stages = self._watch.spent_s, self._finished_stages
+        self.__exit__()
+        progress(Stage("restarted", detail, spent_s))
+        self.__enter__()
+
+    def _send(self) -> None:
+        verb, options = self._request
+        try:
+            folder = os.getcwd()
+        except OSError:
+            folder = None
+        assert self._process.stdin is not None
+        folder_of_records = model_folder(model_files(options))
+        bounds = bounds_of(self._limits, options, self.folder, folder_of_records)
+        memory_bytes = self._limits.memory_bytes
+        records = str(folder_of_records) if folder_of_records else None
+        request = Request(verb, options, folder, str(self.folder), records, memory_bytes, self._deaths)
+        try:
+            pickle.dump((list(sys.path), tuple(bounds)), self._process.stdin)
+            pickle.dump(request, self._process.stdin)
+            self._process.stdin.close()
+        except BrokenPipeError:  # it is dead, and its end will be noticed
+            pass
+        except (pickle.PicklingError, TypeError, AttributeError) as problem:
+            raise UsageError(
+                f"an option can't be handed to the process that {verb}s the model: {problem}; "
+                "give trusted=True to work in this process"
+            ) from None
+
+    def _needed_bytes(self) -> int:
+        """The memory that the child said it needs; 0 if it has not."""
+        try:
+            return int(read_plain(self.folder / NEED, NEED_LIMIT_BYTES))
+        except (OSError, ValueError):
+            return 0
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        with contextlib.suppress(ValueError, OSError):  # closed meanwhile
+            while line := stream.readline(LINE_LIMIT_BYTES + 1):
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def _pass_on(self, stream: IO[bytes]) -> None:
+        """Print what the engines of the child print, escaped, up to a limit."""
+        left = PASSED_ON_BYTES
+        with contextlib.suppress(ValueError, OSError), stream:
+            while line := stream.readline(1 << 16):
+                is_last = b"std::bad_alloc" in line  # of an engine that ends itself: the error tells it
+                self._is_starved |= is_last
+                if left > 0 and not is_last:
+                    sys.stderr.write(printable(line.decode("utf-8", "replace").replace("\r", "\n")))
+                    sys.stderr.flush()
+                left -= len(line)
+
+    def _messages(self) -> Iterator[dict[str, Any]]:
+        left = SAID_BYTES
+        while True:
+            try:
+                line = self._lines.get(timeout=POLL_S)
+            except queue.Empty:
+                continue
+            if line is None:
+                return
+            left -= len(line)
+            if left < 0:
+                raise Broken("it said too much")
+            yield messages.parse_line(line)
+
+    def _stop(self) -> None:
+        """Ask the child to end, and wait a little: what it measured goes into the cache."""
+        with contextlib.suppress(OSError):
+            self._process.send_signal(signal.SIGINT)
+        until = time.monotonic() + GRACE_S
+        while time.monotonic() < until:
+            with contextlib.suppress(queue.Empty):
+                if self._lines.get(timeout=POLL_S) is None:
+                    return
+
+    def _story(self, why: str, advice: str = CRASHED) -> str:
+        _, stage, place = self._last_crumb()
+        at = _one_line(", ".join(filter(None, (stage, place))) or "its start")
+        return f"{self.name}: {why}\n  at {at}\n  {advice}; this process is unharmed"
+
+    def _last_crumb(self) -> tuple[int, str, str]:
+        with open(self.folder / CRUMBS, "rb") as file:
+            return breadcrumbs.read(file.read(breadcrumbs.SIZE_BYTES))
+
+
+def _around(step: str) -> str:
+    """The step around a step; "" for none."""
+    return step.rpartition(WITHIN)[0]
+
+
+def _one_line(text: str) -> str:
+    return printable(text).replace("\n", " ")
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start it in an empty folder, so that it imports nothing from the current one."""
+    search = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
+    environment = {**os.environ, "PYTHONPATH": search, "TMPDIR": str(folder / "tmp")}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-m", "edgekit.compiler.sandbox.confined_start"],
+        stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=environment, start_new_session=True,
+    )  # fmt: skip
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the child and all that it started."""
+    _kill(process)
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if os.name != "posix":
+        process.kill()
+    elif process.returncode is None:  # else its number may be another's by now
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _death(process: subprocess.Popen[bytes]) -> str:
+    """How it ended, which it does now. All that it started ends too."""
+    ended = _has_ended(process)
+    _end(process)
+    code = process.returncode
+    if not ended:
+        return "its process closed its answer and went on"
+    if code >= 0:
+        return f"its process ended with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"its process was ended by {name}"
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for the end. With ``waitid`` its number stays its own until it is waited for in the usual way.
+    macOS has that function from Python 3.13 on."""
+    until = time.monotonic() + GRACE_S
+    while time.monotonic() < until:
+        if hasattr(os, "waitid"):
+            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return True
+        elif process.poll() is not None:
+            if os.name == "posix":
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)  # all that it started, while the number is theirs
+            return True
+        time.sleep(0.01)
+    return False

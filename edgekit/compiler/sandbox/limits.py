@@ -1,0 +1,271 @@
+"""How much memory and time a model's process gets, and which files: by the model's size and the options.
+
+A build adds what its values need, once it knows their shapes (edgekit/compiler/build/memory_need.py). The
+limit is at most ``MACHINE_SHARE`` of the machine's memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import math
+import mmap
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from edgekit.compiler.compress.training_length import training_length
+from edgekit.compiler.toolchains.environment import Environment, environments_of
+from edgekit.errors import UsageError
+from edgekit.system.confinement import DEVICES, Bounds
+from edgekit.system.memory import all_memory_bytes
+
+MEMORY_MB, SECONDS = "EDGEKIT_MEMORY_MB", "EDGEKIT_SECONDS"
+"""Environment variables: the limits of a model's process, in place of those below."""
+BYTES_BEYOND = 1_000_000_000
+TIMES_MODEL = 16
+"""Memory: so much, and so many times the model's file with its external data."""
+TIMES_LENGTH = 4
+"""And for each shorter length of a text encoder: it is opened, canonical, compiled and stored."""
+TIMES_SHAPES = 100
+"""And so many times the inputs whose shapes the caller gives: a detector's values at 960 x 960 take 65."""
+FRAMEWORK_BYTES = 4_000_000_000
+"""More for a file that its framework loads: PyTorch alone takes half of it to be imported."""
+MACHINE_SHARE = 7 / 8
+"""Of the machine's memory, or its control group's: the most that a limit is without the variable."""
+RESERVED_BYTES = 512 << 20
+RESERVED_BYTES_A_CORE = 64 << 20
+"""What engines reserve beyond what they touch: the stacks and heaps of their threads. Measured: 200 MB on two
+cores."""
+CHECK_SECONDS, BUILD_SECONDS = 300.0, 300.0
+"""Of ``check``, and of ``build`` for each target. Measured on two cores: 2 s, and 7 s at 200 MB."""
+SHRINK_SECONDS, MOMENTS_BYTES = 1800.0, 4_000_000_000
+"""More to shrink a model, which keeps second moments of what its layers read. Measured: 80 s of
+EfficientNet-Lite0."""
+DISTIL_BYTES, DISTIL_EPOCHS_SECONDS = 10_000_000_000, 24 * 3600.0
+"""More to train smaller models: PyTorch, samples, the values of a batch; and where epochs are given."""
+TIMES_TRAINING = 6.0
+"""Three smaller models, each with what is judged of it."""
+SECONDS_A_MB = 10.0
+"""More for each megabyte of the model."""
+TIMES_BUDGET, SEARCH_SECONDS = 4, 180.0
+"""More of the time budget that int8 is searched in, and that budget where none is given: what was found is
+verified and timed as well."""
+FRAMEWORK_SECONDS = 2 * 1800.0
+"""More for a file that its framework loads and runs (edgekit/compiler/importers/child_process.py)."""
+LINKS_LIMIT = 100_000
+_EXTERNAL = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
+"""An entry of ``external_data`` in onnx.proto, up to the length of the file's name."""
+_SCANNED_BYTES = 256 << 20
+_OWN_FORMATS = (".onnx", ".tflite")
+
+
+class Limits(NamedTuple):
+    """Of one child.
+
+    Attributes:
+        memory_bytes: That it and its own children have in memory at one time.
+        most_memory_bytes: What a build may raise that to by the shapes of its model.
+        seconds: Until it has answered; time in which this process was stopped is not counted.
+    """
+
+    memory_bytes: int
+    most_memory_bytes: int
+    seconds: float
+
+
+def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
+    """The limits for ``check``, ``build`` or ``shrink`` with these options.
+
+    Raises:
+        UsageError: an environment variable is no positive number.
+    """
+    model = Path(options["model"])
+    size = _size_bytes(model) + (_size_bytes(Path(options["draft"])) if options.get("draft") else 0)
+    memory = BYTES_BEYOND + TIMES_MODEL * size + TIMES_SHAPES * _shapes_bytes(options.get("shapes"))
+    memory += 2 * _arrays_bytes(options)
+    seconds = CHECK_SECONDS
+    if verb == "build":
+        lengths = len(options.get("lengths") or ())
+        memory += TIMES_LENGTH * size * lengths
+        seconds = BUILD_SECONDS * max(len(options["targets"]), 1) * (1 + lengths)
+        seconds += TIMES_BUDGET * _budget_seconds(options)
+    memory += sum(each.toolchain.memory_mb * 1_000_000 for each in _environments(options))
+    if verb == "shrink" or options.get("shrink"):
+        memory += MOMENTS_BYTES
+        seconds += SHRINK_SECONDS
+    if options.get("distil"):
+        memory += DISTIL_BYTES
+        seconds += _distil_seconds(options)
+    seconds += SECONDS_A_MB * size / 1e6
+    if model.suffix.lower() not in _OWN_FORMATS:
+        memory += FRAMEWORK_BYTES
+        seconds += FRAMEWORK_SECONDS
+    most = max(int(MACHINE_SHARE * all_memory_bytes()), BYTES_BEYOND)
+    given = int(_given(MEMORY_MB, 0.0) * 1e6)
+    return Limits(given or min(memory, most), given or most, _given(SECONDS, float(math.ceil(seconds))))
+
+
+def bounds_of(
+    limits: Limits, options: Mapping[str, Any], folder: Path, records: Path | None = None
+) -> Bounds:
+    """What the kernel is told: wide enough that memory and time are noticed by the parent first, which says
+    so, and narrow enough that one call can't take the machine.
+
+    Args:
+        limits: Of the child.
+        options: Files and folders that are named in them may be read.
+        folder: The child's own, which it may write to.
+        records: Folder of what it measures of its model, which it may write to.
+    """
+    reserved = RESERVED_BYTES + (os.cpu_count() or 1) * RESERVED_BYTES_A_CORE
+    return Bounds(
+        data_bytes=limits.memory_bytes + reserved,
+        file_bytes=limits.memory_bytes,
+        reads=[*_named_files(options), *_of_emulator(), *_of_toolchains(options)],
+        writes=[str(folder), *([str(records)] if records else []), *_graphics()],
+        most_data_bytes=limits.most_memory_bytes + reserved,
+    )
+
+
+def _given(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "")
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise UsageError(f"{variable} is {text!r}; give a positive number, or unset it")
+    return value
+
+
+def _budget_seconds(options: Mapping[str, Any]) -> float:
+    given = options.get("time_budget")
+    if isinstance(given, int | float) and given > 0:  # a wrong one is refused by the child
+        return float(given)
+    return 0.0 if options.get("precision") in ("fp32", "fp16") else SEARCH_SECONDS
+
+
+def _distil_seconds(options: Mapping[str, Any]) -> float:
+    """Of all trainings; ``--shrink auto`` has three models."""
+    with contextlib.suppress(UsageError):  # a wrong one is refused by the child
+        minutes = training_length(str(options["distil"])).minutes
+        return TIMES_TRAINING * 60 * minutes if minutes is not None else DISTIL_EPOCHS_SECONDS
+    return 0.0
+
+
+def _size_bytes(model: Path) -> int:
+    """Of a model's file with its external data, or of its folder; 0: there is none, which the child says."""
+    try:
+        if model.is_dir():
+            return sum(
+                each.stat().st_size for each in islice(model.rglob("*"), LINKS_LIMIT) if each.is_file()
+            )
+        return _file_bytes(model) + sum(_file_bytes(model.parent / name) for name in external_names(model))
+    except (OSError, ValueError):
+        return 0
+
+
+def model_files(options: Mapping[str, Any]) -> list[Path]:
+    """Files and folders of the model and of its draft, with external data."""
+    found = []
+    for key in ("model", "draft"):
+        if options.get(key):
+            model = Path(options[key])
+            found.append(model)
+            with contextlib.suppress(OSError, ValueError):
+                found += [model.parent / name for name in sorted(external_names(model))]
+    return found
+
+
+def _file_bytes(path: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        facts = os.lstat(path) if path.is_symlink() else os.stat(path)
+        return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+    return 0
+
+
+def external_names(model: Path) -> set[str]:
+    """Names that may be external data's, without parsing: a name too many costs nothing."""
+    if model.suffix.lower() != ".onnx" or not 0 < _file_bytes(model) < _SCANNED_BYTES:
+        return set()
+    with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        found = set()
+        for match in islice(_EXTERNAL.finditer(content), LINKS_LIMIT):
+            name = content[match.end() : match.end() + match[1][0]]
+            found.add(name.decode("utf-8", "replace"))
+    return {name for name in found if not set(name) & set("/\\\0")}
+
+
+def _shapes_bytes(shapes: object) -> int:
+    if not isinstance(shapes, Mapping):
+        return 0
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return min(sum(4 * math.prod(int(d) for d in shape) for shape in shapes.values()), 1 << 40)
+    return 0
+
+
+def _arrays_bytes(options: Mapping[str, Any]) -> int:
+    """Of samples in memory, which cross once; those in files are read one by one."""
+    samples = options.get("samples")
+    rows = samples if isinstance(samples, list) else []
+    arrays = [array for row in rows if isinstance(row, Mapping) for array in row.values()]
+    return sum(int(getattr(array, "nbytes", 0)) for array in arrays)
+
+
+def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
+    """What an option names: the folder of a model, of a card and of samples, and where links in it lead."""
+    for key in ("model", "draft", "card", "samples"):
+        if isinstance(options.get(key), str | os.PathLike):
+            path = os.path.abspath(os.fspath(options[key]))
+            while glob.has_magic(os.fsdecode(path)):
+                path = os.path.dirname(path)
+            folder = path if os.path.isdir(path) else os.path.dirname(path)
+            yield os.path.realpath(folder)
+            yield os.path.realpath(path)
+            if key == "samples":
+                labels = os.path.join(
+                    os.path.dirname(folder), "labels"
+                )  # as edgekit/compiler/evaluate/labels.py has it
+                yield os.path.realpath(labels)
+                yield from (*_linked(folder), *_linked(labels))
+
+
+def _linked(folder: str) -> set[str]:
+    """Folders that links below a folder lead into: data sets are often kept so."""
+    found: set[str] = set()
+    entries: Iterable[Path] = islice(Path(folder).rglob("*"), LINKS_LIMIT)
+    with contextlib.suppress(OSError):
+        found = {os.path.dirname(os.path.realpath(each)) for each in entries if each.is_symlink()}
+        found |= {os.path.realpath(each) for each in Path(folder).iterdir() if each.is_symlink()}
+    return found
+
+
+def _of_emulator() -> list[str]:
+    from edgekit.compiler.evaluate.arm.emulator import emulator_folder
+
+    folder = emulator_folder()
+    return [str(folder)] if folder is not None else []
+
+
+def _environments(options: Mapping[str, Any]) -> list[Environment]:
+    return environments_of(options.get("targets") or ())
+
+
+def _of_toolchains(options: Mapping[str, Any]) -> list[str]:
+    """Environments in which the compilers of the targets run, in children of the child."""
+    return [path for each in _environments(options) for path in each.reads()]
+
+
+def _graphics() -> list[str]:
+    with contextlib.suppress(OSError):
+        known = {os.path.basename(path) for path in DEVICES}
+        names = [name for name in os.listdir("/dev") if name.startswith("nvidia")]
+        return [f"/dev/{name}" for name in names if name not in known]
+    return []

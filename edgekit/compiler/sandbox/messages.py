@@ -1,0 +1,145 @@
+"""What the child says to its parent: one strict JSON object a line, never a pickle.
+
+A child that was taken over by a model can write anything here, so that nothing is believed before it is
+checked: lines and their number are bounded, errors are of the classes listed here, texts are escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from edgekit import errors
+from edgekit.compiler.build.progress import Stage
+from edgekit.diagnostics import Finding
+from edgekit.errors import EdgeKitError, MissingDependency, UnsupportedError, printable
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import TEXT_LIMIT_CHARS
+from edgekit.tensor_spec import Json
+
+LINE_LIMIT_BYTES = 8 << 20
+DETAIL_LIMIT_CHARS = 2000
+"""Of the description of a stage."""
+FINDINGS_A_LINE = 2000
+FINDINGS_LIMIT = 1_000_000
+"""A model has at most 200,000 nodes; some targets have several findings of one."""
+_CLASSES = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, EdgeKitError)
+}
+_FIELDS = tuple(field.name for field in fields(Finding))
+_SEVERITIES = ("error", "warning", "note")
+
+
+class Broken(Exception):  # noqa: N818
+    """A line that the child's program would not have written."""
+
+
+def as_line(message: dict[str, Json]) -> bytes:
+    """A message as bytes, with the end of line."""
+    return strict_json.encode(message) + b"\n"
+
+
+def parse_line(line: bytes) -> dict[str, Json]:
+    """A line as a message. Raises Broken."""
+    try:
+        message = strict_json.decode(line, "message", LINE_LIMIT_BYTES)
+    except ValueError as problem:
+        raise Broken(str(problem)) from None
+    if not isinstance(message, dict):
+        raise Broken("a message is an object")
+    return message
+
+
+def findings_lines(found: Sequence[Finding]) -> list[bytes]:
+    """Findings as lines, some at a time."""
+    rows: list[Json] = [[_bounded(text) for text in finding.as_json().values()] for finding in found]
+    starts = range(0, len(rows), FINDINGS_A_LINE)
+    return [as_line({"findings": rows[start : start + FINDINGS_A_LINE]}) for start in starts]
+
+
+def parse_findings(rows: Json) -> list[Finding]:
+    """The findings of a line. Raises Broken."""
+    if not isinstance(rows, list):
+        raise Broken("findings are a list")
+    found = []
+    for row in rows:
+        if not isinstance(row, list) or len(row) != len(_FIELDS) or not _all_texts(row):
+            raise Broken("a finding is a list of texts")
+        given = {name: printable(str(text)) for name, text in zip(_FIELDS, row, strict=True)}
+        if given["severity"] not in _SEVERITIES:
+            raise Broken("a finding's severity is unknown")
+        found.append(Finding(**given))  # type: ignore[arg-type]
+    return found
+
+
+def parse_stage(given: Json) -> Stage:
+    """A report of progress. Raises Broken."""
+    if not isinstance(given, list) or len(given) != 3 or not _all_texts(given[:2]):
+        raise Broken("a stage is two texts and a number")
+    name, detail, seconds = given
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):
+        raise Broken("a stage takes a number of seconds")
+    return Stage(printable(name), printable(detail[:DETAIL_LIMIT_CHARS]), seconds)
+
+
+def error_lines(problem: EdgeKitError | OSError) -> list[bytes]:
+    """An error as lines; its findings come first."""
+    if not isinstance(problem, EdgeKitError):
+        number = problem.errno if isinstance(problem.errno, int) else None
+        name = problem.filename if isinstance(problem.filename, str) else ""
+        text = str(problem.strerror or problem)
+        return [as_line({"system": [number, _bounded(text), _bounded(name)]})]
+    kind = next(each.__name__ for each in type(problem).__mro__ if _CLASSES.get(each.__name__) is each)
+    if kind == "EngineNotReady":  # its build is of the process that it was raised in
+        kind = "EngineError"
+    about: dict[str, Json] = {"kind": kind, "text": _bounded(str(problem)), "blame": problem.blame}
+    if isinstance(problem, MissingDependency):
+        given = (problem.name, problem.needed_for, problem.install, problem.for_bundles)
+        about["missing"] = [_bounded(text) for text in given]
+    first = findings_lines(problem.findings) if isinstance(problem, UnsupportedError) else []
+    return [*first, as_line({"error": about})]
+
+
+def parse_error(about: Json, found: list[Finding]) -> EdgeKitError:
+    """The error of a line, as it was raised in the child. Raises Broken."""
+    if not isinstance(about, dict) or not _all_texts([about.get(key) for key in ("kind", "text", "blame")]):
+        raise Broken("an error has a kind, a text and a blame")
+    kind = _CLASSES.get(str(about["kind"]))
+    if kind is None:
+        raise Broken("an error of no known class")
+    problem: EdgeKitError = kind.__new__(kind)
+    EdgeKitError.__init__(problem, str(about["text"]))  # the others make the text of their arguments
+    if about["blame"]:
+        problem.blame = printable(str(about["blame"]))
+    if isinstance(problem, UnsupportedError):
+        problem.findings = list[Any](found)
+    if isinstance(problem, MissingDependency):
+        given = about.get("missing")
+        if not isinstance(given, list) or len(given) != 4 or not _all_texts(given):
+            raise Broken("a missing package is four texts")
+        texts = [printable(str(text)) for text in given]
+        problem.name, problem.needed_for, problem.install, problem.for_bundles = texts
+    return problem
+
+
+def parse_system_error(given: Json) -> OSError:
+    """An error of the system. Raises Broken."""
+    if not isinstance(given, list) or len(given) != 3 or not _all_texts(given[1:]):
+        raise Broken("an error of the system is a number and two texts")
+    number, text, name = given[0], printable(str(given[1])), printable(str(given[2]))
+    if not isinstance(number, int):
+        return OSError(text)
+    return OSError(number, text, name) if name else OSError(number, text)
+
+
+def _all_texts(values: Sequence[Json]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _bounded(text: str) -> str:
+    """A text that fits a message: strict JSON has a limit, and a file name may be no UTF-8."""
+    text = printable(text)
+    return text if len(text) < TEXT_LIMIT_CHARS // 4 else f"{text[: TEXT_LIMIT_CHARS // 4]}..."

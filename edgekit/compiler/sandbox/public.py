@@ -1,0 +1,361 @@
+"""``edgekit.check``, ``build``, ``shrink``, ``import_model`` and ``draft_card``: a file is opened in a child
+process, unless it is trusted.
+
+An object of a framework is the caller's own and lives in this process: it is built here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.compiler.sandbox.contained import (
+    build_contained,
+    card_contained,
+    check_contained,
+    import_contained,
+    shrink_contained,
+)
+from edgekit.compiler.sandbox.limits import model_files
+from edgekit.diagnostics import Finding
+from edgekit.system.records_folder import model_folder, records_in
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.compiler.build.import_onnx import ImportedModel
+    from edgekit.compiler.build.progress import Progress
+    from edgekit.compiler.build.shrunk_model import ShrunkModel
+    from edgekit.compiler.card_inference.draft import Draft
+    from edgekit.compiler.evaluate.samples import Sample
+    from edgekit.compiler.importers.contract import Source
+    from edgekit.processing.card import Card
+
+TRUSTED = "EDGEKIT_TRUSTED"
+"""Environment variable: 1 for ``trusted=True`` everywhere."""
+
+
+def check(
+    model: str | Path | Source,
+    targets: Sequence[str] | None = None,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    trust_pickle: bool = False,
+    trusted: bool = False,
+) -> list[Finding]:
+    """List what each target can't run, or would run off its fast path.
+
+    Args:
+        model: Path of an ``.onnx`` file, or of another framework's that an importer takes
+            (docs/importing.md).
+        targets: Targets or device profiles; None for all installed targets: one whose compiler needs a
+            package that is not installed is a note then.
+        shapes: Static shapes by input name, as in ``build``.
+        example_inputs: As in ``build``.
+        trust_pickle: As in ``build``.
+        trusted: As in ``build``.
+
+    Returns:
+        Findings, errors (which prevent a build) first.
+
+    Raises:
+        ModelError: the file is not a model, or has dynamic dimensions that nothing freezes. CrashError: its
+            process died, or took too much memory or time.
+        ProfileError: an unknown target.
+        MissingDependency: a target that was asked for by name can't compile here.
+    """
+    options = {**_opening(model, shapes, example_inputs, trust_pickle), "targets": targets}
+    if is_contained(model, trusted):
+        return check_contained(options)
+    from edgekit.compiler.build.check import check as check_here
+
+    with _recorded(options):
+        return check_here(**options)
+
+
+def build(
+    model: str | Path | Source,
+    *,
+    targets: Sequence[str],
+    precision: str = "fp32",
+    samples: str | Path | Sequence[Sample] | None = None,
+    card: Card | str | Path | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    trust_pickle: bool = False,
+    io: str | Mapping[str, str] | None = None,
+    max_drop: str | None = None,
+    time_budget: float | None = None,
+    force: bool = False,
+    fallback: bool = True,
+    shrink: str | None = None,
+    distil: str | None = None,
+    context: int | None = None,
+    lengths: Sequence[int] | None = None,
+    draft: str | Path | None = None,
+    progress: Progress = lambda stage: None,
+    trusted: bool = False,
+) -> Bundle:
+    """Build a model for targets and devices, and verify each variant by running it here.
+
+    Args:
+        model: Path of an ``.onnx`` file, or of another framework's that an importer takes
+            (docs/importing.md), or a framework's object; or a language model: a ``.gguf`` file.
+        targets: Targets (``ort``) or device profiles (``rpi5``).
+        precision: ``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``:
+            all of these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ
+            pairs, which are kept as they are. A variant that is slower than fp32, or the same, is rejected.
+            ``palette6``, ``palette4``: palettized weights for Core ML. ``bf16``, ``fp16-arithmetic``: floats
+            computed in a narrower type, where the processor has it; ``auto`` tries them where this one does.
+            ``fp8``: for TensorRT on Thor; needs samples. Of a language model ``fp32``, ``fp16``, ``int8``,
+            ``int4``, or ``auto``: the last two.
+        samples: What int8 is calibrated on and variants are verified with: a folder or glob, or dicts of
+            arrays; None for random ones. A third of them is held out for testing.
+        card: Describes pre- and postprocessing; it is stored in the bundle.
+        shapes: Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's
+            shapes are used where none is given here. The name "" stands for the only input, or the only one
+            of four dimensions. A batch that is left open is 1, which the report says.
+        example_inputs: What a PyTorch module or a JAX function is called with, which both trace: arrays in
+            the order of its parameters, or a mapping by their names, e.g. what a tokenizer returns.
+        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
+        io: How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source
+            has them, or ``nhwc``, axis 1 last (only tflite has it); for every one of four axes, or by name.
+            ``uint8``: the card's image input takes uint8 [1, H, W, C] in RGB, from sessions too; mean, std,
+            colour order and layout are folded into the model (ort, openvino, tflite).
+        max_drop: What int8 and smaller models may lose: ``2%`` of the task's own metric where the samples are
+            labelled, else of the fidelity to the float model; or the least SNR, ``24dB``. None:
+            docs/quantization.md.
+        time_budget: Seconds to search for int8, for all targets together; None: 60, for auto 180.
+        force: Ship a rejected int8 variant, marked as such.
+        fallback: Whether the float parent of an int8 variant is in the bundle too.
+        shrink: ``auto``: also variants of smaller models, with 10, 20 and 30 % fewer multiplications
+            (docs/shrinking.md), in fp32, fp16, int8 or auto; needs samples. They are held to ``max_drop`` too
+            and kept only where they are faster than every variant that is more accurate. A session runs them
+            only where they are asked for. Or ``-50%``: one of that size, held to ``max_drop`` where given.
+        distil: How long each smaller model is trained to answer as the whole one, e.g. ``20min`` or
+            ``12epochs``, in float and with int8's rounding; needs PyTorch, and hundreds of samples without
+            labels. All samples are used; those for testing are not trained on.
+        context: Of a language model (docs/language-models.md): most tokens of a text with its answer; None:
+            2048, or as many as the model has.
+        lengths: Of a text encoder: tokens, ascending, at which it is compiled too, beside the card's own
+            length; a text runs at the shortest that holds it (docs/embeddings.md).
+        draft: Of a language model: path of a smaller one of the same tokens. It is built for the same
+            targets, and sessions let it guess where that is faster; texts stay the same.
+        progress: Called as each stage begins and ends.
+        trusted: Open a file in this process, not in a child (docs/security.md). Objects always are.
+
+    Returns:
+        The bundle, in memory. Rejected variants and those that could not be run are listed with the reason.
+
+    Raises:
+        UsageError: wrong precision, no or repeated targets, a layout that is not available.
+        ProfileError: unknown target.
+        CardError: the card is malformed or does not describe the model.
+        SampleError: no samples are found, or one does not fit the inputs.
+        ModelError: the file is not a model, or has dynamic dimensions that nothing freezes. CrashError: its
+            process died, or took too much memory or time.
+        UnsupportedError: a target cannot express some nodes; every reason for every target is named.
+        MissingDependency: a tool that compiles for a target is not installed.
+    """
+    options: dict[str, Any] = {
+        "model": model,
+        "targets": targets,
+        "precision": precision,
+        "samples": samples,
+        "card": card,
+        "shapes": shapes,
+        "example_inputs": example_inputs,
+        "trust_pickle": trust_pickle,
+        "io": io,
+        "max_drop": max_drop,
+        "time_budget": time_budget,
+        "force": force,
+        "fallback": fallback,
+        "shrink": shrink,
+        "distil": distil,
+        "context": context,
+        "lengths": lengths and list(lengths),
+        "draft": None if draft is None else os.fspath(draft),
+    }
+    if is_contained(model, trusted):
+        plain = {"samples": _plain_samples(samples), "shapes": shapes and dict(shapes)}
+        plain["io"] = dict(io) if isinstance(io, Mapping) else io
+        return build_contained({**options, **plain}, progress)
+    from edgekit.compiler.build.build_bundle import build as build_here
+
+    with _recorded(options):
+        return build_here(**options, progress=progress)
+
+
+def shrink(
+    model: str | Path | Source,
+    *,
+    samples: str | Path | Sequence[Sample],
+    flops: str | float | None = None,
+    size: str | float | None = None,
+    latency: str | None = None,
+    card: Card | str | Path | None = None,
+    targets: Sequence[str] = (),
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    trust_pickle: bool = False,
+    progress: Progress = lambda stage: None,
+    trusted: bool = False,
+) -> ShrunkModel:
+    """Remove the channels of a model that cost least, without training.
+
+    Weights that read removed channels are fitted to what is left by least squares (docs/shrinking.md).
+
+    Args:
+        model: As ``build`` takes it; float.
+        samples: As there: 64 to 128 inputs like those that the model will see. A third is held out for
+            testing.
+        flops: How many multiplications fewer: ``-20%`` or 0.2.
+        size: How many bytes of weights fewer.
+        latency: How much less latency, measured on a target's engine here: ``-25%@tflite``.
+        card: Describes the inputs and outputs: with a task, channels are judged by its predictions.
+        targets: Both models are timed on these; none: on all whose engine is installed.
+        shapes: Static shapes by input name.
+        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
+        progress: Called as each stage begins and ends.
+        trusted: As in ``build``.
+
+    Returns:
+        The smaller model, with what it lost and gained. ``faster`` says whether it is worth anything.
+
+    Raises:
+        UsageError: no goal, or several; none of the model's channels can be removed, or not that many.
+        SampleError: there are no samples, or one does not fit the inputs.
+        ModelError: the file is not a model. CrashError: its process died, or took too much memory or time.
+        MissingDependency: the engine of a target that is named is not installed.
+    """
+    from edgekit.compiler.compress.goal import shrink_goal
+
+    goal = shrink_goal(flops, size, latency)
+    options: dict[str, Any] = {
+        "model": model,
+        "samples": samples,
+        "flops": flops,
+        "size": size,
+        "latency": latency,
+        "card": card,
+        "targets": list(targets),
+        "shapes": shapes,
+        "trust_pickle": trust_pickle,
+    }
+    if is_contained(model, trusted):
+        plain = {"samples": _plain_samples(samples), "shapes": shapes and dict(shapes)}
+        return shrink_contained({**options, **plain}, goal, progress)
+    from edgekit.compiler.build.shrink import shrink as shrink_here
+
+    with _recorded(options):
+        return shrink_here(**options, progress=progress)
+
+
+def import_model(
+    model: str | Path | Source,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    trust_pickle: bool = False,
+    trusted: bool = False,
+) -> ImportedModel:
+    """Convert a model of another framework to ONNX, and compare it with the original.
+
+    The comparison runs the original in its own framework, where that is installed, on the example inputs, or
+    on random inputs where there are none.
+
+    Args:
+        model: Path of a file that an importer takes (docs/importing.md), or an object of a framework.
+        shapes: Static shapes by input name.
+        example_inputs: What a PyTorch module or a JAX function is called with, which both trace: arrays in
+            the order of its parameters, or a mapping by their names, e.g. what a tokenizer returns.
+        trust_pickle: Whether a file that is a Python pickle may be loaded, which runs code in it.
+        trusted: As in ``build``.
+
+    Returns:
+        The ONNX model, in memory: ``save`` writes it.
+
+    Raises:
+        UsageError: the model is ONNX already, or an object of no framework.
+        ModelError: it can't be converted, or the ONNX model answers otherwise than the original. CrashError:
+            its process died, or took too much memory or time.
+        MissingDependency: what converts it is not installed.
+    """
+    options = _opening(model, shapes, example_inputs, trust_pickle)
+    if is_contained(model, trusted):
+        return import_contained(options)
+    from edgekit.compiler.build.import_onnx import import_model as import_here
+
+    with _recorded(options):
+        return import_here(**options)
+
+
+def draft_card(
+    model: str | Path | Source,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    trust_pickle: bool = False,
+    trusted: bool = False,
+) -> Draft:
+    """Draft the card of a model. The same model gives the same text.
+
+    Args:
+        model: Path of an ``.onnx`` file or of another framework's, or a framework's object.
+        shapes: Static shapes by input name, for what the model leaves open.
+        example_inputs: As in ``build``.
+        trust_pickle: As in ``build``.
+        trusted: As in ``build``.
+
+    Returns:
+        The card. Lines whose comment begins with ``guessed:`` are to be looked at.
+
+    Raises:
+        ModelError: the file is not a model, or can't be opened with any usual size. CrashError: its process
+            died, or took too much memory or time.
+        MissingDependency: what imports it is not installed.
+    """
+    options = _opening(model, shapes, example_inputs, trust_pickle)
+    if is_contained(model, trusted):
+        return card_contained(options)
+    from edgekit.compiler.card_inference.draft import draft_card as draft_here
+
+    with _recorded(options):
+        return draft_here(**options)
+
+
+def _opening(
+    model: object, shapes: Mapping[str, tuple[int, ...]] | None, example_inputs: Any, trust_pickle: bool
+) -> dict[str, Any]:
+    """The options of what opens a model, by the names that all verbs have for them."""
+    return {
+        "model": model,
+        "shapes": shapes and dict(shapes),
+        "example_inputs": example_inputs,
+        "trust_pickle": trust_pickle,
+    }
+
+
+def is_contained(model: object, trusted: bool) -> bool:
+    """Whether a model is opened in a child: a file that nobody said to trust, where this is a Python that can
+    start another; a frozen app is its own executable."""
+    if trusted or os.environ.get(TRUSTED) == "1" or not isinstance(model, str | os.PathLike):
+        return False
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
+def _recorded(options: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Record what is measured of a trusted file where its child would; of an object in the cache folder."""
+    is_file = isinstance(options["model"], str | os.PathLike)
+    return records_in(model_folder(model_files(options)) if is_file else None)
+
+
+def _plain_samples(samples: Any) -> Any:
+    """Samples that can be handed on: any sequence or mapping as a list or dict."""
+    if samples is None or isinstance(samples, str | os.PathLike) or not isinstance(samples, Sequence):
+        return samples
+    return [dict(sample) if isinstance(sample, Mapping) else sample for sample in samples]

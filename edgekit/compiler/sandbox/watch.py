@@ -1,0 +1,151 @@
+"""Watches a child's memory and time, and ends it when it takes more than it may."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from edgekit.compiler.sandbox.limits import MEMORY_MB, SECONDS, Limits
+from edgekit.system.memory import UNKNOWN_BYTES, free_memory_bytes
+
+POLL_S = 0.02
+"""How often memory is looked at: a core fills 100 MB in that time."""
+SEARCH_S = 0.5
+"""How often the child's own children are looked for, which reads a file for every process of the machine."""
+STEP_SHARE = 0.5
+"""Largest part of the time limit without a crumb while a step is at risk: the engine hangs."""
+STOPPED_S = 1.0
+"""A longer gap between two looks was spent stopped or suspended, and counts as this much."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+class Watch:
+    """One child's. It begins when it is made, and ends with :meth:`close`.
+
+    Attributes:
+        overrun: Which limit was hit; "" if none.
+        advice: How to raise that limit.
+        limit_bytes: The limit of memory as it was last looked at.
+        peak_bytes: Most memory that was seen; 0 where the system does not tell.
+        spent_s: Time that the request has taken.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        limits: Limits,
+        end: Callable[[], None],
+        spent_s: float,
+        last_crumb: Callable[[], tuple[int, str, str]],
+        needed_bytes: Callable[[], int],
+    ) -> None:
+        """Begin to watch.
+
+        Args:
+            pid: Of the child.
+            limits: Of the child.
+            end: Ends the child and all that it started.
+            spent_s: Time that earlier children of the request took.
+            last_crumb: Reads what the child is at.
+            needed_bytes: Reads how much memory the child says that it needs; it is not trusted.
+        """
+        self.overrun, self.advice, self.peak_bytes, self.spent_s = "", "", 0, spent_s
+        self.limit_bytes = limits.memory_bytes
+        self._pid, self._limits, self._end = pid, limits, end
+        self._last_crumb, self._needed_bytes = last_crumb, needed_bytes
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="edgekit-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching: after that ``end`` is not called any more."""
+        self._closed.set()
+        self._thread.join()
+
+    def raise_limit(self) -> None:
+        """Raise the limit of memory to what the child needs, if the machine has as much."""
+        needed = min(self._needed_bytes(), self._limits.most_memory_bytes)
+        self.limit_bytes = max(self.limit_bytes, needed)
+
+    def _watch(self) -> None:
+        last, searched = time.monotonic(), 0.0
+        family = [self._pid]
+        crumb, crumb_at_s = (0, "", ""), self.spent_s
+        while not self._closed.wait(POLL_S):
+            now = time.monotonic()
+            self.spent_s, last = self.spent_s + min(now - last, STOPPED_S), now
+            if now - searched > SEARCH_S:
+                family, searched = [self._pid, *_session(self._pid)], now
+                if (found := self._last_crumb()) != crumb:
+                    crumb, crumb_at_s = found, self.spent_s
+            self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, family)))
+            step_seconds = STEP_SHARE * self._limits.seconds
+            if self.peak_bytes > self.limit_bytes:
+                self.raise_limit()
+            limit = self.limit_bytes
+            if self.peak_bytes > limit:
+                self.overrun = f"its process took more than {_megabytes(limit)} of memory, its limit"
+                self.advice = memory_advice(limit, self._needed_bytes())
+            elif crumb[2] and self.spent_s - crumb_at_s > step_seconds:
+                self.overrun = f"its process took more than {step_seconds:g} s for this step, its limit"
+                self.advice = f"{SECONDS}={2 * self._limits.seconds:g} in the environment doubles it"
+            elif self.spent_s > self._limits.seconds:
+                self.overrun = f"its process took more than {self._limits.seconds:g} s, its limit"
+                self.advice = f"{SECONDS}={2 * self._limits.seconds:g} in the environment doubles it"
+            if self.overrun:
+                self._end()
+                return
+
+
+def starved(limit_bytes: int, peak_bytes: int) -> str:
+    """How a child ended to which memory was refused, though it had touched less than its limit."""
+    return (
+        f"its process took {_megabytes(peak_bytes)} of memory and asked for more than its limit, "
+        f"{_megabytes(limit_bytes)}"
+    )
+
+
+def memory_advice(limit_bytes: int, needed_bytes: int = 0) -> str:
+    """How to raise the limit of memory, and whether this machine has as much.
+
+    Args:
+        limit_bytes: That was hit.
+        needed_bytes: What the build was estimated to need; more than the limit where the machine has less.
+    """
+    doubled_mb = math.ceil(2 * limit_bytes / 1e6 - 0.5)
+    estimated = f"it may need {_megabytes(needed_bytes)}; " if needed_bytes > limit_bytes else ""
+    free_bytes = free_memory_bytes()
+    if free_bytes >= UNKNOWN_BYTES:
+        free = ""
+    elif free_bytes >= doubled_mb * 1e6:
+        free = f"; {_megabytes(free_bytes)} are free here"
+    else:
+        free = f", but only {_megabytes(free_bytes)} are free here: fewer targets or samples take less"
+    return f"{estimated}{MEMORY_MB}={doubled_mb} in the environment doubles it{free}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
+
+
+def _resident_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    return 0
+
+
+def _session(leader: int) -> list[int]:
+    """Processes of the leader's session, itself left out."""
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != leader:
+                with contextlib.suppress(OSError):
+                    if os.getsid(int(name)) == leader:
+                        found.append(int(name))
+    return found

@@ -1,0 +1,158 @@
+"""A process in a toolchain's environment: confined where the system can, and ended when it takes too long.
+
+    with ToolchainChild(require(TOOLCHAIN, "compiling for PROFILE"), SCRIPT) as child:
+        (child.folder / "model.onnx").write_bytes(content)
+        found = child.ask({"do": "build"}, seconds=600)
+
+Files go through ``child.folder``, the only folder that it may write to; it has no network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgekit.compiler.toolchains.environment import Environment
+from edgekit.errors import EngineError, printable
+from edgekit.system.formats import strict_json
+from edgekit.system.regular_file import read_plain
+from edgekit.tensor_spec import Json
+
+ANSWER, LOG = "answer.json", "log.txt"
+ANSWER_LIMIT_BYTES = 16 << 20
+LOG_LIMIT_BYTES = 1 << 20
+"""How much of the end of what it printed is read."""
+ANSWERING = Path(__file__).with_name("answering.py")
+KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+"""Variables of this process's environment that the child sees."""
+
+
+class ToolchainChild:
+    """One process. It ends when it is closed, left as a context, or forgotten.
+
+    Args:
+        environment: The toolchain's.
+        script: A file with ``answer(request, folder) -> dict`` (answering.py). It imports nothing of EdgeKit.
+
+    Attributes:
+        folder: Its own, for files both ways; removed at the end.
+    """
+
+    def __init__(self, environment: Environment, script: Path) -> None:
+        self._name = environment.toolchain.name
+        self._temporary = tempfile.TemporaryDirectory(prefix="edgekit-", ignore_cleanup_errors=True)
+        self.folder = Path(self._temporary.name)
+        (self.folder / "tmp").mkdir()
+        with open(self.folder / LOG, "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "edgekit.compiler.toolchains.confined_exec"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
+                env=_search_path(),
+            )  # fmt: skip
+        self._end = weakref.finalize(self, _end, self._process, self._temporary)
+        self._last_said = ""
+        self._first = json.dumps(_start(environment, script, self.folder)).encode() + b"\n"
+
+    def __enter__(self) -> ToolchainChild:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it, and remove its folder."""
+        self._end()
+
+    def ask(self, request: Mapping[str, Json], seconds: float) -> dict[str, Json]:
+        """What the script answers.
+
+        Args:
+            request: JSON.
+            seconds: Until it is ended.
+
+        Raises:
+            EngineError: the script raised, the process died, or it took too long.
+        """
+        pipe, answers = self._process.stdin, self._process.stdout
+        assert pipe is not None
+        assert answers is not None
+        late = threading.Timer(seconds, self._process.kill)
+        late.start()
+        try:
+            pipe.write(self._first + json.dumps(request).encode() + b"\n")
+            pipe.flush()
+            self._first = b""
+            answered = answers.readline() == b"done\n"
+        except BrokenPipeError:
+            answered = False
+        finally:
+            in_time = late.is_alive()
+            late.cancel()
+        if not answered:
+            raise self._death(f"took more than {seconds:g} s" if not in_time else "")
+        try:
+            content = read_plain(self.folder / ANSWER, ANSWER_LIMIT_BYTES)
+            found = strict_json.decode(content, ANSWER, ANSWER_LIMIT_BYTES)
+        except (OSError, ValueError) as problem:
+            raise EngineError(f"the toolchain {self._name} answered with something else: {problem}") from None
+        if not isinstance(found, dict):
+            raise EngineError(f"the toolchain {self._name} answered with something else: {type(found)}")
+        if "error" in found:
+            raise EngineError(f"the toolchain {self._name} failed: {found['error']}")
+        return found
+
+    def said(self) -> str:
+        """The end of what it has printed, also after it has died."""
+        if not self._end.alive:
+            return self._last_said
+        with open(self.folder / LOG, "rb") as file:
+            file.seek(max(0, os.path.getsize(self.folder / LOG) - LOG_LIMIT_BYTES))
+            return printable(file.read(LOG_LIMIT_BYTES).decode("utf-8", "replace"))
+
+    def _death(self, why: str) -> EngineError:
+        code = self._process.wait()
+        self._last_said = self.said()
+        lines = [line for line in self._last_said.splitlines() if line.strip()]
+        self.close()
+        if not why:
+            with contextlib.suppress(ValueError):
+                why = f"was ended by {signal.Signals(-code).name}" if code < 0 else ""
+            why = why or f"ended with code {code}"
+        last = f"; its last words: {lines[-1].strip()}" if lines else ""
+        return EngineError(f"the process of the toolchain {self._name} {why}{last}")
+
+
+def _search_path() -> dict[str, str]:
+    search = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
+    return {**os.environ, "PYTHONPATH": search}
+
+
+def _start(environment: Environment, script: Path, folder: Path) -> dict[str, Json]:
+    """The first line: its rights, its command and its variables."""
+    memory = environment.toolchain.memory_mb * 1_000_000
+    reads = [*environment.reads(), str(script.parent), str(ANSWERING.parent)]
+    own = {"HOME": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        "bounds": [memory, memory, reads, [str(folder)]],
+        "command": [str(environment.python), "-I", str(ANSWERING), str(script), str(folder)],
+        "environment": {**{name: os.environ[name] for name in KEPT if name in os.environ}, **own},
+    }
+
+
+def _end(process: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    process.wait()
+    folder.cleanup()

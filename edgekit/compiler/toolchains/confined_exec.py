@@ -1,0 +1,33 @@
+"""How a toolchain's process begins: EdgeKit's Python gives up its rights, and becomes the toolchain's.
+
+    python -m edgekit.compiler.toolchains.confined_exec
+
+The bounds and the command come on stdin, in one line. They hold for what is executed next, and for all that
+it starts. Its stdin stays the parent's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from edgekit.system.confinement import Bounds, confine
+
+
+def main() -> None:
+    """Read byte by byte: what comes after the line is for the next program."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            return
+        line += byte
+    found = json.loads(line)
+    confine(Bounds(*found["bounds"]))
+    os.execve(found["command"][0], found["command"], found["environment"])
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(1)

@@ -1,0 +1,125 @@
+"""Where the environments of toolchains are, and which of them are there.
+
+    EDGEKIT_CACHE/toolchains/NAME-0a1b2c3d4e5f/
+        bin/python ...     as Python's venv makes it
+        toolchain.json     written last: a folder without it is not there for anybody
+
+The folder's name has the digest of the lock file: another lock is another environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from edgekit.compiler.toolchains.declaration import Toolchain, toolchain_of
+from edgekit.errors import MissingDependency, ProfileError
+from edgekit.system import ownership
+from edgekit.system.cache_folder import cache_folder
+from edgekit.system.formats import strict_json
+from edgekit.target.installed_profiles import find_profile
+from edgekit.tensor_spec import Json
+
+RECORD = "toolchain.json"
+RECORD_LIMIT_BYTES = 1 << 16
+DIGITS = 12
+
+
+class Environment(NamedTuple):
+    """One that is installed.
+
+    Attributes:
+        toolchain: What it is of.
+        folder: Its folder.
+        python: Its interpreter.
+    """
+
+    toolchain: Toolchain
+    folder: Path
+    python: Path
+
+    def reads(self) -> list[str]:
+        """Folders that its Python reads: its own, and that of the Python that it was made from."""
+        found = [str(self.folder)]
+        binary = os.path.realpath(self.python)
+        return [*found, os.path.dirname(os.path.dirname(binary))]
+
+
+def root() -> Path:
+    """The folder of all environments; it need not exist."""
+    return cache_folder() / "toolchains"
+
+
+def lock_digest(toolchain: Toolchain) -> str:
+    """SHA-256 of the lock file, the Python and the platform."""
+    content = toolchain.lock.read_bytes()
+    return hashlib.sha256(f"{toolchain.python}\n{toolchain.platform}\n".encode() + content).hexdigest()
+
+
+def folder_of(toolchain: Toolchain) -> Path:
+    """Where its environment is, or will be."""
+    return root() / f"{toolchain.name}-{lock_digest(toolchain)[:DIGITS]}"
+
+
+def python_in(folder: Path) -> Path:
+    """The interpreter of an environment in this folder."""
+    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def installed(toolchain: Toolchain) -> Environment | None:
+    """Its environment; None if it is not there, or if others may write to it."""
+    folder = folder_of(toolchain)
+    record = _record(folder)
+    if record is None or record.get("lock") != lock_digest(toolchain):
+        return None
+    return Environment(toolchain, folder, python_in(folder))
+
+
+def require(toolchain: Toolchain, needed_for: str) -> Environment:
+    """Its environment.
+
+    Raises:
+        MissingDependency: it is not installed; the text has the command that does it.
+    """
+    found = installed(toolchain)
+    if found is None:
+        raise MissingDependency(f"the toolchain {toolchain.name}", needed_for, f"run {toolchain.install}")
+    return found
+
+
+def environments_of(names: Iterable[str]) -> list[Environment]:
+    """The installed environments of the targets or device profiles of these names, each once."""
+    found: dict[str, Environment] = {}
+    for name in names:
+        try:
+            toolchain = toolchain_of(find_profile(name).target)
+        except ProfileError:  # whoever uses the name says so
+            continue
+        environment = None if toolchain is None else installed(toolchain)
+        if environment is not None:
+            found[str(environment.folder)] = environment
+    return list(found.values())
+
+
+def all_folders(name: str) -> list[Path]:
+    """Folders of a toolchain's environments: of this lock and of others, finished or not."""
+    if not root().is_dir():
+        return []
+    return sorted(
+        each
+        for each in root().iterdir()
+        if each.name.rpartition("-")[0] == name and len(each.name.rpartition("-")[2]) == DIGITS
+    )
+
+
+def _record(folder: Path) -> dict[str, Json] | None:
+    try:
+        ownership.refuse_foreign(folder)
+        content = ownership.read_own(folder / RECORD, RECORD_LIMIT_BYTES)
+        found = strict_json.decode(content, RECORD, RECORD_LIMIT_BYTES)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,170 @@
+"""Make and remove the environments of toolchains.
+
+An environment is made in the folder that it stays in, since programs in it have its path in them, and its
+record is written last: whatever ends an installation, what is left of it is no environment, and the next
+installation begins by removing it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from edgekit.compiler.toolchains.declaration import Toolchain, this_platform
+from edgekit.compiler.toolchains.environment import (
+    RECORD,
+    Environment,
+    all_folders,
+    folder_of,
+    installed,
+    lock_digest,
+    python_in,
+    root,
+)
+from edgekit.errors import ToolchainError
+from edgekit.system.atomic_files import locked, private_folder, write_atomically
+from edgekit.system.formats import strict_json
+
+LOCK_SECONDS = 1.0
+STEP_SECONDS = 3600.0
+"""Of each step: making the environment, installing, importing."""
+TAIL_LINES = 20
+Say = Callable[[str], None]
+
+
+def install(toolchain: Toolchain, say: Say = lambda line: None) -> Environment:
+    """Make the environment of a toolchain, or find it made. Its terms were accepted before.
+
+    Args:
+        toolchain: What to install.
+        say: Called with a line for each step and package.
+
+    Raises:
+        ToolchainError: no Python of its version, another platform, pip failed, or a module of it can't be
+            imported; nothing is left behind.
+        OSError: the cache can't be written, or another process installs it.
+    """
+    if this_platform() != toolchain.platform:
+        raise ToolchainError(
+            f"the toolchain {toolchain.name} is for {toolchain.platform}, and this machine is"
+            f" {this_platform()}: build on one that it is for; bundles can be copied"
+        )
+    private_folder(root())
+    with _changing(toolchain):
+        found = installed(toolchain)
+        if found is not None:
+            return found
+        _remove(toolchain)
+        folder = folder_of(toolchain)
+        try:
+            _make(toolchain, folder, say)
+        except BaseException:
+            _remove(toolchain)
+            raise
+        return Environment(toolchain, folder, python_in(folder))
+
+
+def remove(toolchain: Toolchain) -> bool:
+    """Remove its environment and what is left of others of its name; returns whether there was anything.
+
+    Raises:
+        OSError: files can't be removed, or another process installs it.
+    """
+    if not all_folders(toolchain.name):
+        return False
+    with _changing(toolchain):
+        return _remove(toolchain)
+
+
+@contextlib.contextmanager
+def _changing(toolchain: Toolchain) -> Iterator[None]:
+    with locked(root() / f".{toolchain.name}.lock", LOCK_SECONDS):
+        yield
+
+
+def _remove(toolchain: Toolchain) -> bool:
+    folders = all_folders(toolchain.name)
+    for folder in folders:
+        (folder / RECORD).unlink(missing_ok=True)  # first: a part of an environment is none
+        shutil.rmtree(folder)
+    return bool(folders)
+
+
+def _make(toolchain: Toolchain, folder: Path, say: Say) -> None:
+    say(f"python {toolchain.python}")
+    python = _python(toolchain)
+    _step(toolchain, [python, "-I", "-m", "venv", str(folder)], lambda line: None)
+    own = str(python_in(folder))
+    pip = [own, "-I", "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    quiet = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
+    _step(toolchain, [*pip, *quiet, "-r", str(toolchain.lock)], say)
+    say("importing it")
+    _step(toolchain, [own, "-I", "-c", f"import {', '.join(toolchain.imports)}"], lambda line: None)
+    record = {
+        "name": toolchain.name,
+        "lock": lock_digest(toolchain),
+        "python": toolchain.python,
+        "terms_accepted": True,
+    }
+    write_atomically(folder / RECORD, [strict_json.encode(record)], 0o600)
+
+
+def _python(toolchain: Toolchain) -> str:
+    """A Python of its version that can make environments."""
+    own = ".".join(map(str, sys.version_info[:2])) == toolchain.python
+    named = shutil.which(f"python{toolchain.python}")
+    for candidate in filter(None, (sys.executable if own else None, named)):
+        asked = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            ended = subprocess.run(
+                [candidate, "-I", "-c", asked], capture_output=True, text=True, timeout=60, check=True
+            )
+            if ended.stdout.strip() == toolchain.python:
+                return candidate
+    raise ToolchainError(
+        f"the toolchain {toolchain.name} needs Python {toolchain.python} with its modules venv and ensurepip,"
+        f" and there is no python{toolchain.python} on PATH that has them: install it, e.g. the packages"
+        f" python{toolchain.python} and python{toolchain.python}-venv of your system"
+    )
+
+
+def _step(toolchain: Toolchain, command: Sequence[str], say: Say) -> None:
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=environment, text=True, errors="replace",
+    )  # fmt: skip
+    late = threading.Timer(STEP_SECONDS, process.kill)
+    late.start()
+    try:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                if text := line.strip():
+                    tail.append(text)
+                    say(text)
+        code = process.wait()
+    finally:
+        late.cancel()
+        process.kill()
+        process.wait()
+    if code:
+        raise ToolchainError(_why(toolchain, code, tail))
+
+
+def _why(toolchain: Toolchain, code: int, tail: Sequence[str]) -> str:
+    wrong = [line for line in tail if line.startswith(("ERROR", "Error")) or "Error:" in line]
+    said = "\n  ".join((wrong or list(tail) or ["it said nothing"])[-4:])
+    hint = f"\n  {toolchain.hint}" if toolchain.hint else ""
+    return (
+        f"the toolchain {toolchain.name} could not be installed (code {code})\n  {said}{hint}\n"
+        "  nothing was left behind; see pip's lines above, and run the same command again"
+    )

@@ -1,0 +1,84 @@
+"""What ``edgekit toolchain`` lists, installs and removes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgekit.compiler.toolchains.declaration import Toolchain, find_toolchain, toolchains
+from edgekit.compiler.toolchains.environment import installed
+from edgekit.compiler.toolchains.install import Say, install, remove
+from edgekit.errors import UsageError
+from edgekit.system.formats.plain_text import table
+
+ASK = "Do you accept these terms?"
+
+
+def toolchain_rows() -> list[dict[str, Any]]:
+    """Every toolchain: ``{name, status, purpose, folder, size_mb, install}``; ``install`` is None where it is
+    installed."""
+    return [_row(each) for each in toolchains().values()]
+
+
+def toolchain_words(row: Mapping[str, Any]) -> str:
+    """A row as a line."""
+    return f"{row['name']}: {row['status']}; {row['purpose']}" + (
+        f": {row['install']}" if row["install"] else ""
+    )
+
+
+def toolchains_text(rows: list[dict[str, Any]]) -> str:
+    """What ``edgekit toolchain list`` prints."""
+    if not rows:
+        return "  no installed target has a toolchain"
+    lines = [(r["name"], r["status"], f"{r['size_mb']:,} MB", r["purpose"], r["folder"] or "-") for r in rows]
+    missing = [f"  missing   {r['name']}: {r['install']}" for r in rows if r["install"]]
+    return "\n".join(
+        [*table(("toolchain", "status", "size", "what it does", "folder"), lines), "", *missing]
+    ).rstrip()
+
+
+def install_toolchain(name: str, accepts: Callable[[Toolchain], bool], say: Say) -> dict[str, Any]:
+    """Install a toolchain, once its terms are accepted.
+
+    Args:
+        name: Of the toolchain.
+        accepts: Shows the terms, and says whether they are accepted. Not asked where it is installed.
+        say: Called with a line for each step and package.
+
+    Raises:
+        UsageError: there is none of that name, or its terms were not accepted.
+        ToolchainError: it could not be installed.
+    """
+    toolchain = find_toolchain(name)
+    if installed(toolchain) is None:
+        if not accepts(toolchain):
+            raise UsageError(
+                f"{toolchain.terms.strip()}\n"
+                f"the terms of {name} were not accepted, and nothing was installed: read them above, and"
+                " accept them with --accept-terms"
+            )
+        install(toolchain, say)
+    return _row(toolchain)
+
+
+def remove_toolchain(name: str) -> dict[str, Any]:
+    """Remove a toolchain's environments.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    toolchain = find_toolchain(name)
+    return {**_row(toolchain), "status": "missing", "folder": None, "removed": remove(toolchain)}
+
+
+def _row(toolchain: Toolchain) -> dict[str, Any]:
+    found = installed(toolchain)
+    return {
+        "name": toolchain.name,
+        "status": "ok" if found is not None else "missing",
+        "purpose": toolchain.purpose,
+        "folder": None if found is None else str(found.folder),
+        "size_mb": toolchain.size_mb,
+        "install": None if found is not None else toolchain.install,
+    }

@@ -1,0 +1,145 @@
+"""What a target says about a model before compiling it: one finding per node, with a stable code.
+
+EK1001  error    the target has no form for this op
+EK1002  error    the op is known, but not in this form (attribute, shape, constant that is not one)
+EK1003  error    a dimension is dynamic
+EK1004  error    an element type the target does not have
+EK1099  error    the check met a bug in EdgeKit or in the target; other targets are checked
+EK1101  warning  the op leaves the engine's fast path
+EK1102  warning  data is moved that a better layout would not move
+EK1103  note     the artifact needs a newer system than the profile names
+EK1104  note     the target was not checked: its compiler's package is not installed
+EK1105  warning  the node is computed in float between integers
+EK1106  warning  integers are given another scale by an operator of its own
+EK1107  note     a dimension that the model leaves open was set, for all targets
+EK1108  warning  float64 is computed in float32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Literal
+
+from edgekit.errors import UnsupportedError, printable
+
+NOT_CHECKED = "EK1104"
+ASSUMED_SHAPES = "EK1107"
+FAULT = "EK1099"
+NAMED = 3
+"""So many nodes of which the same is said are named."""
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing a target says about one node or input.
+
+    Attributes:
+        code: Stable identifier, e.g. ``EK1001`` (table above).
+        severity: ``error`` means that the model cannot be built for the target.
+        target: The target or profile that says so; empty for what holds for all.
+        node: Name of the node or input, as in the source model.
+        op: ONNX operator, with its opset where that matters; empty for an input.
+        message: What does not fit and why.
+        fix: What the user can do about it; empty when there is nothing.
+    """
+
+    code: str
+    severity: Severity
+    target: str
+    node: str
+    op: str
+    message: str
+    fix: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        return {name: printable(text) for name, text in asdict(self).items()}
+
+
+def errors(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings that keep a model from being built."""
+    return [finding for finding in findings if finding.severity == "error"]
+
+
+def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
+    """One line a finding, columns aligned, for the terminal and for error texts.
+
+    Findings that say the same of many nodes are grouped: the first NAMED are listed, the others counted.
+
+    >>> finding = Finding("EK1001", "error", "tflite", "/lstm", "LSTM", "no form", "use ort")
+    >>> print(as_lines([finding])[0])
+      EK1001  /lstm  LSTM  no form; use ort
+    """
+    said: dict[tuple[str, str, str, str], list[str]] = {}
+    for f in findings:
+        said.setdefault((f.code, f.op, f.message, f.fix), []).append(f.node)
+    rows = []
+    for (code, op, message, fix), nodes in said.items():
+        story = f"{message}; {fix}" if fix else message
+        rows += [(code, node, op, story) for node in nodes[:NAMED]]
+        if nodes[NAMED:]:
+            rows.append((code, f"and {len(nodes) - NAMED} more", op, "the same; --json has all"))
+    node_width = min(40, max((len(node) for _, node, _, _ in rows), default=0))
+    op_width = max((len(op) for _, _, op, _ in rows), default=0)
+    return [
+        printable(f"{indent}{code}  {node:{node_width}}  {op:{op_width}}  {story}")
+        for code, node, op, story in rows
+    ]
+
+
+def cannot_run(name: str, found: Sequence[Finding]) -> UnsupportedError:
+    """The error of a target or profile that refuses a model, with all that it found."""
+    return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(found)]), found)
+
+
+def check_text(
+    model: Path, targets: Sequence[str], findings: Sequence[Finding], shapes: Mapping[str, Sequence[int]]
+) -> str:
+    """What ``edgekit check`` prints: the answer, what each target says, the next step.
+
+    Args:
+        model: The model's file.
+        targets: The targets and profiles to check.
+        findings: What they said.
+        shapes: Static shapes that were given, by input name.
+    """
+    refusing = {f.target for f in errors(findings)}
+    unchecked = {f.target for f in findings if f.code == NOT_CHECKED}
+    targets = list(dict.fromkeys(targets))
+    can = [name for name in targets if name not in refusing | unchecked]
+    cannot = ", ".join(name for name in targets if name in refusing)
+    lines = [f"  {model.name} can't be built for {cannot}"] if cannot else []
+    if can:
+        lines.append(f"  {model.name} can be built for {', '.join(can)}")
+    lines += [printable(f"  note: {f.message}") for f in findings if not f.target]
+    for name in dict.fromkeys(f.target for f in findings if f.target):
+        own = [f for f in findings if f.target == name]
+        lines += ["", f"  {name}", *as_lines(own, indent="    ")]
+    if can:
+        flags = [f"-t {name}" for name in can]
+        fixed = [f"{name}{'=' if name else ''}{'x'.join(map(str, shape))}" for name, shape in shapes.items()]
+        flags += [f"--shape {quote(given)}" for given in fixed]
+        output = quote(f"{model.stem}.edgekit")
+        lines += ["", f"  next: edgekit build {quote(str(model))} {' '.join(flags)} -o {output}"]
+    return "\n".join(lines)
+
+
+class Inexpressible(Exception):  # noqa: N818  (says what it is; it never reaches the user)
+    """A lowering has no form for this node as it stands.
+
+    ``OpTable.lower`` turns it into a finding of the node it was raised for, and goes on with the next.
+
+    Args:
+        why: What does not fit, e.g. "pads are negative".
+        fix: What the user can do about it.
+        code: Finding code (edgekit/diagnostics.py).
+    """
+
+    def __init__(self, why: str, fix: str = "", code: str = "EK1002") -> None:
+        super().__init__(why)
+        self.why = why
+        self.fix = fix
+        self.code = code

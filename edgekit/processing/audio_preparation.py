@@ -1,0 +1,131 @@
+"""From a sound to a model's audio input."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from edgekit.errors import UsageError
+from edgekit.processing.audio_features import compute_features
+from edgekit.processing.inputs.audio import RATE_LIMIT_HZ, AudioInput, frames_and_features
+from edgekit.tensor_spec import Array
+
+INT16_FULL_SCALE = 32768.0
+VARIANCE_LEAST = 1e-7
+"""Added to the variance of ``mean-std``, as the feature extractors of wav2vec 2.0 do."""
+
+
+class AudioWindow(NamedTuple):
+    """Where a window lies in its sound, in seconds; zeros after the sound's end are not counted."""
+
+    start_s: float
+    end_s: float
+
+
+def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
+    """A sound's samples at the input's rate.
+
+    Args:
+        sound: Floats from -1 to 1 or int16, [n] or [n, channels], whose mean is taken.
+        entry: The input.
+        rate: Samples a second, in Hz; None: the input's.
+
+    Returns:
+        float64 [n], full scale is 1.
+
+    Raises:
+        UsageError: it is no sound.
+    """
+    if not isinstance(sound, np.ndarray):
+        raise UsageError(f"a sound is a numpy array of floats or int16 [n], not a {type(sound).__name__}")
+    if (sound.dtype.kind != "f" and sound.dtype != np.int16) or sound.ndim not in (1, 2) or not sound.size:
+        raise UsageError(
+            "a sound is floats (-1 to 1) or int16, [n] or [n, channels], "
+            f"not {sound.dtype} {list(sound.shape)}"
+        )
+    samples: Array = sound.astype(np.float64)
+    if sound.dtype == np.int16:
+        samples /= INT16_FULL_SCALE
+    if samples.ndim == 2:
+        samples = samples.mean(1)
+    if not np.isfinite(samples).all():
+        raise UsageError("a sound has samples that are NaN or infinite")
+    if rate is None or rate == entry.rate:
+        return samples
+    if not isinstance(rate, int) or not 1 <= rate <= RATE_LIMIT_HZ:
+        raise UsageError(f"rate is {rate!r}; it must be a whole number of Hz from 1 to {RATE_LIMIT_HZ}")
+    from edgekit.processing.resample import resample  # here: most sounds have the model's rate
+
+    return resample(samples, rate, entry.rate)
+
+
+def prepare_audio(entry: AudioInput, samples: Array, context: Array | None = None) -> Array:
+    """Turn one window into the input's array.
+
+    Args:
+        entry: The input.
+        samples: float64, at the input's rate: at most a window, less its context; zeros follow it.
+        context: float64 [context], what came before; None: zeros.
+
+    Returns:
+        The input's dtype and shape.
+
+    Raises:
+        UsageError: there are more samples.
+    """
+    room = entry.window - entry.context
+    if len(samples) > room:
+        raise UsageError(
+            f"{entry.name} takes {room} samples at once ({room / entry.rate:g} s at {entry.rate} Hz), not "
+            f"{len(samples)}; session.listen(sound) goes through a longer one, window by window"
+        )
+    samples = _normalized(samples, entry)
+    window = np.zeros(entry.window)
+    if context is not None:
+        window[: entry.context] = context * entry.full_scale
+    window[entry.context : entry.context + len(samples)] = samples
+    if entry.features is None:
+        return _as_dtype(window, entry)
+    frames, _ = frames_and_features(entry)
+    values = compute_features(window, entry.features, entry.rate)[:frames]
+    return _as_dtype(values if entry.layout == "TF" else values.T, entry)
+
+
+def loudest(samples: Array, entry: AudioInput) -> Array:
+    """The part of a sound that is one sample of the model: the loudest window, in steps of its hop.
+
+    Args:
+        samples: float64 [n].
+        entry: The input.
+
+    Returns:
+        At most a window, less its context.
+    """
+    room = entry.window - entry.context
+    if len(samples) <= room:
+        return samples
+    energy = np.concatenate([[0.0], np.cumsum(np.square(samples))])
+    starts = np.arange(0, len(samples) - room + 1, entry.hop)
+    start = starts[np.argmax(energy[starts + room] - energy[starts])]
+    return samples[start : start + room]
+
+
+def _normalized(samples: Array, entry: AudioInput) -> Array:
+    if entry.normalize == "none":
+        return samples * entry.full_scale
+    if entry.normalize == "mean-std":
+        varied: Array = samples - samples.mean()
+        varied /= np.sqrt(np.square(varied).mean() + VARIANCE_LEAST)
+        return varied
+    greatest = samples.max() if entry.normalize == "max" else np.abs(samples).max()
+    return samples / greatest if greatest > 0 else samples
+
+
+def _as_dtype(values: Array, entry: AudioInput) -> Array:
+    values = (values - entry.mean) / entry.std
+    dtype = np.dtype(entry.dtype)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        values = np.clip(np.rint(values), info.min, info.max)
+    return values.astype(dtype).reshape(entry.shape)

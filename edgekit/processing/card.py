@@ -1,0 +1,318 @@
+"""The card: how a photograph becomes a model's inputs, and its outputs become an answer. Data, no code.
+
+A card is written as TOML (docs/cards.md), travels as JSON in the bundle, and is read strictly: what it does
+not know it refuses, because a misspelt key would change answers in silence.
+
+    title = "YOLOX-nano"
+    [inputs.images]
+    kind = "image"
+    shape = [1, 3, 416, 416]
+    layout = "NCHW"
+    colour = "BGR"
+    resize = "letterbox"
+    pad = 114
+    [task]
+    kind = "detect"
+    decode = "yolox"
+    labels = "coco80.txt"
+    outputs = { predictions = "output" }
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import CardError, UsageError
+from edgekit.processing.inputs.image import ImageInput, read_image
+from edgekit.processing.inputs.tensor import TensorInput, read_tensor
+from edgekit.processing.latency_contract import Latency, read_latency
+from edgekit.processing.task import Task, read_task
+from edgekit.system.formats.strict_tables import choice, get, kind_of, only, texts
+from edgekit.system.formats.toml_files import load_toml
+from edgekit.system.regular_file import read_plain
+from edgekit.tensor_spec import Array, Json, TensorSpec
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from edgekit.processing.inputs.audio import AudioInput
+    from edgekit.processing.inputs.text import TextInput
+    from edgekit.processing.schedule import Schedule
+
+    Input: TypeAlias = ImageInput | TensorInput | AudioInput | TextInput
+
+ABOUT = ("author", "license", "version", "description")
+CARD_LIMIT_BYTES, LABELS_LIMIT_BYTES = 1 << 20, 4 << 20
+
+
+@dataclass(frozen=True)
+class Card:
+    """How a model's inputs are made, its outputs read, and what an answer may take.
+
+    ``about``: who made it (ABOUT). ``states``: an input -> the output that it is at the next call.
+    ``files``: the content of the files that it names, a tokenizer; they travel beside it.
+    """
+
+    title: str
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+    task: Task | None = None
+    latency: Latency | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    schedule: Schedule | None = None
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Static shape by input name."""
+        return {name: entry.shape for name, entry in self.inputs.items()}
+
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Least and greatest value by input name, for those the card says it of."""
+        return {name: entry.range for name, entry in self.inputs.items() if entry.range is not None}
+
+    def image_input(self) -> ImageInput:
+        """The one image that goes in; the other inputs are constants.
+
+        Raises:
+            CardError: the inputs are not one image.
+        """
+        entries = self._given()
+        if len(entries) == 1 and isinstance(entries[0], ImageInput):
+            return entries[0]
+        raise CardError(
+            f"{self.title}: a frame needs a card with one input, an image; this one has {_kinds(entries)}"
+        )
+
+    def sources(self) -> Sequence[Input]:
+        """The inputs that are made of what a caller gives: one image, one sound, or the parts of one text.
+
+        Raises:
+            CardError: the inputs are something else.
+        """
+        entries = self._given()
+        kinds = {entry.kind for entry in entries}
+        if (len(entries) == 1 and kinds <= {"image", "audio"}) or kinds == {"text"}:
+            return entries
+        raise CardError(
+            f"{self.title}: a prediction needs one image, one sound or one text, beside constants and "
+            f"states; this card has {_kinds(entries)}"
+        )
+
+    def _given(self) -> list[Input]:
+        """The inputs that are neither constant nor a state."""
+        entries = (entry for name, entry in self.inputs.items() if name not in self.states)
+        return [e for e in entries if not (isinstance(e, TensorInput) and e.value is not None)]
+
+    @property
+    def carries(self) -> bool:
+        """Whether a run depends on the one before: by states, or by the context of a sound."""
+        return bool(self.states) or any(getattr(entry, "context", 0) for entry in self.inputs.values())
+
+    def check_steps(self) -> None:
+        """Refuse to prepare, run and decode apart where one run leaves something to the next.
+
+        Raises:
+            UsageError: it does.
+        """
+        if self.carries:
+            raise UsageError(
+                f"{self.title} carries states from run to run, so its steps can't be taken apart: use "
+                "predict() or listen(), or run() with states of your own"
+            )
+
+    def constants(self) -> dict[str, Array]:
+        """The inputs that are the same with every frame, by name; a state with a value begins with it."""
+        constant = (e for e in self.inputs.values() if isinstance(e, TensorInput) and e.value is not None)
+        return {entry.name: entry.constant() for entry in constant}
+
+    def initial_states(self, inputs: Sequence[TensorSpec]) -> dict[str, Array]:
+        """What states are before the first call, by name: zeros, or the card's value.
+
+        Args:
+            inputs: The model's.
+        """
+        zeros = {spec.name: spec.zeros() for spec in inputs if spec.name in self.states}
+        return {**zeros, **{name: value for name, value in self.constants().items() if name in zeros}}
+
+    def as_json(self) -> dict[str, Json]:
+        """The card as ``parse_card`` takes it."""
+        table: dict[str, Json] = {"title": self.title}
+        table["inputs"] = {name: entry.as_json() for name, entry in self.inputs.items()}
+        if self.task is not None:
+            table["task"] = self.task.as_json()
+        if self.latency is not None:
+            table["latency"] = self.latency.as_json()
+        if self.schedule is not None:
+            table["schedule"] = self.schedule.as_json()
+        more = {"about": dict(self.about), "states": dict(self.states)}
+        return {**table, **{key: value for key, value in more.items() if value}}
+
+    def check(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Hold the card to a model's signature.
+
+        Raises:
+            CardError: an input or output does not exist, or its shape or dtype is another.
+        """
+        specs = {spec.name: spec for spec in inputs}
+        for name, entry in self.inputs.items():
+            if name not in specs:
+                raise CardError(f"{self.title}: the model has no input {name}; it has {', '.join(specs)}")
+            spec = specs[name]
+            if entry.shape != spec.shape:
+                raise CardError(
+                    f"{self.title}: input {name} is {_by(entry.shape)} in the card "
+                    f"and {_by(spec.shape)} in the model"
+                )
+            typed = not isinstance(entry, TensorInput) or entry.value is not None
+            if typed and entry.dtype != spec.dtype:
+                raise CardError(
+                    f"{self.title}: input {name} is {entry.dtype} in the card and {spec.dtype} in the model"
+                )
+        given = {spec.name: (spec.shape, spec.dtype) for spec in outputs}
+        for name, output in self.states.items():
+            if name not in self.inputs or given.get(output) != (specs[name].shape, specs[name].dtype):
+                raise CardError(
+                    f"{self.title}: states.{name} is {output!r}, and that is no output like {name}"
+                )
+        for role, name in self.task.outputs.items() if self.task else ():
+            if name not in given:
+                raise CardError(
+                    f"{self.title}: task.outputs.{role} is {name!r}, "
+                    f"and the model's outputs are {', '.join(given)}"
+                )
+
+
+def load_card(path: str | os.PathLike[str]) -> Card:
+    """Read a card from a TOML file. ``labels`` may name a text file in its folder, one label a line, and
+    ``tokenizer`` a .json file: regular ones and no links, since a card from elsewhere must not carry off
+    another file of the machine.
+
+    Raises:
+        CardError: it can't be read, is not TOML, or is no card.
+    """
+    path = Path(path)
+    table = load_toml(_text(path, "a card", CARD_LIMIT_BYTES), str(path), CardError)
+    task = table.get("task")
+    if isinstance(task, dict) and isinstance(name := task.get("labels"), str):
+        if Path(name).name != name:  # a card from elsewhere reads no other files
+            raise CardError(f"{path}: task.labels is {name!r}; it must be a list or a file in its folder")
+        lines = _text(path.parent / name, "labels", LABELS_LIMIT_BYTES, follow=False)
+        task["labels"] = [line.strip() for line in lines.splitlines()]
+    return parse_card(table, where=str(path), files=lambda file: _tokenizer(path.parent / file))
+
+
+def _tokenizer(path: Path) -> bytes:
+    from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
+
+    return _content(path, "a tokenizer", TOKENIZER_LIMIT_BYTES, follow=False)
+
+
+def _text(path: Path, what: str, limit_bytes: int, *, follow: bool = True) -> str:
+    try:
+        return _content(path, what, limit_bytes, follow=follow).decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise CardError(f"{path} can't be read as {what}: {problem}") from None
+
+
+def _content(path: Path, what: str, limit_bytes: int, *, follow: bool) -> bytes:
+    try:
+        return read_plain(path, limit_bytes, follow=follow)
+    except FileNotFoundError:
+        raise CardError(f"{path}: there is no such file") from None
+    except OSError as problem:
+        raise CardError(f"{path} can't be read as {what}: {problem.strerror or problem}") from None
+
+
+def parse_card(
+    table: Mapping[str, Json],
+    inputs: Sequence[TensorSpec] | None = None,
+    outputs: Sequence[TensorSpec] | None = None,
+    *,
+    where: str = "card",
+    files: Callable[[str], bytes] | None = None,
+) -> Card:
+    """Read a card from what TOML or JSON gives.
+
+    Args:
+        table: The card.
+        inputs, outputs: The model's, to hold the card to; None where there is no model.
+        where: Begins every error's text.
+        files: Reads a file that the card names, by name; None: a text can't be prepared.
+
+    Raises:
+        CardError: it is malformed, or does not describe the model.
+    """
+    only(table, ("title", "inputs", "task", "latency", "schedule", "about", "states"), where)
+    title = get(table, "title", str, where)
+    entries = get(table, "inputs", dict, where)
+    if not entries:
+        raise CardError(f"{where}: inputs is empty; a card describes at least one input")
+    parsed = {name: _input(name, entry, f"{where}: inputs.{name}") for name, entry in entries.items()}
+    task = read_task(get(table, "task", dict, where), f"{where}: task") if "task" in table else None
+    latency = read_latency(table["latency"], f"{where}: latency") if "latency" in table else None
+    when = _schedule(table["schedule"], f"{where}: schedule") if "schedule" in table else None
+    about, states = texts(table, "about", ABOUT, where), texts(table, "states", tuple(parsed), where)
+    named = _check_texts(parsed, where)
+    contents = {name: files(name) for name in named} if files is not None else {}
+    card = Card(title, parsed, task, latency, about, states, contents, when)
+    if task is not None:
+        card.sources()  # a task answers about something
+    if inputs is not None or outputs is not None:
+        card.check(inputs or (), outputs or ())
+    return card
+
+
+def _schedule(table: Json, where: str) -> Schedule:
+    from edgekit.processing.schedule import read_schedule  # here: most cards have none
+
+    return read_schedule(table, where)
+
+
+def _input(name: str, table: Json, where: str) -> Input:
+    if not isinstance(table, dict):
+        raise CardError(f"{where} must be a table, not {kind_of(table)}")
+    return READERS[choice(table, "kind", tuple(READERS), where)](name, table, where)
+
+
+def _read_audio(name: str, table: dict[str, Json], where: str) -> Input:
+    from edgekit.processing.inputs.audio import read_audio  # here: most cards have none
+
+    return read_audio(name, table, where)
+
+
+def _read_text(name: str, table: dict[str, Json], where: str) -> Input:
+    from edgekit.processing.inputs.text import read_text
+
+    return read_text(name, table, where)
+
+
+def _check_texts(inputs: Mapping[str, Input], where: str) -> list[str]:
+    """The files that the parts of a text name, once these were found to fit each other."""
+    if all(entry.kind != "text" for entry in inputs.values()):
+        return []
+    from edgekit.processing.inputs.text import TextInput, check_parts
+
+    parts = {name: entry for name, entry in inputs.items() if isinstance(entry, TextInput)}
+    check_parts(parts, f"{where}: inputs")
+    return [entry.tokenizer for entry in parts.values() if entry.tokenizer]
+
+
+READERS: Mapping[str, Callable[[str, dict[str, Json], str], Input]] = {
+    "image": read_image,
+    "tensor": read_tensor,
+    "audio": _read_audio,
+    "text": _read_text,
+}
+"""Kind of input -> how its table is read."""
+
+
+def _kinds(entries: Sequence[Input]) -> str:
+    return ", ".join(f"{entry.name} ({entry.kind})" for entry in entries) or "no other input"
+
+
+def _by(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

@@ -1,0 +1,141 @@
+"""A cascade: one model finds things in a frame, others look at each of them, e.g. lines of text.
+
+It is written as TOML (docs/cascades.md) and travels as JSON in the bundle, beside the bundles of its stages:
+
+    [[stages]]
+    name = "detect"
+    bundle = "detector.edgekit"
+
+    [[stages]]
+    name = "read"
+    bundle = "reader.edgekit"
+    crop = "text"
+
+The first stage sees the frame. Each other one sees the crops of what the first has found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from edgekit.errors import CardError
+from edgekit.system.formats.strict_tables import as_lists, choice, get, only
+from edgekit.tensor_spec import Json
+
+CROPS = ("box", "corners", "text")
+OF_BOXES = ("margin", "square")
+"""Keys that mean something with crop = "box" only."""
+STAGES_LIMIT = 8
+NAME_LIMIT_CHARS = 40
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A model that looks at each thing that the first one has found.
+
+    Attributes:
+        name: Of the stage; names the predictions in results.
+        crop: ``box``: the thing's box; ``corners``: its four corners, made upright; ``text``: the same, and
+            a line of text that stands on end is laid down.
+        margin: Box: how much is added on each side, as a part of the box's longer side.
+        square: Box: whether the shorter side grows to the longer one. Beyond the frame the crop is black.
+        classes: Labels of the things that are looked at; empty for all.
+        score: Least score of the things that are looked at.
+        most: At most so many things are looked at, those with the best scores.
+        turn: Label of this stage's best class -> degrees anticlockwise by which the crop is turned for the
+            stages after it, a multiple of 90, e.g. ``{"upside down" = 180}``.
+        turn_score: Least score of that class; below it the crop stays as it is.
+    """
+
+    name: str
+    crop: str = "box"
+    margin: float = 0.0
+    square: bool = False
+    classes: tuple[str, ...] = ()
+    score: float = 0.0
+    most: int = 32
+    turn: Mapping[str, int] = field(default_factory=dict)
+    turn_score: float = 0.5
+
+    def as_json(self) -> dict[str, Json]:
+        table = as_lists(asdict(self))
+        return {key: value for key, value in table.items() if self.crop == "box" or key not in OF_BOXES}
+
+
+def read_stages(table: Json, where: str) -> tuple[Stage, ...]:
+    """The stages after the first, from what TOML or JSON gives.
+
+    Raises:
+        CardError: they are malformed.
+    """
+    if not isinstance(table, list) or not 1 <= len(table) < STAGES_LIMIT:
+        raise CardError(f"{where} must be a list of 2 to {STAGES_LIMIT} stages, the first one included")
+    stages = tuple(_stage(entry, f"{where}[{index + 1}]") for index, entry in enumerate(table))
+    names = [stage.name for stage in stages]
+    for name in names:
+        if names.count(name) > 1:
+            raise CardError(f"{where}: there are two stages called {name!r}")
+    return stages
+
+
+def stage_name(table: Mapping[str, Json], where: str) -> str:
+    """The name of a stage: a word.
+
+    Raises:
+        CardError: it is none.
+    """
+    name = get(table, "name", str, where)
+    if not (name.replace("-", "_").isidentifier() and name.isascii() and len(name) <= NAME_LIMIT_CHARS):
+        raise CardError(
+            f"{where}.name is {name[:60]!r}; it must be a word of letters, digits, '_' and '-', at most "
+            f"{NAME_LIMIT_CHARS} characters"
+        )
+    return str(name)
+
+
+def _stage(table: Json, where: str) -> Stage:
+    only(table, [f.name for f in fields(Stage)], where)
+    found: dict[str, Any] = {"name": stage_name(table, where)}
+    if "crop" in table:
+        found["crop"] = choice(table, "crop", CROPS, where)
+    for key, kind in (
+        ("margin", float),
+        ("square", bool),
+        ("score", float),
+        ("most", int),
+        ("turn_score", float),
+    ):
+        if key in table:
+            found[key] = get(table, key, kind, where)
+    if "classes" in table:
+        found["classes"] = _labels(get(table, "classes", list, where), where)
+    if "turn" in table:
+        found["turn"] = _angles(get(table, "turn", dict, where), where)
+    stage = Stage(**found)
+    for key in OF_BOXES:
+        if key in table and stage.crop != "box":
+            raise CardError(f"{where}.{key} goes with crop = 'box', and crop is {stage.crop!r}")
+    if not 0 <= stage.margin <= 1:
+        raise CardError(f"{where}.margin is {stage.margin:g}; it must be from 0 to 1")
+    for key, score in (("score", stage.score), ("turn_score", stage.turn_score)):
+        if not 0 <= score <= 1:
+            raise CardError(f"{where}.{key} is {score:g}; it must be from 0 to 1")
+    if not 1 <= stage.most <= 1024:
+        raise CardError(f"{where}.most is {stage.most}; it must be from 1 to 1024")
+    return stage
+
+
+def _angles(table: Mapping[str, Json], where: str) -> dict[str, int]:
+    for label, degrees in table.items():
+        if degrees not in (0, 90, 180, 270) or isinstance(degrees, bool):
+            raise CardError(f"{where}.turn.{label} is {degrees!r}; it must be 0, 90, 180 or 270 degrees")
+    return {label: int(degrees) for label, degrees in table.items()}
+
+
+def _labels(labels: Sequence[Json], where: str) -> tuple[str, ...]:
+    for label in labels:
+        if not isinstance(label, str):
+            raise CardError(f"{where}.classes is {list(labels)}; it must be a list of labels")
+    return tuple(labels)

@@ -1,0 +1,283 @@
+"""A picture with its prediction drawn into it, for ``edgekit run --draw``.
+
+One function a kind of prediction, found by its type. Sizes follow the picture's; colours follow the class,
+and every colour has its name or number beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import UsageError
+from edgekit.processing.crops import boxes_of
+from edgekit.processing.predictions import Classes, Detections
+from edgekit.processing.predictions.cascaded import Cascaded
+from edgekit.processing.predictions.class_map import SHOWN, ClassMap
+from edgekit.processing.predictions.classes import label_of
+from edgekit.processing.predictions.depth_map import DepthMap
+from edgekit.processing.predictions.instances import Instances
+from edgekit.processing.predictions.keypoints import VISIBLE_SCORE, Keypoints
+from edgekit.processing.predictions.matte import Matte
+from edgekit.processing.predictions.oriented_detections import OrientedDetections
+from edgekit.processing.predictions.picture import Picture
+from edgekit.processing.predictions.text_line import TextLine
+from edgekit.processing.predictions.text_regions import TextRegions
+from edgekit.system.atomic_files import write_atomically
+from edgekit.tensor_spec import Array
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageDraw
+
+FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
+"""Suffix -> Pillow's name of the format."""
+COLOURS = (
+    (230, 25, 75), (0, 130, 200), (60, 180, 75), (245, 130, 48), (145, 30, 180), (0, 128, 128), (128, 0, 0),
+    (240, 50, 230), (128, 128, 0), (0, 0, 128), (170, 110, 40), (70, 70, 70),
+)  # fmt: skip
+"""Dark enough for white text on them, and far from each other (Trubetskoy's list of distinct colours)."""
+BACKGROUND = ("background", "__background__", "_background_")
+"""Labels of a class that is not tinted."""
+GREEN = (0, 177, 64)
+"""Behind the foreground of a matte: the green of studios."""
+BLEND = 0.45
+"""How much of a mask's colour covers the picture."""
+
+
+class Canvas:
+    """A picture that is drawn on.
+
+    Args:
+        picture: uint8 [height, width, 3], RGB.
+    """
+
+    def __init__(self, picture: Array) -> None:
+        self._hold(picture)
+
+    def _hold(self, picture: Array) -> None:
+        from PIL import Image, ImageDraw, ImageFont
+
+        self.image: Image.Image = Image.fromarray(np.ascontiguousarray(picture))
+        self.pen: ImageDraw.ImageDraw = ImageDraw.Draw(self.image)
+        self.side = min(self.image.size)
+        self.line = max(2, round(self.side / 300))
+        self.font: Any = ImageFont.load_default(max(12, self.side / 36))
+
+    def show(self, pixels: Array) -> None:
+        """Another picture instead: uint8 [height, width], [height, width, 1] or [height, width, 3]."""
+        pixels = pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
+        self._hold(pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2))
+
+    def box(self, corners: Sequence[float], colour: tuple[int, int, int]) -> None:
+        """A rectangle x1, y1, x2, y2 in pixels; the order of its corners is free."""
+        x1, y1, x2, y2 = corners
+        edges = [min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)]
+        self.pen.rectangle(edges, outline=colour, width=self.line)
+
+    def polygon(self, points: Sequence[tuple[float, float]], colour: tuple[int, int, int]) -> None:
+        """A closed line through points."""
+        self.path([*points, points[0]], colour)
+
+    def path(self, points: Sequence[tuple[float, float]], colour: tuple[int, int, int]) -> None:
+        """A line through points."""
+        self.pen.line(list(points), fill=colour, width=self.line, joint="curve")
+
+    def dot(self, point: tuple[float, float], colour: tuple[int, int, int], radius: float) -> None:
+        """A filled circle with a white rim, so that it is seen on its own colour."""
+        x, y = point
+        self.pen.ellipse([x - radius, y - radius, x + radius, y + radius], fill=colour, outline="white")
+
+    def label(self, text: str, corner: tuple[float, float], colour: tuple[int, int, int]) -> None:
+        """Text on its colour, above a corner, or below where there is no room above; kept in the picture."""
+        high = self.text_height
+        self.text(text, (corner[0], corner[1] - high if corner[1] >= high else corner[1]), colour)
+
+    @property
+    def text_height(self) -> float:
+        """Of one line of text with its margins, in pixels; the same for all texts."""
+        return float(self.font.size + 2 * self.line)
+
+    def text(self, text: str, corner: tuple[float, float], colour: tuple[int, int, int]) -> None:
+        """One line of text on its colour, with its top left corner given; kept in the picture."""
+        wide, high = self.pen.textlength(text, font=self.font) + 2 * self.line, self.text_height
+        x = min(max(corner[0], 0), max(self.image.width - wide, 0))
+        y = min(max(corner[1], 0), max(self.image.height - high, 0))
+        self.pen.rectangle([x, y, x + wide, y + high], fill=colour)
+        middle = (x + self.line, y + high / 2)
+        self.pen.text(middle, text, fill="white", font=self.font, anchor="lm")
+
+    def cover(self, mask: Array, colour: tuple[int, int, int], origin: tuple[int, int] = (0, 0)) -> None:
+        """Tint the pixels of a mask.
+
+        Args:
+            mask: bool or 0 to 1, [rows, columns].
+            colour: Of the tint.
+            origin: x, y of its top left pixel in the picture.
+        """
+        from PIL import Image
+
+        alpha = Image.fromarray(np.rint(np.asarray(mask, np.float32) * 255 * BLEND).astype(np.uint8))
+        self.image.paste(Image.new("RGB", alpha.size, colour), origin, alpha)
+
+
+@singledispatch
+def draw(prediction: Any, canvas: Canvas) -> None:
+    """Draw a prediction into a picture.
+
+    Raises:
+        UsageError: predictions of this kind have no picture.
+    """
+    kind = type(prediction).__name__.lower()
+    raise UsageError(f"--draw: a prediction of {kind} has no picture; leave --draw out, or write -o out.npz")
+
+
+@draw.register
+def _classes(prediction: Classes, canvas: Canvas) -> None:
+    for row, found in enumerate(prediction):
+        canvas.text(f"{found.label} {found.score:.2f}", (0, row * (canvas.text_height + 1)), _colour(row))
+
+
+@draw.register
+def _detections(prediction: Detections, canvas: Canvas) -> None:
+    for found in reversed(list(prediction)):  # the best one is on top
+        colour = _colour(found.index)
+        canvas.box(found.box, colour)
+        for point in found.landmarks:
+            canvas.dot(point, colour, canvas.line)
+        canvas.label(f"{found.label} {found.score:.2f}", found.box[:2], colour)
+
+
+@draw.register
+def _keypoints(prediction: Keypoints, canvas: Canvas) -> None:
+    for number, found in enumerate(prediction):
+        colour = _colour(number)
+        seen = [score >= VISIBLE_SCORE for score in found.point_scores] or [True] * len(found.points)
+        for a, b in prediction.skeleton:
+            if seen[a] and seen[b]:
+                canvas.path([found.points[a], found.points[b]], colour)
+        # A mesh of hundreds of points is drawn with small ones.
+        radius = canvas.line * (1.5 if len(found.points) < 100 else 0.5)
+        for point, visible in zip(found.points, seen, strict=True):
+            if visible:
+                canvas.dot(point, colour, radius)
+        if found.box is not None:
+            canvas.box(found.box, colour)
+        corner = found.box[:2] if found.box is not None else min(found.points, key=lambda p: p[1])
+        canvas.label(f"{found.label} {found.score:.2f}", corner, colour)
+
+
+@draw.register
+def _text_regions(prediction: TextRegions, canvas: Canvas) -> None:
+    for number, region in enumerate(prediction):
+        canvas.polygon(region.corners, _colour(number))
+        canvas.label(str(number + 1), region.corners[0], _colour(number))
+
+
+@draw.register
+def _text_line(prediction: TextLine, canvas: Canvas) -> None:
+    canvas.text(f"{prediction.text} {prediction.score:.2f}", (0, 0), _colour(0))
+
+
+@draw.register
+def _instances(prediction: Instances, canvas: Canvas) -> None:
+    for number, found in reversed(list(enumerate(prediction))):
+        canvas.cover(found.mask, _colour(number), (found.left, found.top))
+    for number, found in reversed(list(enumerate(prediction))):
+        canvas.box(found.box, _colour(number))
+        canvas.label(f"{found.label} {found.score:.2f}", found.box[:2], _colour(number))
+
+
+@draw.register
+def _oriented_detections(prediction: OrientedDetections, canvas: Canvas) -> None:
+    for found in reversed(list(prediction)):
+        canvas.polygon(found.corners, _colour(found.index))
+        top = min(found.corners, key=lambda corner: corner[1])
+        canvas.label(f"{found.label} {found.score:.2f}", top, _colour(found.index))
+
+
+@draw.register
+def _class_map(prediction: ClassMap, canvas: Canvas) -> None:
+    """Each class tinted, with its share of the pixels; the background stays as it is."""
+    rows = 0
+    for index, share in prediction.shares().items():
+        label = label_of(prediction.labels, index)
+        if share < SHOWN or label.lower() in BACKGROUND:
+            continue
+        canvas.cover(prediction.mask(index), _colour(index))
+        canvas.text(f"{label} {share:.1%}", (0, rows * (canvas.text_height + 1)), _colour(index))
+        rows += 1
+
+
+@draw.register
+def _depth_map(prediction: DepthMap, canvas: Canvas) -> None:
+    """The depth alone: near is bright."""
+    canvas.show(prediction.picture())
+    for row, line in enumerate(str(prediction).splitlines()):
+        canvas.text(" ".join(line.split()), (0, row * (canvas.text_height + 1)), _colour(row))
+
+
+@draw.register
+def _matte(prediction: Matte, canvas: Canvas) -> None:
+    """The foreground alone, before a green background."""
+    canvas.show(prediction.over(np.asarray(canvas.image), np.array(GREEN, np.float32)))
+
+
+@draw.register
+def _picture(prediction: Picture, canvas: Canvas) -> None:
+    canvas.show(prediction.pixels)
+
+
+@draw.register
+def _cascaded(prediction: Cascaded, canvas: Canvas) -> None:
+    """The first stage's things, with the best of what the others say of each."""
+    draw(prediction.found, canvas)
+    places = boxes_of(prediction.found, "drawing")
+    for number, (place, details) in enumerate(zip(places, prediction.details, strict=True)):
+        for row, said in enumerate(details.values()):
+            if isinstance(said, Detections | Keypoints):
+                draw(said, canvas)
+                continue
+            text = " ".join((str(said).splitlines() or [""])[0].split())
+            canvas.text(text, (float(place[0]), float(place[3]) + row * canvas.text_height), _colour(number))
+
+
+def check_drawing(path: Path) -> None:
+    """Refuse a path that no picture is written to.
+
+    Raises:
+        UsageError: its suffix is none of FORMATS.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"--draw {path}: it writes {', '.join(FORMATS)}, by the suffix of the file")
+
+
+def save_drawing(path: Path, picture: Array, prediction: Any) -> None:
+    """Write a picture with its prediction, whole or not at all.
+
+    Args:
+        path: With a suffix of FORMATS.
+        picture: uint8 [height, width, 3], RGB; the frame that was predicted.
+        prediction: The task's.
+
+    Raises:
+        UsageError: the prediction has no picture, or the file can't be written.
+    """
+    import io
+
+    check_drawing(path)
+    canvas = Canvas(picture)
+    draw(prediction, canvas)
+    whole = io.BytesIO()
+    canvas.image.save(whole, FORMATS[path.suffix.lower()], quality=92)
+    try:
+        write_atomically(path, [whole.getvalue()])
+    except OSError as problem:
+        raise UsageError(f"can't write {path}: {problem.strerror}; choose another path") from None
+
+
+def _colour(index: int) -> tuple[int, int, int]:
+    return COLOURS[index % len(COLOURS)]

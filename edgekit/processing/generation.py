@@ -1,0 +1,108 @@
+"""The card of a language model: what turns texts into tokens, and what ends an answer. Data, no code.
+
+In a bundle it stands where other models' cards do, with files beside it:
+
+    {"title": "SmolLM2", "task": {"kind": "generate", "tokenizer": "tokenizer.json",
+     "chat_template": "chat_template.jinja", "stop_ids": [2], "bos_id": null, "context_length": 8192}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from edgekit.errors import CardError, UsageError
+from edgekit.system.formats.strict_tables import get, only, texts, whole_numbers
+from edgekit.tensor_spec import Json
+
+KIND = "generate"
+TOKENIZER_FILE, CHAT_TEMPLATE_FILE = "tokenizer.json", "chat_template.jinja"
+STOP_IDS_LIMIT = 64
+CONTEXT_LIMIT_TOKENS = 1 << 27
+_ABOUT = ("license",)
+
+
+class GenerationCard(NamedTuple):
+    """How a language model is used.
+
+    Attributes:
+        title: Of the model.
+        tokenizer: Name of a ``tokenizer.json`` of Hugging Face's tokenizers, beside the card. It puts
+            ``bos_id`` before a text itself.
+        chat_template: Name of a Jinja template beside the card; "" where there is none.
+        stop_ids: Tokens that end an answer.
+        bos_id: The token before every text; None: there is none.
+        context_length: Most tokens of a text with its answer.
+        about: ``license``, where the model's file says it.
+    """
+
+    title: str
+    tokenizer: str
+    chat_template: str
+    stop_ids: tuple[int, ...]
+    bos_id: int | None
+    context_length: int
+    about: Mapping[str, str]
+
+    def as_json(self) -> dict[str, Json]:
+        """The card as ``read_generation`` takes it."""
+        task: dict[str, Json] = {
+            "kind": KIND,
+            "tokenizer": self.tokenizer,
+            "chat_template": self.chat_template,
+            "stop_ids": list(self.stop_ids),
+            "bos_id": self.bos_id,
+            "context_length": self.context_length,
+        }
+        return {"title": self.title, "task": task, **({"about": dict(self.about)} if self.about else {})}
+
+
+def is_generation(card: Mapping[str, Json] | None) -> bool:
+    """Whether a bundle's card is that of a language model."""
+    task = card.get("task") if card else None
+    return isinstance(task, dict) and task.get("kind") == KIND
+
+
+def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
+    """Refuse the bundle of a language model where arrays are run.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if is_generation(card):
+        raise UsageError(
+            f"{name} holds a language model, which is not run on arrays: use edgekit generate, or"
+            " edgekit.runtime.generate.TextSession"
+        )
+
+
+def read_generation(card: Mapping[str, Json], where: str) -> GenerationCard:
+    """Read the card of a language model.
+
+    Args:
+        card: A bundle's, for which ``is_generation`` is true.
+        where: Begins every error's text.
+
+    Raises:
+        CardError: it is malformed.
+    """
+    only(card, ("title", "task", "about"), where)
+    task, inside = get(card, "task", dict, where), f"{where}: task"
+    only(task, ("kind", "tokenizer", "chat_template", "stop_ids", "bos_id", "context_length"), inside)
+    tokenizer, template = get(task, "tokenizer", str, inside), get(task, "chat_template", str, inside)
+    for name in (tokenizer, template):
+        if "/" in name or "\\" in name or (name != template and not name):
+            raise CardError(f"{inside}: {name!r} is no name of a file beside the card")
+    stop_ids = whole_numbers(task, "stop_ids", inside)
+    if not 0 < len(stop_ids) <= STOP_IDS_LIMIT or min(stop_ids) < 0:
+        raise CardError(f"{inside}.stop_ids must be 1 to {STOP_IDS_LIMIT} tokens")
+    bos_id = task.get("bos_id")
+    if bos_id is not None and (type(bos_id) is not int or bos_id < 0):
+        raise CardError(f"{inside}.bos_id must be a token or null")
+    context = get(task, "context_length", int, inside)
+    if not 0 < context <= CONTEXT_LIMIT_TOKENS:
+        raise CardError(f"{inside}.context_length is {context}; it must be 1 to {CONTEXT_LIMIT_TOKENS}")
+    about = texts(card, "about", _ABOUT, where)
+    return GenerationCard(
+        get(card, "title", str, where), tokenizer, template, stop_ids, bos_id, context, about
+    )

@@ -1,0 +1,165 @@
+"""From a frame to a model's image input."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.errors import UsageError
+from edgekit.processing.inputs.image import ImageInput
+from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.processing.resize import Box, grey_picture, resize_planes
+from edgekit.tensor_spec import Array
+
+LIMITS = {
+    # Integer dtype -> least and greatest value of float32 that it holds; above 2^24 float32 has gaps.
+    "uint8": (0, 255),
+    "int8": (-128, 127),
+    "uint16": (0, 65535),
+    "int16": (-32768, 32767),
+    "int32": (-(2**31), 2**31 - 2**7),
+    "int64": (-(2**63), 2**63 - 2**39),
+}
+
+
+def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
+    """Turn a frame into the input's array.
+
+    Args:
+        image: The input.
+        frame: uint8 [height, width, 3].
+        order: Of the frame's channels, ``rgb`` or ``bgr``.
+
+    Returns:
+        The input's dtype and shape.
+
+    Raises:
+        UsageError: the frame is none, or ``order`` is unknown.
+    """
+    _check_frame(frame, order)
+    height, width = frame.shape[:2]
+    channels: tuple[int, ...]
+    if image.colour == "GREY":
+        frame, channels = grey_picture(frame, order), (0,)
+    else:
+        channels = (0, 1, 2) if order == image.colour.lower() else (2, 1, 0)
+    used, target = _layout(image, width, height)
+    planes = resize_planes(
+        frame,
+        used,
+        target.width,
+        target.height,
+        channels=channels,
+        interpolation=image.interpolation,
+        antialias=image.antialias,
+        interleaved=image.layout == "NHWC" and image.plain,
+    )
+    return _normalised(image, planes, target)
+
+
+def from_bytes(image: ImageInput, pixels: Array) -> Array:
+    """The input's array for a picture that is resized already.
+
+    Args:
+        image: The input.
+        pixels: uint8 [1, height, width, channels], in RGB.
+
+    Returns:
+        The input's dtype and shape.
+    """
+    planes = pixels[0].transpose(2, 0, 1)
+    whole = planes[::-1] if image.colour == "BGR" else planes
+    return _normalised(image, whole, Box(0, 0, image.width, image.height))
+
+
+def place_image(image: ImageInput, width: int, height: int) -> ImagePlacement:
+    """Where a frame of this size lies in the input."""
+    used, target = _layout(image, width, height)
+    scale_x, scale_y = target.width / used.width, target.height / used.height
+    return ImagePlacement(
+        width,
+        height,
+        image.width,
+        image.height,
+        scale_x,
+        scale_y,
+        target.left - used.left * scale_x,
+        target.top - used.top * scale_y,
+    )
+
+
+def _check_frame(frame: Array, order: str) -> None:
+    if order not in ("rgb", "bgr"):
+        raise UsageError(f"order is {order!r}; it must be 'rgb' or 'bgr' (OpenCV gives 'bgr')")
+    if not isinstance(frame, np.ndarray):
+        raise UsageError(f"a frame is a numpy array uint8 [height, width, 3], not a {type(frame).__name__}")
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or not frame.size:
+        raise UsageError(f"a frame is uint8 [height, width, 3], not {frame.dtype} {list(frame.shape)}")
+
+
+def _layout(image: ImageInput, width: int, height: int) -> tuple[Box, Box]:
+    """The part of a frame that is used, and where in the input it goes."""
+    whole, full = Box(0, 0, width, height), Box(0, 0, image.width, image.height)
+    if image.resize == "stretch":
+        return whole, full
+    if image.resize == "center-crop":
+        # The largest part of the input's proportions, times ``crop``; whole pixels, rounded down.
+        used_width = max(1, int(image.crop * min(width, height * image.width / image.height)))
+        used_height = max(1, int(image.crop * min(height, width * image.height / image.width)))
+        left, top = (width - used_width) // 2, (height - used_height) // 2
+        return Box(left, top, used_width, used_height), full
+    if image.resize == "fit-height":  # PaddleOCR's resize_norm_img: the width is rounded up
+        return whole, Box(0, 0, min(image.width, -(-width * image.height // height)), image.height)
+    # Letterbox: the whole frame at its own proportions, in whole numbers so that one side always fits.
+    if image.rounding == "nearest":  # Ultralytics' LetterBox: Python's round of the product in float64
+        gain = min(image.height / height, image.width / width)
+        fit_width, fit_height = max(1, round(width * gain)), max(1, round(height * gain))
+    elif image.width * height <= image.height * width:
+        fit_width, fit_height = image.width, max(1, height * image.width // width)
+    else:
+        fit_width, fit_height = max(1, width * image.height // height), image.height
+    centred = image.place == "center"
+    left = (image.width - fit_width) // 2 if centred else 0
+    top = (image.height - fit_height) // 2 if centred else 0
+    return whole, Box(left, top, fit_width, fit_height)
+
+
+def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
+    """(pixel - mean) / std in float32, in the input's dtype, layout and shape; ``pad`` around ``target``.
+
+    Args:
+        image: The input.
+        planes: uint8 [channels, target.height, target.width].
+        target: Where the planes go in the input.
+    """
+    dtype = np.dtype(image.dtype)
+    feed = np.empty(image.shape, dtype)
+    whole = feed[0] if image.layout == "NCHW" else feed[0].transpose(2, 0, 1)
+    bottom, right = target.top + target.height, target.left + target.width
+    if (target.width, target.height) != (image.width, image.height):
+        margin = _values(image, np.full((len(planes), 1, 1), image.pad, np.uint8))
+        whole[:, : target.top] = whole[:, bottom:] = margin
+        whole[:, target.top : bottom, : target.left] = whole[:, target.top : bottom, right:] = margin
+    inside = whole[:, target.top : bottom, target.left : right]
+    if image.layout == "NCHW" and dtype == np.float32 and not image.plain:
+        _values(image, planes, inside)
+        return feed
+    values = _values(image, planes)
+    if image.layout == "NCHW" or image.plain:
+        inside[:] = values
+    else:  # one plane after the other: three bytes at a time, numpy takes three times as long
+        for plane, given in zip(inside, values, strict=True):
+            plane[:] = given
+    return feed
+
+
+def _values(image: ImageInput, planes: Array, out: Array | None = None) -> Array:
+    """Pixels [channels, rows, columns] as the model's numbers; in ``out`` where it is given (float32)."""
+    if image.plain:
+        return planes
+    mean = np.asarray(image.mean, np.float32)[:, None, None]
+    std = np.asarray(image.std, np.float32)[:, None, None]
+    values: Array = np.subtract(planes, mean, out=out, dtype=np.float32)
+    values /= std
+    if image.dtype in LIMITS:
+        values = np.clip(np.rint(values), *LIMITS[image.dtype])
+    return values

@@ -1,0 +1,172 @@
+"""An input that is a sound, or features of one: ``kind = "audio"`` in a card."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from edgekit.errors import CardError
+from edgekit.processing.inputs.audio_features import Features, read_features
+from edgekit.system.formats.strict_tables import choice, get, only, whole_numbers
+from edgekit.tensor_spec import Json
+
+Normalize = Literal["none", "max", "peak", "mean-std"]
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "normalize": ("none", "max", "peak", "mean-std"),
+    "layout": ("TF", "FT"),
+    "dtype": ("float32", "float16", "int16", "int8", "uint8"),
+}
+RATE_LIMIT_HZ = 768_000
+WINDOW_LIMIT = 1 << 24
+"""Most samples of a window: 17 minutes at 16 kHz."""
+
+
+@dataclass(frozen=True)
+class AudioInput:
+    """An input that is one window of a sound, or the features of one.
+
+    Attributes:
+        name: The input's name in the model.
+        shape: Static; with ``features`` the dimensions that are not 1 are frames and features.
+        rate: Samples a second that the model was trained on, in Hz.
+        window: Samples that one run takes, those of ``context`` included.
+        hop: Samples from the begin of a window to that of the next one.
+        context: How many of the window's samples are the last ones of the window before, zeros at first; then
+            ``hop`` is the rest.
+        normalize: Of the samples: ``max``: divided by the greatest one; ``peak``: by the greatest magnitude;
+            ``mean-std``: mean 0 and variance 1.
+        full_scale: Value of a full-scale sample: 1, or 32768 for models that were trained on int16.
+        features: None: the samples go in as they are.
+        layout: Of features: frames before features (``TF``), or after them (``FT``).
+        mean: input = (value - mean) / std; the value is a sample or a feature.
+        std: See ``mean``.
+        dtype: Of the input; integers are rounded and clipped.
+    """
+
+    kind: ClassVar[str] = "audio"
+
+    name: str
+    shape: tuple[int, ...]
+    rate: int
+    window: int
+    hop: int
+    context: int = 0
+    normalize: Normalize = "none"
+    full_scale: float = 1.0
+    features: Features | None = None
+    layout: Literal["TF", "FT"] = "TF"
+    mean: float = 0.0
+    std: float = 1.0
+    dtype: str = "float32"
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """Least and greatest value that samples can give; None for features."""
+        if self.features is not None or self.normalize == "mean-std":
+            return None
+        scale = self.full_scale if self.normalize == "none" else 1.0
+        low, high = (-scale - self.mean) / self.std, (scale - self.mean) / self.std
+        if np.dtype(self.dtype).kind in "iu":
+            info = np.iinfo(self.dtype)
+            low, high = max(round(low), info.min), min(round(high), info.max)
+        return float(low), float(high)
+
+    def as_json(self) -> dict[str, Json]:
+        table = {key: value for key, value in asdict(self).items() if key not in ("name", "features")}
+        table = {"kind": "audio", **table, "shape": list(self.shape)}
+        if self.features is None:
+            table.pop("layout")
+        else:
+            table["features"] = self.features.as_json()
+        return table
+
+
+def read_audio(name: str, table: dict[str, Json], where: str) -> AudioInput:
+    """The input of a card's table.
+
+    Raises:
+        CardError: it is malformed.
+    """
+    only(table, ("kind", *(f.name for f in fields(AudioInput) if f.name != "name")), where)
+    shape = whole_numbers(table, "shape", where, least=1)
+    rate = _count(table, "rate", where, 1, RATE_LIMIT_HZ)
+    found: dict[str, Any] = {key: choice(table, key, CHOICES[key], where) for key in CHOICES if key in table}
+    for key in ("full_scale", "mean", "std"):
+        if key in table:
+            found[key] = get(table, key, float, where)
+    for key in ("full_scale", "std"):
+        if found.get(key, 1.0) <= 0:
+            raise CardError(f"{where}.{key} is {found[key]:g}; it must be above 0")
+    if "features" in table:
+        found["features"] = read_features(table["features"], rate, f"{where}.features")
+    elif "layout" in table:
+        raise CardError(f"{where}.layout goes with features; samples have no frames")
+    features: Features | None = found.get("features")
+    whole = math.prod(shape) if features is None else _samples(shape, features, found.get("layout", "TF"))
+    window = _count(table, "window", where, 1, WINDOW_LIMIT) if "window" in table else whole
+    context = _count(table, "context", where, 0, WINDOW_LIMIT) if "context" in table else 0
+    if window > WINDOW_LIMIT or context >= window:
+        raise CardError(
+            f"{where}: a window has {window} samples and a context of {context}; it must be at most "
+            f"{WINDOW_LIMIT}, and its context shorter"
+        )
+    hop = _count(table, "hop", where, 1, WINDOW_LIMIT) if "hop" in table else window - context
+    if hop > window:
+        raise CardError(f"{where}.hop is {hop}; it must be at most a window, {window} samples")
+    if context and hop != window - context:
+        raise CardError(
+            f"{where}.hop is {hop}; with a context it must be window - context, {window - context}"
+        )
+    if context and found.get("normalize", "none") != "none":
+        raise CardError(f"{where}.normalize goes without a context, which is normalized by another window")
+    entry = AudioInput(name, shape, rate, window, hop, context, **found)
+    _check_shape(entry, where)
+    return entry
+
+
+def frames_and_features(entry: AudioInput) -> tuple[int, int]:
+    """How many frames and how many features of each the input holds; its features are not None."""
+    assert entry.features is not None
+    count = entry.features.count
+    return math.prod(entry.shape) // count, count
+
+
+def _samples(shape: tuple[int, ...], features: Features, layout: str) -> int:
+    """Samples that give exactly the frames of the input."""
+    frames = max(1, math.prod(shape) // features.count)
+    if features.center != "none":
+        return max(1, (frames - 1) * features.hop)
+    return (frames - 1) * features.hop + features.cut
+
+
+def _check_shape(entry: AudioInput, where: str) -> None:
+    shape, features = list(entry.shape), entry.features
+    if features is None:
+        if math.prod(shape) != entry.window:
+            raise CardError(f"{where}.shape is {shape}, and a window has {entry.window} samples")
+        return
+    frames, count = features.frames(entry.window), features.count
+    wanted = [(frames, count)]
+    if features.center != "none" and frames > 1:  # the last frame, whose middle is the window's end
+        wanted.append((frames - 1, count))
+    if entry.layout == "FT":
+        wanted = [(second, first) for first, second in wanted]
+    has = [size for size in shape if size != 1]
+    if not any(has == [size for size in pair if size != 1] for pair in wanted):
+        first, second = ("frames", "features") if entry.layout == "TF" else ("features", "frames")
+        raise CardError(
+            f"{where}.shape is {shape}; a window of {entry.window} samples gives {wanted[0][0]} {first} of "
+            f"{wanted[0][1]} {second} (layout {entry.layout})"
+        )
+
+
+def _count(table: Mapping[str, Json], key: str, where: str, least: int, most: int) -> int:
+    value: int = get(table, key, int, where)
+    if not least <= value <= most:
+        raise CardError(f"{where}.{key} is {value}; it must be from {least} to {most}")
+    return value

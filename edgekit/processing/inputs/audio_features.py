@@ -1,0 +1,183 @@
+"""What a card says of a sound's features: the table ``features`` of an audio input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from edgekit.errors import CardError
+from edgekit.system.formats.strict_tables import choice, get, kind_of, only
+from edgekit.tensor_spec import Json
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "kind": ("spectrogram", "mel", "mfcc"),
+    "window": ("hann", "hann-symmetric", "hamming", "hamming-symmetric", "povey", "rectangular"),
+    "align": ("left", "center"),
+    "center": ("none", "reflect", "constant"),
+    "mel_scale": ("htk", "slaney"),
+    "mel_norm": ("none", "slaney"),
+    "triangles": ("hz", "mel"),
+    "log": ("none", "ln", "log10", "db"),
+    "dct": ("ortho", "htk"),
+    "cmvn": ("none", "mean", "mean-std"),
+}
+ONLY_WITH: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("mels", "fmin", "fmax", "mel_scale", "mel_norm", "triangles"), ("mel", "mfcc")),
+    **dict.fromkeys(("coefficients", "dct"), ("mfcc",)),
+}
+"""A key that means something with some kinds only, and is refused with the others."""
+LIMITS: Mapping[str, tuple[int, int]] = {
+    "frame": (2, 16384),
+    "hop": (1, 16384),
+    "n_fft": (2, 16384),
+    "mels": (1, 1024),
+    "coefficients": (1, 1024),
+    "power": (1, 2),
+}
+
+
+@dataclass(frozen=True)
+class Features:
+    """How a window's samples become features (``edgekit/processing/audio_features.py`` has the formulas).
+
+    Attributes:
+        kind: ``spectrogram``, ``mel`` (a mel filter bank's energies), ``mfcc`` (their cosine transform).
+        frame: Samples of a frame, what others call ``win_length``.
+        hop: Samples from one frame to the next.
+        n_fft: Points of the Fourier transform; the least power of two that holds a frame where a card does
+            not say.
+        window: Tapers a frame; ``-symmetric`` is for filters, the plain ones are periodic.
+        align: Where a frame lies in its ``n_fft`` points: ``left`` (TensorFlow, Kaldi) or in the ``center``
+            (librosa, PyTorch, which take ``n_fft`` samples a frame).
+        center: Pads half of ``n_fft`` at both ends, so that the first frame's middle is the first sample.
+        power: 1: magnitude, 2: power.
+        preemphasis: Of each frame: x[i] - preemphasis x[i - 1], as Kaldi does it.
+        remove_dc: Whether each frame's mean is taken away first.
+        mels: Bands of the filter bank.
+        fmin, fmax: Its ends in Hz; 0 as ``fmax``: half of the rate.
+        mel_scale: ``htk``: 2595 log10(1 + f / 700); ``slaney``: linear to 1 kHz, then logarithmic.
+        mel_norm: ``slaney``: each band is divided by half of its width in Hz.
+        triangles: Whether a band's slopes are straight over Hz (librosa, PyTorch) or mel (TensorFlow, Kaldi).
+        log: ``db`` is 10 log10.
+        offset: Added before the logarithm.
+        floor: Least value before the logarithm.
+        range: Values below the greatest one by more than this are raised; 0: none are.
+        coefficients: MFCC: the first ones that are kept.
+        dct: MFCC: scale of coefficient 0; ``htk`` is TensorFlow's: as that of the others.
+        cmvn: Each feature's mean over the frames is taken away, or it is divided by their deviation too.
+    """
+
+    kind: Literal["spectrogram", "mel", "mfcc"]
+    frame: int
+    hop: int
+    n_fft: int
+    window: str = "hann"
+    align: Literal["left", "center"] = "left"
+    center: Literal["none", "reflect", "constant"] = "none"
+    power: int = 2
+    preemphasis: float = 0.0
+    remove_dc: bool = False
+    mels: int = 0
+    fmin: float = 0.0
+    fmax: float = 0.0
+    mel_scale: Literal["htk", "slaney"] = "htk"
+    mel_norm: Literal["none", "slaney"] = "none"
+    triangles: Literal["hz", "mel"] = "hz"
+    log: Literal["none", "ln", "log10", "db"] = "none"
+    offset: float = 0.0
+    floor: float = 0.0
+    range: float = 0.0
+    coefficients: int = 0
+    dct: Literal["ortho", "htk"] = "ortho"
+    cmvn: Literal["none", "mean", "mean-std"] = "none"
+
+    @property
+    def count(self) -> int:
+        """Features of a frame."""
+        return {"spectrogram": self.n_fft // 2 + 1, "mel": self.mels, "mfcc": self.coefficients}[self.kind]
+
+    @property
+    def cut(self) -> int:
+        """Samples that are cut out for a frame."""
+        return self.frame if self.align == "left" else self.n_fft
+
+    def frames(self, samples: int) -> int:
+        """Frames that this many samples give."""
+        padded = samples + (2 * (self.n_fft // 2) if self.center != "none" else 0)
+        return 0 if padded < self.cut else 1 + (padded - self.cut) // self.hop
+
+    def as_json(self) -> dict[str, Json]:
+        kept = [f.name for f in fields(self) if self.kind in ONLY_WITH.get(f.name, (self.kind,))]
+        return {key: getattr(self, key) for key in kept}
+
+
+def read_features(table: Json, rate: int, where: str) -> Features:
+    """The features of a card's table.
+
+    Args:
+        table: The card's ``features``.
+        rate: Of the samples, in Hz.
+        where: Begins every error's text.
+
+    Raises:
+        CardError: it is malformed.
+    """
+    if not isinstance(table, dict):
+        raise CardError(f"{where} must be a table, not {kind_of(table)}")
+    only(table, tuple(f.name for f in fields(Features)), where)
+    found: dict[str, Any] = {"kind": choice(table, "kind", CHOICES["kind"], where)}
+    for key, kinds in ONLY_WITH.items():
+        if key in table and found["kind"] not in kinds:
+            raise CardError(f"{where}.{key} goes with kind = {' or '.join(map(repr, kinds))}")
+    needed = {"frame", "hop", *(("mels",) if found["kind"] != "spectrogram" else ())}
+    needed |= {"coefficients"} if found["kind"] == "mfcc" else set()
+    for field in fields(Features)[1:]:
+        key = field.name
+        if key not in table and key not in needed:
+            continue
+        if key in CHOICES:
+            found[key] = choice(table, key, CHOICES[key], where)
+        elif key in LIMITS:
+            found[key] = _count(table, key, where)
+        else:
+            found[key] = get(table, key, bool if key == "remove_dc" else float, where)
+    found.setdefault("n_fft", 1 << (found["frame"] - 1).bit_length())
+    _check(found, rate, where)
+    return Features(**found)
+
+
+def _check(found: Mapping[str, Any], rate: int, where: str) -> None:
+    if found["n_fft"] < found["frame"]:
+        raise CardError(f"{where}.n_fft is {found['n_fft']}; it must hold a frame, {found['frame']} samples")
+    for key in ("offset", "floor", "range", "fmin", "fmax"):
+        if found.get(key, 0.0) < 0:
+            raise CardError(f"{where}.{key} is {found[key]:g}; it must not be below 0")
+    if not 0 <= found.get("preemphasis", 0.0) < 1:
+        raise CardError(f"{where}.preemphasis is {found['preemphasis']:g}; it must be from 0 to below 1")
+    low, high = found.get("fmin", 0.0), found.get("fmax", 0.0) or rate / 2
+    if not low < high <= rate / 2:
+        raise CardError(
+            f"{where}: the bands go from {low:g} to {high:g} Hz; fmin must be below fmax, and that at most "
+            f"half of the rate, {rate / 2:g}"
+        )
+    if found["kind"] == "mfcc" and found["coefficients"] > found["mels"]:
+        raise CardError(
+            f"{where}.coefficients is {found['coefficients']}; {found['mels']} bands give no more than that"
+        )
+    logarithmic = found.get("log", "none") != "none"
+    if found["kind"] == "mfcc" and not logarithmic:
+        raise CardError(f"{where}.log is 'none'; MFCC are made of logarithms: ln, log10 or db")
+    if logarithmic and not found.get("offset", 0.0) and not found.get("floor", 0.0):
+        raise CardError(f"{where}.log needs an offset or a floor, since silence has no logarithm; e.g. 1e-6")
+    for key in ("offset", "floor", "range"):
+        if key in found and not logarithmic:
+            raise CardError(f"{where}.{key} goes with log, and log is 'none'")
+
+
+def _count(table: Mapping[str, Json], key: str, where: str) -> int:
+    value: int = get(table, key, int, where)
+    least, most = LIMITS[key]
+    if not least <= value <= most:
+        raise CardError(f"{where}.{key} is {value}; it must be from {least} to {most}")
+    return value

@@ -1,0 +1,193 @@
+"""An input that is one picture: ``kind = "image"`` in a card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from edgekit.errors import CardError
+from edgekit.processing.resize import Interpolation
+from edgekit.system.formats.strict_tables import as_lists, choice, get, numbers, only, whole_numbers
+from edgekit.tensor_spec import Json
+
+Layout = Literal["NCHW", "NHWC"]
+Colour = Literal["RGB", "BGR", "GREY"]
+Resize = Literal["stretch", "letterbox", "center-crop", "fit-height"]
+Place = Literal["top-left", "center"]
+Rounding = Literal["down", "nearest"]
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "layout": ("NCHW", "NHWC"),
+    "colour": ("RGB", "BGR", "GREY"),
+    "resize": ("stretch", "letterbox", "center-crop", "fit-height"),
+    "place": ("top-left", "center"),
+    "rounding": ("down", "nearest"),
+    "interpolation": ("linear", "cubic"),
+    "dtype": ("float32", "float16", "uint8", "int8", "uint16", "int16", "int32", "int64"),
+}
+REQUIRED = ("layout", "colour", "resize")
+"""What a card has to say: a wrong guess would cost accuracy in silence."""
+ONLY_WITH: Mapping[str, tuple[str, ...]] = {
+    "place": ("letterbox",),
+    "pad": ("letterbox", "fit-height"),
+    "rounding": ("letterbox",),
+    "crop": ("center-crop",),
+}
+"""A key that means something with some resize modes only, and is refused with the others."""
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """An input that is one picture.
+
+    Attributes:
+        name: The input's name in the model.
+        shape: Static, with a batch of 1; it freezes what the model leaves open.
+        layout: What the four dimensions are.
+        colour: What the model was trained on.
+        resize: ``stretch`` to the input's size; ``letterbox``: at its proportions, the rest is ``pad``;
+            ``center-crop``: the middle, of the input's proportions; ``fit-height``: a line of text, as high
+            as the input, from its left edge, squeezed where it is too long; the rest is ``pad``.
+        place: Letterbox: where the picture goes.
+        pad: Letterbox and fit-height: value of the rest, 0 to 255, before ``mean`` and ``std``.
+        rounding: Letterbox: of the picture's shorter side in the input; YOLOX rounds ``down``, Ultralytics to
+            the ``nearest`` pixel.
+        crop: Center-crop: how much of the largest possible part is used, e.g. 0.875.
+        interpolation: Between pixels; the tests hold it to OpenCV's, or with ``antialias`` to Pillow's.
+        antialias: Whether the filter widens when the picture shrinks.
+        mean: By channel, in the model's colour order; input = (pixel - mean) / std, pixels 0 to 255.
+        std: By channel.
+        dtype: Of the input; integers are rounded and clipped.
+    """
+
+    kind: ClassVar[str] = "image"
+
+    name: str
+    shape: tuple[int, ...]
+    layout: Layout
+    colour: Colour
+    resize: Resize
+    place: Place = "top-left"
+    pad: int = 0
+    rounding: Rounding = "down"
+    crop: float = 1.0
+    interpolation: Interpolation = "linear"
+    antialias: bool = False
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    dtype: str = "float32"
+
+    @property
+    def channels(self) -> int:
+        return self.shape[1 if self.layout == "NCHW" else 3]
+
+    @property
+    def height(self) -> int:
+        return self.shape[2 if self.layout == "NCHW" else 1]
+
+    @property
+    def width(self) -> int:
+        return self.shape[3 if self.layout == "NCHW" else 2]
+
+    @property
+    def plain(self) -> bool:
+        """Whether pixels go in as they are."""
+        return not any(self.mean) and all(std == 1 for std in self.std) and self.dtype != "int8"
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Least and greatest value that a picture can give."""
+        ends = [(x - mean) / std for mean, std in zip(self.mean, self.std, strict=True) for x in (0, 255)]
+        low, high = min(ends), max(ends)
+        if np.dtype(self.dtype).kind in "iu":
+            info = np.iinfo(self.dtype)
+            low, high = max(round(low), info.min), min(round(high), info.max)
+        return float(low), float(high)
+
+    def as_json(self) -> dict[str, Json]:
+        skipped = {key for key, modes in ONLY_WITH.items() if self.resize not in modes} | {"name"}
+        if self.rounding == "down":  # cards written before there was a choice keep their bytes
+            skipped |= {"rounding"}
+        table = {key: value for key, value in asdict(self).items() if key not in skipped}
+        return {"kind": "image", **as_lists(table)}
+
+
+def read_image(name: str, table: dict[str, Json], where: str) -> ImageInput:
+    """The input of a card's table.
+
+    Raises:
+        CardError: it is malformed.
+    """
+    only(table, ("kind", *(f.name for f in fields(ImageInput) if f.name != "name")), where)
+    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", where, least=1)}
+    for key, allowed in CHOICES.items():
+        if key in table or key in REQUIRED:
+            found[key] = choice(table, key, allowed, where)
+    for key, kind in (("pad", int), ("crop", float), ("antialias", bool)):
+        if key in table:
+            found[key] = get(table, key, kind, where)
+    for key, modes in ONLY_WITH.items():
+        if key in table and found["resize"] not in modes:
+            wanted = " or ".join(map(repr, modes))
+            raise CardError(f"{where}.{key} goes with resize = {wanted}, and resize is {found['resize']!r}")
+    if not 0 <= found.get("pad", 0) <= 255:
+        raise CardError(f"{where}.pad is {found['pad']}; it must be from 0 to 255")
+    if not 0 < found.get("crop", 1.0) <= 1:
+        raise CardError(f"{where}.crop is {found['crop']:g}; it must be above 0 and at most 1")
+    shape, colour, layout = list(found["shape"]), found["colour"], found["layout"]
+    if len(shape) != 4 or shape[0] != 1:
+        raise CardError(f"{where}.shape is {shape}; an image is one picture: 4 dimensions, the first is 1")
+    channels, at = 1 if colour == "GREY" else 3, layout.index("C")
+    if shape[at] != channels:
+        raise CardError(f"{where}.shape is {shape}; {colour} in {layout} has {channels} at dimension {at}")
+    for key, default in (("mean", 0.0), ("std", 1.0)):
+        found[key] = numbers(table, key, where) if key in table else (default,) * channels
+        if len(found[key]) != channels:
+            raise CardError(f"{where}.{key} has {len(found[key])} numbers; {colour} has {channels} channels")
+    _refuse_unit_scale(table, found["mean"], found["std"], where)
+    if min(found["std"]) <= 0:
+        raise CardError(f"{where}.std is {list(found['std'])}; pixels are divided by it: it must be above 0")
+    if (255 + max(map(abs, found["mean"]))) / min(found["std"]) > float(np.finfo(np.float32).max):
+        raise CardError(f"{where}: (pixel - mean) / std is beyond float32; correct mean or std")
+    return ImageInput(name, **found)
+
+
+def _refuse_unit_scale(
+    table: Mapping[str, Json], mean: tuple[float, ...], std: tuple[float, ...], where: str
+) -> None:
+    """Refuse mean and std in units of 0 to 1, as torchvision and most model pages have them.
+
+    Of pixels from 0 to 255 no mean is between 0 and 1, and none is divided by less than 1.
+
+    Raises:
+        CardError: they are; it has the lines to write.
+    """
+    small = max(std) < 1 if "std" in table else max(mean) > 0
+    if not small or min(mean) < 0 or max(mean) > 1 or min(std) <= 0:
+        return
+    inverse = max(std) < INVERSE_BELOW and not any(mean)  # 1 / 255: a factor
+    lines = [f"{key} = {numbers}" for key, numbers in (
+        ("mean", _scaled(mean)), ("std", [_short(1 / value) for value in std] if inverse else _scaled(std))
+    ) if any(numbers)]  # fmt: skip
+    meant = (
+        "is a factor, and pixels are divided by std"
+        if inverse
+        else "is in units of 0 to 1, and pixels are 0 to 255"
+    )
+    given = "std" if "std" in table else "mean"
+    raise CardError(f"{where}.{given} {meant}: write {' and '.join(lines)}")
+
+
+INVERSE_BELOW = 0.05
+"""1 / 255 and 1 / 127.5 are below, a deviation in units of 0 to 1 is not."""
+
+
+def _scaled(values: tuple[float, ...]) -> list[float]:
+    return [_short(value * 255) for value in values]
+
+
+def _short(value: float) -> float:
+    return round(value, 4)

@@ -1,0 +1,88 @@
+"""An input that is an array, given as it is, or a constant: ``kind = "tensor"`` in a card."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.errors import CardError
+from edgekit.system.formats.strict_tables import choice, numbers, only, whole_numbers
+from edgekit.tensor_spec import Array, Json
+
+DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
+VALUE_LIMIT = 4096
+"""Most elements of a constant that a card spells out; more belong into the model."""
+
+
+@dataclass(frozen=True)
+class TensorInput:
+    """An input that is an array, given as it is, or a constant.
+
+    Attributes:
+        name: The input's name in the model.
+        shape: Static; it freezes what the model leaves open.
+        range: Least and greatest value that it takes, for random samples; None where the card does not say.
+        value: The constant that is fed with every picture, row by row: one number for all elements, or one
+            for each; None where the caller gives the array.
+        dtype: Of the constant.
+    """
+
+    kind: ClassVar[str] = "tensor"
+
+    name: str
+    shape: tuple[int, ...]
+    range: tuple[float, float] | None = None
+    value: tuple[float, ...] | None = None
+    dtype: str = "float32"
+
+    def constant(self) -> Array:
+        """The constant as an array of the input's shape."""
+        values = np.asarray(self.value).astype(self.dtype)
+        if len(values) == 1:
+            return np.full(self.shape, values[0])  # keeps a scalar's rank, which ascontiguousarray does not
+        return values.reshape(self.shape)
+
+    def as_json(self) -> dict[str, Json]:
+        table: dict[str, Json] = {"kind": "tensor", "shape": list(self.shape)}
+        if self.range is not None:
+            table["range"] = list(self.range)
+        if self.value is not None:
+            table |= {"value": list(self.value), "dtype": self.dtype}
+        return table
+
+
+def read_tensor(name: str, table: dict[str, Json], where: str) -> TensorInput:
+    """The input of a card's table.
+
+    Raises:
+        CardError: it is malformed.
+    """
+    only(table, ("kind", "shape", "range", "value", "dtype"), where)
+    shape = whole_numbers(table, "shape", where, least=1)
+    limits = None
+    if "range" in table:
+        ends = numbers(table, "range", where)
+        if len(ends) != 2 or ends[0] > ends[1]:
+            raise CardError(f"{where}.range is {list(ends)}; it must be [least, greatest]")
+        limits = ends[0], ends[1]
+    if "value" not in table:
+        if "dtype" in table:
+            raise CardError(f"{where}.dtype goes with value; without one the model's dtype counts")
+        return TensorInput(name, shape, limits)
+    if limits is not None:
+        raise CardError(f"{where} has both value and range; a constant has no range")
+    dtype = choice(table, "dtype", DTYPES, where)
+    given = table["value"]
+    value = numbers({"value": given if isinstance(given, list) else [given]}, "value", where)
+    if len(value) != 1 and (len(value) > VALUE_LIMIT or len(value) != math.prod(shape)):
+        raise CardError(
+            f"{where}.value has {len(value)} numbers; it must be one, or one for each element of "
+            f"{list(shape)}, at most {VALUE_LIMIT}"
+        )
+    kept = np.asarray(value).astype(dtype)
+    if not np.array_equal(kept.astype(np.float64), np.asarray(value)) and np.dtype(dtype).kind != "f":
+        raise CardError(f"{where}.value is {list(value)}; {dtype} does not hold it")
+    return TensorInput(name, shape, None, value, dtype)

@@ -1,0 +1,118 @@
+"""An input that is a part of a text: ``kind = "text"`` in a card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal
+
+from edgekit.errors import CardError
+from edgekit.system.formats.strict_tables import choice, get, only, whole_numbers
+from edgekit.tensor_spec import Json
+
+Part = Literal["ids", "mask", "types"]
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "part": ("ids", "mask", "types"),
+    "padding": ("right", "left"),
+    "dtype": ("int64", "int32"),
+}
+WITH_IDS = ("tokenizer", "padding", "pad_id", "special_tokens", "pair")
+"""Keys of the token ids; the other parts follow them."""
+TOKENS_LIMIT = 65_536
+PAD_FROM_TOKENIZER = -1
+_IN_NAMES = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """An input that is a part of one text.
+
+    Attributes:
+        name: The input's name in the model.
+        shape: [1, tokens] or [tokens]; a longer text is truncated, a shorter one padded.
+        part: ``ids`` of the tokens; ``mask``: 1 for a token, 0 for padding; ``types``: the segment of a
+            token, 0 for the first text.
+        tokenizer: Of the ids: the file beside the card, as the ``tokenizers`` package saves it.
+        padding: Of the ids: the side.
+        pad_id: Of the ids: the padding; -1: the tokenizer's own.
+        special_tokens: Of the ids: whether the tokenizer adds its own, e.g. [CLS] and [SEP].
+        pair: Of the ids: whether two texts go in together, e.g. a question and a passage.
+        dtype: Of the input.
+    """
+
+    kind: ClassVar[str] = "text"
+    range: ClassVar[None] = None
+
+    name: str
+    shape: tuple[int, ...]
+    part: Part
+    tokenizer: str = ""
+    padding: Literal["right", "left"] = "right"
+    pad_id: int = PAD_FROM_TOKENIZER
+    special_tokens: bool = True
+    pair: bool = False
+    dtype: str = "int64"
+
+    @property
+    def tokens(self) -> int:
+        return self.shape[-1]
+
+    def as_json(self) -> dict[str, Json]:
+        skipped = ("name", *(() if self.part == "ids" else WITH_IDS), *(() if self.pair else ("pair",)))
+        table = {key: value for key, value in asdict(self).items() if key not in skipped}
+        return {"kind": "text", **table, "shape": list(self.shape)}
+
+
+def read_text(name: str, table: dict[str, Json], where: str) -> TextInput:
+    """The input of a card's table.
+
+    Raises:
+        CardError: it is malformed.
+    """
+    only(table, ("kind", *(f.name for f in fields(TextInput) if f.name != "name")), where)
+    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", where, least=1)}
+    for key, allowed in CHOICES.items():
+        if key in table or key == "part":
+            found[key] = choice(table, key, allowed, where)
+    for key in WITH_IDS:
+        if key in table and found["part"] != "ids":
+            raise CardError(f"{where}.{key} goes with part = 'ids'; the other parts follow it")
+    if found["part"] == "ids":
+        found["tokenizer"] = file = get(table, "tokenizer", str, where)
+        if not _IN_NAMES.issuperset(file) or not file.endswith(".json") or file.startswith("."):
+            raise CardError(
+                f"{where}.tokenizer is {file!r}; it must be a .json file in the card's folder, named with "
+                "letters, digits, '.', '_' and '-'"
+            )
+    for key, kind in (("pad_id", int), ("special_tokens", bool), ("pair", bool)):
+        if key in table:
+            found[key] = get(table, key, kind, where)
+    if found.get("pad_id", 0) < PAD_FROM_TOKENIZER:
+        raise CardError(
+            f"{where}.pad_id is {found['pad_id']}; it must be from 0, or -1 for the tokenizer's own"
+        )
+    shape = list(found["shape"])
+    if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != 1) or shape[-1] > TOKENS_LIMIT:
+        raise CardError(
+            f"{where}.shape is {shape}; a text is [1, tokens] or [tokens], at most {TOKENS_LIMIT}"
+        )
+    return TextInput(name, **found)
+
+
+def check_parts(entries: Mapping[str, TextInput], where: str) -> None:
+    """Hold the parts of a text to each other.
+
+    Raises:
+        CardError: there are no ids, a part twice, or parts of different lengths.
+    """
+    parts = [entry.part for entry in entries.values()]
+    if parts.count("ids") != 1 or len(set(parts)) != len(parts):
+        raise CardError(
+            f"{where}: the parts of a text are {', '.join(parts)}; it has ids once, and mask and types at "
+            "most once"
+        )
+    lengths = {name: entry.tokens for name, entry in entries.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise CardError(f"{where}: the parts of a text have different lengths: {told}")

@@ -1,0 +1,57 @@
+"""What an answer may take, as a card promises it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edgekit.errors import CardError
+from edgekit.system.formats.strict_tables import get, only
+from edgekit.tensor_spec import Json
+
+STAGES = ("decode", "prepare", "infer", "decode_outputs", "waiting")
+END_TO_END = "end_to_end"
+
+
+@dataclass(frozen=True)
+class Latency:
+    """What an answer may take.
+
+    Attributes:
+        p95_ms: Of the whole answer: 95 of 100 take at most that.
+        stages: The same by stage (``edgekit.processing.latency_contract``), for those that have a limit of
+            their own.
+    """
+
+    p95_ms: float
+    stages: Mapping[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Json]:
+        table: dict[str, Json] = {"p95_ms": self.p95_ms}
+        return {**table, "stages": dict(self.stages)} if self.stages else table
+
+
+def read_latency(table: Json, where: str) -> Latency:
+    """The contract of a card.
+
+    Args:
+        table: The card's ``latency``.
+        where: Begins every error's text.
+
+    Raises:
+        CardError: it is malformed, or a stage may take longer than the whole.
+    """
+    only(table, ("p95_ms", "stages"), where)
+    assert isinstance(table, Mapping)
+    whole_ms = get(table, "p95_ms", float, where)
+    if whole_ms <= 0:
+        raise CardError(f"{where}.p95_ms is {whole_ms:g}; it must be above 0")
+    given = get(table, "stages", dict, where) if "stages" in table else {}
+    only(given, STAGES, f"{where}.stages")
+    stages = {stage: get(given, stage, float, f"{where}.stages") for stage in given}
+    for stage, limit_ms in stages.items():
+        if not 0 < limit_ms <= whole_ms:
+            raise CardError(
+                f"{where}.stages.{stage} is {limit_ms:g}; it must be above 0 and at most p95_ms, {whole_ms:g}"
+            )
+    return Latency(whole_ms, stages)

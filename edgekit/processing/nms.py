@@ -1,0 +1,72 @@
+"""Non-maximum suppression: of boxes of one class that cover each other, the best stays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.tensor_spec import Array
+
+CANDIDATES = 1024
+"""Only so many of the best boxes are compared, each with each: 1024 take 14 ms and 10 MB, 300 take 1 ms."""
+
+
+def suppress(boxes: Array, scores: Array, classes: Array, iou: float, top: int) -> Array:
+    """Greedy non-maximum suppression within each class.
+
+    Args:
+        boxes: float32 [n, 4]: x1, y1, x2, y2.
+        scores: float32 [n].
+        classes: int64 [n].
+        iou: A box goes when it overlaps a better one of its class by more: intersection over union.
+        top: At most so many boxes stay.
+
+    Returns:
+        int64 [kept]: which boxes stay, best first; equal scores keep their order.
+    """
+    order = np.argsort(-scores, kind="stable")[:CANDIDATES]
+    if len(order) < 2:
+        return order[:top]
+    covered = _covered(boxes[order], classes[order], iou)
+    alive = np.ones(len(order), np.bool_)
+    kept = []
+    for index in range(len(order)):
+        if alive[index]:
+            kept.append(index)
+            if len(kept) == top:
+                break
+            alive &= ~covered[index]
+    return order[kept]
+
+
+def _covered(boxes: Array, classes: Array, iou: float) -> Array:
+    """Whether each box overlaps each later one of its class by more than ``iou``: bool [n, n]."""
+    if classes.min() == classes.max():
+        return overlaps(boxes, boxes, iou)
+    same: Array = classes[:, None] == classes[None, :]
+    first, second = np.nonzero(same)
+    if len(first) > same.size // 4:  # a dense matrix costs less than to gather so many pairs
+        same &= overlaps(boxes, boxes, iou)
+        return same
+    later = first < second
+    first, second = first[later], second[later]
+    covered = np.zeros(same.shape, np.bool_)
+    covered[first, second] = _over(boxes.T[:, first], boxes.T[:, second], iou)
+    return covered
+
+
+def overlaps(boxes: Array, others: Array, iou: float) -> Array:
+    """Whether each of boxes [n, 4] overlaps each of others [m, 4] by more than ``iou``: bool [n, m]."""
+    return _over(boxes.T[:, :, None], others.T[:, None, :], iou)
+
+
+def _over(boxes: Array, others: Array, iou: float) -> Array:
+    """Whether boxes [4, ...] overlap others [4, ...] by more than ``iou``."""
+    (x1, y1, x2, y2), (left, top, right, bottom) = boxes, others
+    wide = np.minimum(x2, right) - np.maximum(x1, left)
+    high = np.minimum(y2, bottom) - np.maximum(y1, top)
+    shared = np.maximum(wide, 0) * np.maximum(high, 0)
+    areas = np.maximum(x2 - x1, 0) * np.maximum(y2 - y1, 0)
+    other_areas = np.maximum(right - left, 0) * np.maximum(bottom - top, 0)
+    # Compared without dividing: two boxes without area overlap by nothing, not by 0 / 0.
+    over: Array = shared > np.float32(iou) * (areas + other_areas - shared)
+    return over

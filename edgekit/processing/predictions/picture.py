@@ -1,0 +1,26 @@
+"""A picture that a model made of a frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgekit.tensor_spec import Array, Json
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A picture.
+
+    Attributes:
+        pixels: uint8 [height, width, 3] in RGB, or [height, width, 1] in grey.
+    """
+
+    pixels: Array
+
+    def __str__(self) -> str:
+        height, width, channels = self.pixels.shape
+        return f"picture {width}x{height}, {'grey' if channels == 1 else 'RGB'}"
+
+    def as_json(self) -> dict[str, Json]:
+        height, width, channels = self.pixels.shape
+        return {"width": width, "height": height, "channels": channels}

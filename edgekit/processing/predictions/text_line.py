@@ -1,0 +1,33 @@
+"""What a picture of one line says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgekit.tensor_spec import Array, Json
+
+
+@dataclass(frozen=True, eq=False)
+class TextLine:
+    """The text of one line.
+
+    Attributes:
+        text: What it says; "" where nothing was read.
+        score: Mean of the characters' scores, 0 to 1; 0 without characters.
+        scores: float32 [characters]: of each character.
+        positions: float32 [characters]: of each character's centre along the input's width, 0 to 1.
+    """
+
+    text: str
+    score: float
+    scores: Array
+    positions: Array
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __str__(self) -> str:
+        return f"{self.text}  {self.score:.3f}" if self.text else "no text read"
+
+    def as_json(self) -> dict[str, Json]:
+        return {"text": self.text, "score": round(self.score, 6)}

@@ -1,0 +1,48 @@
+"""What was predicted for each of several texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgekit.tensor_spec import Json
+
+SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class TextPrediction:
+    """One text and its prediction."""
+
+    text: str
+    prediction: Any
+
+    def __str__(self) -> str:
+        cut = self.text if len(self.text) <= SHOWN_CHARS else self.text[: SHOWN_CHARS - 3] + "..."
+        return "\n".join([cut, *(f"  {line}" for line in str(self.prediction).splitlines())])
+
+    def as_json(self) -> dict[str, Json]:
+        return {"text": self.text, "prediction": self.prediction.as_json()}
+
+
+@dataclass(frozen=True, eq=False)
+class TextPredictions:
+    """Several texts, in order."""
+
+    texts: Sequence[TextPrediction]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> TextPrediction:
+        return self.texts[index]
+
+    def __iter__(self) -> Iterator[TextPrediction]:
+        return iter(self.texts)
+
+    def __str__(self) -> str:
+        return "\n".join(str(text) for text in self.texts)
+
+    def as_json(self) -> list[dict[str, Json]]:
+        return [text.as_json() for text in self.texts]

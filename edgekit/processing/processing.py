@@ -1,0 +1,160 @@
+"""Around a model, as the card says: ``prepare`` before the engine, ``decode`` after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import CardError, EngineError, UsageError
+from edgekit.processing.tasks import find_decoder
+from edgekit.target.tensor_checks import not_finite
+from edgekit.tensor_spec import Array, is_finite
+
+if TYPE_CHECKING:
+    from edgekit.processing.card import Card
+    from edgekit.processing.predictions.image_placement import ImagePlacement
+    from edgekit.processing.predictions.windows import WindowPrediction
+    from edgekit.processing.task import Task
+
+
+def prepare(
+    card: Card, item: Any, order: str = "rgb", *, rate: int | None = None
+) -> tuple[dict[str, Array], Any]:
+    """Turn an image, a sound or a text into the model's inputs, as the card's kind of input says.
+
+    Args:
+        card: Its inputs are one image, one sound or the parts of one text; the others are constants or
+            states, which the caller adds.
+        item: An image: uint8 [height, width, 3]. A sound: floats from -1 to 1 or int16, [n] or [n, channels],
+            of at most one window. A text: a str.
+        order: Of an image's channels. Pillow gives ``rgb``; OpenCV's cameras and files give ``bgr``.
+        rate: Of a sound, in Hz; None: the card's.
+
+    Returns:
+        Inputs by name, and what ``decode`` needs to know of the item: of an image its ``ImagePlacement``.
+
+    Raises:
+        UsageError: the item does not fit, or ``order`` or ``rate`` is wrong.
+        CardError: the card's inputs are none of these.
+    """
+    sources, constants = card.sources(), card.constants()
+    source = sources[0]
+    feeds: dict[str, Array]
+    placed: Any
+    # Each kind is imported only where a card has it: a device with sounds needs no pictures.
+    if source.kind == "audio":
+        from edgekit.processing import audio_preparation
+        from edgekit.processing.inputs.audio import AudioInput
+
+        assert isinstance(source, AudioInput)
+        samples = audio_preparation.mono(item, source, rate)
+        feeds = {source.name: audio_preparation.prepare_audio(source, samples)}
+        placed = audio_preparation.AudioWindow(0.0, len(samples) / source.rate)
+    elif source.kind == "text":
+        from edgekit.processing.inputs.text import TextInput
+        from edgekit.processing.text_preparation import prepare_text
+
+        _no_rate(rate, card)
+        parts = [entry for entry in sources if isinstance(entry, TextInput)]
+        feeds, placed = prepare_text(parts, item, card.files)
+    else:
+        from edgekit.processing.image_preparation import place_image, prepare_image
+        from edgekit.processing.inputs.image import ImageInput
+
+        assert isinstance(source, ImageInput)
+        _no_rate(rate, card)
+        feeds = {source.name: prepare_image(source, item, order)}
+        placed = place_image(source, item.shape[1], item.shape[0])
+    return {**feeds, **constants}, placed
+
+
+def _no_rate(rate: int | None, card: Card) -> None:
+    if rate is not None:
+        raise UsageError(f"rate is for sounds, and {card.title} takes none")
+
+
+def placement(card: Card, width: int, height: int) -> ImagePlacement:
+    """Where a frame of this size lies in the model's input.
+
+    Raises:
+        CardError: the card's inputs are not one image.
+    """
+    from edgekit.processing.image_preparation import place_image
+
+    return place_image(card.image_input(), width, height)
+
+
+def decode(card: Card, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
+    """Turn the model's outputs into the task's prediction.
+
+    Args:
+        card: It has a task.
+        outputs: By the model's own names.
+        placed: What ``prepare`` gave.
+        options: Instead of the card's, e.g. ``score=0.6``.
+
+    Returns:
+        The task's prediction, e.g. ``Classes`` or ``Detections`` (``edgekit.processing.predictions``).
+
+    Raises:
+        CardError: the card has no task.
+        UsageError: an option is unknown or out of its bounds.
+        EngineError: an output is missing, holds NaN or infinities, or does not fit the card's decoding.
+    """
+    task = card.task
+    if task is None:
+        raise CardError(f"{card.title}: the card has no task, so outputs stay arrays; add one, or use run()")
+    settings = _settings(task, options)
+    by_role = {role: _finite(outputs, name) for role, name in task.outputs.items()}
+    try:
+        return find_decoder(task.kind, task.decode).function(by_role, settings, placed, task.labels)
+    except (IndexError, TypeError, ValueError) as problem:  # what numpy says of shapes that do not fit
+        shapes = ", ".join(f"{role} {list(values.shape)}" for role, values in by_role.items())
+        raise EngineError(
+            f"outputs do not fit kind = {task.kind!r}, decode = {task.decode!r}: {shapes}; "
+            f"correct the card's task ({problem})"
+        ) from problem
+
+
+def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: Any) -> Any:
+    """The prediction for a whole sound, from those of its windows; None where its task has none.
+
+    Args:
+        card: It has a task.
+        windows: In order.
+        options: Instead of the card's.
+
+    Raises:
+        UsageError: an option is unknown or out of its bounds.
+    """
+    task = card.task
+    assert task is not None
+    whole = find_decoder(task.kind, task.decode).over_windows
+    return None if whole is None else whole(windows, _settings(task, options))
+
+
+def _settings(task: Task, options: Mapping[str, Any]) -> Any:
+    """The card's options, with those of one call."""
+    if not options:
+        return task.options
+    allowed = sorted(vars(task.options))
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        raise UsageError(f"{task.decode} has no option {unknown[0]}; it has {', '.join(allowed)}")
+    try:
+        return replace(task.options, **options)
+    except (TypeError, ValueError) as problem:
+        raise UsageError(f"{task.decode} can't take these options: {problem}") from None
+
+
+def _finite(outputs: Mapping[str, Array], name: str) -> Array:
+    """An output that exists and is finite."""
+    if name not in outputs:
+        raise EngineError(f"the card decodes output {name}, and the model gave {', '.join(outputs)}")
+    values = outputs[name]
+    if values.dtype.kind != "f":
+        return values
+    if not is_finite(values):
+        raise not_finite(name, values)
+    return values

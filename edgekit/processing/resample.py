@@ -1,0 +1,82 @@
+"""Another sample rate: a polyphase filter, in numpy.
+
+    y[m] = sum_k x[k] h(m M - k L)        L / M = the new rate / the old one, in lowest terms
+
+``h`` is a sinc that ends CROSSINGS zero crossings to each side under a Kaiser window. Its cutoff lies so far
+below half of the lower rate that the stop band begins there: nothing is folded back. Samples before the
+first and after the last one count as zero. tests/benchmarks/bench_sounds.py has its figures.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, gcd
+
+import numpy as np
+
+from edgekit.tensor_spec import Array
+
+CROSSINGS = 64
+STOP_DB = 90.0
+"""Attenuation of the stop band; Kaiser's formulas for beta and the transition's width follow from it."""
+KAISER_BETA = 0.1102 * (STOP_DB - 8.7)
+TRANSITION = (STOP_DB - 7.95) / (14.36 * 2 * CROSSINGS)
+"""Width of the transition, as a part of the lower rate (Kaiser 1974: (A - 7.95) / (14.36 N), with N the
+number of taps, 2 CROSSINGS at the lower rate; half of it lies to each side of the cutoff)."""
+STEPS = 1024
+"""Points of the stored filter for each sample of the lower rate."""
+
+
+def resample(samples: Array, rate: int, new_rate: int) -> Array:
+    """Samples at another rate.
+
+    Args:
+        samples: Floats [n].
+        rate: Theirs, in Hz.
+        new_rate: In Hz.
+
+    Returns:
+        float64 [ceil(n x new_rate / rate)].
+    """
+    divisor = gcd(rate, new_rate)
+    up, down = new_rate // divisor, rate // divisor
+    samples = samples.astype(np.float64)
+    if up == down:
+        return samples
+    reach = _reach(up, down)
+    count = ceil(len(samples) * up / down)
+    padded = np.concatenate([np.zeros(reach), samples, np.zeros(reach + 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
+    found = np.empty(count)
+    for first in range(min(up, count)):  # outputs of one phase lie ``up`` apart, their inputs ``down``
+        at, phase = divmod(first * down, up)
+        found[first::up] = windows[at::down][: len(range(first, count, up))] @ _taps(up, down, phase)
+    return found
+
+
+def _reach(up: int, down: int) -> int:
+    """Samples that an output takes to each side of it."""
+    return ceil(CROSSINGS * max(1.0, down / up)) + 1
+
+
+def _taps(up: int, down: int, phase: int) -> Array:
+    """Weights [2 reach + 1] of the samples around an output that lies phase / up after the middle one."""
+    reach = _reach(up, down)
+    lower = min(1.0, up / down)  # the lower rate, as a part of the samples' own
+    distance = np.abs(np.arange(-reach, reach + 1) - phase / up)
+    taps: Array = lower * np.interp(distance * lower * STEPS, *_impulse_response())
+    return taps
+
+
+@lru_cache(maxsize=1)
+def _impulse_response() -> tuple[Array, Array]:
+    """The right half of the filter, at STEPS points for each sample of the lower rate: their index, ``h``.
+
+    Straight lines between them are off by 1e-6, 30 dB below the stop band.
+    """
+    index = np.arange(CROSSINGS * STEPS + 1)
+    time = index / STEPS
+    window = np.i0(KAISER_BETA * np.sqrt(1.0 - np.square(time / CROSSINGS))) / np.i0(KAISER_BETA)
+    window[-1] = 0.0  # beyond it the filter is zero: no step
+    cutoff = 1.0 - TRANSITION
+    return index, cutoff * np.sinc(cutoff * time) * window

@@ -1,0 +1,86 @@
+"""When a model is needed, as a card says it: the local hours in which a server keeps it in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from edgekit.errors import CardError
+from edgekit.system.formats.strict_tables import get, only
+from edgekit.tensor_spec import Json
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Local hours in which a model is needed.
+
+    Attributes:
+        hours: ``06:00-09:30``; one that ends before it begins goes on after midnight.
+        days: On which they begin, of DAYS.
+    """
+
+    hours: Sequence[str]
+    days: Sequence[str] = DAYS
+
+    def covers(self, now: datetime) -> bool:
+        """Whether a local time is among them.
+
+        >>> night = Schedule(("22:00-05:00",), ("fri",))
+        >>> [night.covers(datetime(2026, 1, day, 4)) for day in (2, 3)]  # a Friday and a Saturday
+        [False, True]
+        """
+        minute, today = 60 * now.hour + now.minute, DAYS[now.weekday()]
+        yesterday = DAYS[(now - timedelta(days=1)).weekday()]
+        for each in self.hours:
+            begin, end = _minutes(each)
+            if begin < end:
+                found = today in self.days and begin <= minute < end
+            else:
+                found = (today in self.days and minute >= begin) or (yesterday in self.days and minute < end)
+            if found:
+                return True
+        return False
+
+    def as_json(self) -> dict[str, Json]:
+        table: dict[str, Json] = {"hours": list(self.hours)}
+        return table if tuple(self.days) == DAYS else {**table, "days": list(self.days)}
+
+
+def read_schedule(table: Json, where: str) -> Schedule:
+    """The schedule of a card.
+
+    Args:
+        table: The card's ``schedule``.
+        where: Begins every error's text.
+
+    Raises:
+        CardError: it is malformed.
+    """
+    only(table, ("hours", "days"), where)
+    assert isinstance(table, Mapping)
+    hours = get(table, "hours", list, where)
+    for each in hours or [None]:
+        if not isinstance(each, str) or not _HOURS.fullmatch(each) or _is_wrong(each):
+            raise CardError(f'{where}.hours has {each!r}; it must be a list of hours, e.g. ["06:00-09:30"]')
+    days = get(table, "days", list, where) if "days" in table else list(DAYS)
+    if not days or any(day not in DAYS for day in days) or len(set(days)) < len(days):
+        raise CardError(f"{where}.days is {days!r}; it must be a list of {', '.join(DAYS)}, each once")
+    return Schedule(tuple(hours), tuple(day for day in DAYS if day in days))
+
+
+def _is_wrong(hours: str) -> bool:
+    begin, end = _minutes(hours)
+    return end > 24 * 60 or begin == end
+
+
+def _minutes(hours: str) -> tuple[int, int]:
+    """Begin and end in minutes of the day."""
+    found = _HOURS.fullmatch(hours)
+    assert found is not None
+    first, second, third, fourth = map(int, found.groups())
+    return 60 * first + second, 60 * third + fourth

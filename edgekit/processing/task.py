@@ -1,0 +1,87 @@
+"""What a model's outputs mean: the ``[task]`` table of a card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, asdict, dataclass, fields
+from typing import Any
+
+from edgekit.errors import CardError
+from edgekit.processing.tasks import DECODERS, find_decoder
+from edgekit.system.formats.strict_tables import (
+    as_lists,
+    choice,
+    get,
+    kind_of,
+    numbers,
+    only,
+    pairs,
+    text_list,
+    whole_numbers,
+)
+from edgekit.tensor_spec import Json
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the outputs mean.
+
+    Attributes:
+        kind: A name in ``edgekit.processing.tasks.DECODERS``, e.g. ``classify`` or ``detect``.
+        decode: The form of the outputs, a name in ``DECODERS[kind]``.
+        outputs: What an output is to the decoder -> its name in the model.
+        labels: Name by class number; "" where a number is unused.
+        options: The decoder's own, e.g. its score threshold.
+    """
+
+    kind: str
+    decode: str
+    outputs: Mapping[str, str]
+    labels: tuple[str, ...]
+    options: Any
+
+    def as_json(self) -> dict[str, Json]:
+        table = {"kind": self.kind, "decode": self.decode, "outputs": dict(self.outputs)}
+        return {**table, "labels": list(self.labels), **as_lists(asdict(self.options))}
+
+
+def read_task(table: dict[str, Json], where: str) -> Task:
+    """The task of a card's table.
+
+    Raises:
+        CardError: it is malformed.
+    """
+    kind = choice(table, "kind", tuple(DECODERS), where)
+    decode = choice(table, "decode", tuple(DECODERS[kind]), where)
+    decoder = find_decoder(kind, decode)
+    options = {f.name: f for f in fields(decoder.options)}
+    only(table, ("kind", "decode", "outputs", "labels", *options), where)
+    outputs = get(table, "outputs", dict, where)
+    only(outputs, (*decoder.roles, *decoder.optional_roles), f"{where}.outputs")
+    wanted = (*decoder.roles, *(role for role in decoder.optional_roles if role in outputs))
+    names = {role: get(outputs, role, str, f"{where}.outputs") for role in wanted}
+    labels = get(table, "labels", list, where) if "labels" in table else []
+    for index, label in enumerate(labels):
+        if not isinstance(label, str):
+            raise CardError(f"{where}.labels[{index}] must be a text, not {kind_of(label)}")
+    given = {key: _option(table, key, options[key], where) for key in options if key in table}
+    try:
+        return Task(kind, decode, names, tuple(labels), decoder.options(**given))
+    except ValueError as problem:
+        raise CardError(f"{where}.{problem}") from None
+
+
+def _option(table: dict[str, Json], key: str, option: Field[Any], where: str) -> Any:
+    """An option has the type of its field; a tuple is one of texts, of pairs or numbers."""
+    if str(option.type) in TUPLES:
+        return TUPLES[str(option.type)](table, key, where)
+    return get(table, key, type(option.default), where)
+
+
+TUPLES: Mapping[str, Callable[[dict[str, Json], str, str], Any]] = {
+    "tuple[float, ...]": numbers,
+    "tuple[int, ...]": whole_numbers,
+    "tuple[str, ...]": text_list,
+    "tuple[tuple[int, int], ...]": pairs,
+}
+"""Annotation of an option -> how it is read."""

@@ -1,0 +1,150 @@
+"""SSD's anchors, as TensorFlow's object detection and MediaPipe make them, and boxes relative to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+
+import numpy as np
+
+from edgekit.errors import EngineError
+from edgekit.processing.tasks.decoder import at_least, within
+from edgekit.processing.tasks.detect.boxes import DetectOptions, check_strides
+from edgekit.tensor_spec import Array
+
+
+@dataclass(frozen=True)
+class AnchorOptions(DetectOptions):
+    """How anchors are made: the names and defaults of MediaPipe's SsdAnchorsCalculator, which makes those of
+    TensorFlow's ``ssd_anchor_generator`` too.
+
+    Attributes:
+        strides: Pixels of the input per cell of each layer.
+        min_scale, max_scale: Side of an anchor of the first and of the last layer, of the input's.
+        aspect_ratios: Width / height of each anchor of a cell.
+        interpolated_ratio: Width / height of one more anchor, whose scale is the geometric mean of this and
+            the next layer's; 0: there is none.
+        reduce_lowest: Whether the first layer has three anchors only, of ratios 1, 2 and 0.5.
+        scales: What the network's y, x, height and width are divided by, as TensorFlow's box coder does.
+    """
+
+    strides: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
+    min_scale: float = 0.2
+    max_scale: float = 0.95
+    aspect_ratios: tuple[float, ...] = (1.0, 2.0, 0.5, 3.0, 0.3333)
+    interpolated_ratio: float = 1.0
+    reduce_lowest: bool = True
+    scales: tuple[float, ...] = (10.0, 10.0, 5.0, 5.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_strides(self.strides)
+        at_least(1, aspect_ratios=len(self.aspect_ratios))
+        within(0, 1, min_scale=self.min_scale, max_scale=self.max_scale)
+        for ratio in self.aspect_ratios:
+            if ratio <= 0:
+                raise ValueError(f"aspect_ratios has {ratio:g}; it must be above 0")
+        if self.interpolated_ratio < 0:
+            raise ValueError(f"interpolated_ratio is {self.interpolated_ratio:g}; it must be at least 0")
+        if len(self.scales) != 4 or min(self.scales) <= 0:
+            raise ValueError(f"scales is {list(self.scales)}; it must be four numbers above 0")
+
+
+def anchors_for(options: AnchorOptions, width: int, height: int) -> Array:
+    """The anchors of an input: float32 [anchors, 4]: centre x, centre y, width, height, of the input's;
+    read-only."""
+    return _anchors(
+        tuple(options.strides),
+        (options.min_scale, options.max_scale),
+        tuple(options.aspect_ratios),
+        options.interpolated_ratio,
+        options.reduce_lowest,
+        width,
+        height,
+    )
+
+
+@lru_cache(maxsize=8)
+def anchor_centres(strides: tuple[int, ...], per_layer: int, width: int, height: int) -> Array:
+    """Centres of anchors without sizes, as MediaPipe's with ``fixed_anchor_size``: float32 [anchors, 2]: x,
+    y, of the input's; read-only."""
+    made = [
+        np.repeat(_cells(stride, width, height), per_layer * len(list(same)), axis=0)
+        for stride, same in groupby(strides)
+    ]
+    centres = np.concatenate(made).astype(np.float32)
+    centres.flags.writeable = False  # every frame's
+    return centres
+
+
+@lru_cache(maxsize=8)
+def _anchors(
+    strides: tuple[int, ...],
+    scales: tuple[float, float],
+    ratios: tuple[float, ...],
+    interpolated: float,
+    reduce_lowest: bool,
+    width: int,
+    height: int,
+) -> Array:
+    """Layers of one stride share their cells: all anchors of a cell follow each other."""
+    made = []
+    for stride, same in groupby(enumerate(strides), key=lambda layer: layer[1]):
+        shapes = [
+            shape
+            for number, _ in same
+            for shape in _shapes(number, len(strides), scales, ratios, interpolated, reduce_lowest)
+        ]
+        cells = _cells(stride, width, height)
+        centres, sizes = np.repeat(cells, len(shapes), axis=0), np.tile(shapes, (len(cells), 1))
+        made.append(np.concatenate([centres, sizes], axis=1))
+    anchors = np.concatenate(made).astype(np.float32)
+    anchors.flags.writeable = False  # every frame's
+    return anchors
+
+
+def _cells(stride: int, width: int, height: int) -> Array:
+    """Middles of a layer's cells, row by row: float64 [cells, 2]: x, y, of the input's."""
+    rows, columns = -(-height // stride), -(-width // stride)
+    y, x = np.mgrid[0:rows, 0:columns]
+    return np.stack([(x.ravel() + 0.5) / columns, (y.ravel() + 0.5) / rows], axis=1)
+
+
+def check_count(boxes: int, anchors: int, width: int, height: int, options: str) -> None:
+    """Refuse an output with another number of boxes than there are anchors.
+
+    Raises:
+        EngineError: they differ.
+    """
+    if boxes != anchors:
+        raise EngineError(
+            f"the output has {boxes} boxes, and the card's anchors on an input of {width}x{height} are "
+            f"{anchors}; correct {options} in the card"
+        )
+
+
+def _shapes(
+    number: int,
+    layers: int,
+    scales: tuple[float, float],
+    ratios: tuple[float, ...],
+    interpolated: float,
+    reduce_lowest: bool,
+) -> list[tuple[float, float]]:
+    """Width and height of each anchor of a cell, of the input's."""
+
+    def scale_of(layer: int) -> float:
+        if layers == 1:
+            return sum(scales) / 2
+        return scales[0] + (scales[1] - scales[0]) * layer / (layers - 1)
+
+    scale = scale_of(number)
+    if number == 0 and reduce_lowest:
+        pairs = [(0.1, 1.0), (scale, 2.0), (scale, 0.5)]
+    else:
+        pairs = [(scale, ratio) for ratio in ratios]
+        if interpolated:
+            after = 1.0 if number == layers - 1 else scale_of(number + 1)
+            pairs.append((float(np.sqrt(scale * after)), interpolated))
+    return [(side * ratio**0.5, side / ratio**0.5) for side, ratio in pairs]

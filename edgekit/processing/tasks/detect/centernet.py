@@ -1,0 +1,84 @@
+"""CenterNet: a heatmap of centres for each class, with sizes and offsets; no NMS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.errors import EngineError
+from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least, within
+from edgekit.processing.tasks.detect.end2end import rank
+from edgekit.tensor_spec import Array
+
+
+@dataclass(frozen=True)
+class CenternetOptions:
+    """``stride``: pixels of the input per cell of the heatmap; ``logits``: whether the heatmap is before
+    sigmoid, as the project's networks give it."""
+
+    score: float = 0.3
+    top: int = 100
+    stride: int = 4
+    logits: bool = True
+
+    def __post_init__(self) -> None:
+        at_least(1, top=self.top, stride=self.stride)
+        within(0, 1, score=self.score)
+
+
+def detect_centernet(
+    outputs: Outputs, options: CenternetOptions, placed: ImagePlacement, labels: Sequence[str] = ()
+) -> Detections:
+    """``heatmap`` [1, classes, h, w]; ``size`` [1, 2, h, w] as width, height in cells; ``offset`` [1, 2, h,
+    w] as x, y of the centre from its cell's corner, in cells (without it: half a cell).
+
+    A centre is a cell that none of its eight neighbours exceeds: Zhou et al., Objects as Points, arXiv
+    1904.07850, and the project's ``ctdet_decode``.
+    """
+    heatmap, sizes = outputs["heatmap"], outputs["size"]
+    if heatmap.ndim != 4 or len(heatmap) != 1 or sizes.shape != (1, 2, *heatmap.shape[2:]):
+        raise EngineError(
+            f"heatmap is {list(heatmap.shape)} and size {list(sizes.shape)}; centernet decodes "
+            "[1, classes, rows, columns] and [1, 2, rows, columns]"
+        )
+    heat = heatmap[0]
+    least = options.score
+    if options.logits:
+        with np.errstate(divide="ignore"):
+            least = float(np.log(np.float64(least)) - np.log1p(-np.float64(least)))
+    classes, rows, columns = np.nonzero(heat > np.float32(least))
+    peaks = _peaks(heat, classes, rows, columns)
+    classes, rows, columns = classes[peaks], rows[peaks], columns[peaks]
+    scores = heat[classes, rows, columns].astype(np.float32)
+    if options.logits:
+        scores = 1 / (1 + np.exp(-np.maximum(scores, -88)))  # of less, float32's exp overflows
+    best = rank(scores, -1, options.top)
+    classes, rows, columns = classes[best], rows[best], columns[best]
+    centres = np.stack([columns, rows], axis=1).astype(np.float32)
+    centres += outputs["offset"][0][:, rows, columns].T if "offset" in outputs else np.float32(0.5)
+    half = sizes[0][:, rows, columns].T.astype(np.float32) / 2
+    boxes = np.concatenate([centres - half, centres + half], axis=1) * np.float32(options.stride)
+    return Detections(placed.to_frame(boxes).astype(np.float32), scores[best], classes, labels)
+
+
+def _peaks(heat: Array, classes: Array, rows: Array, columns: Array) -> Array:
+    """Which of the cells none of their neighbours exceeds: int64 [peaks]. Only those cells are looked at."""
+    values = heat[classes, rows, columns]
+    highest = values
+    for down in (-1, 0, 1):
+        for right in (-1, 0, 1):
+            # Beyond the edge the cell at the edge stands in, which is itself a neighbour or the cell.
+            beside = (
+                np.clip(rows + down, 0, heat.shape[1] - 1),
+                np.clip(columns + right, 0, heat.shape[2] - 1),
+            )
+            highest = np.maximum(highest, heat[classes, beside[0], beside[1]])
+    return np.flatnonzero(values == highest)
+
+
+DECODERS: Mapping[str, Decoder] = {
+    "centernet": Decoder(CenternetOptions, detect_centernet, ("heatmap", "size"), ("offset",))
+}

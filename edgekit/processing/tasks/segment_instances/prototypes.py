@@ -1,0 +1,140 @@
+"""Masks as sums of prototypes, each weighted by a thing's coefficients: YOLACT's and YOLO-seg's way.
+
+mask = sigmoid(coefficients x prototypes) > 0.5, inside the box: Bolya et al., YOLACT, arXiv 1904.02689.
+The sigmoid is above 0.5 where its argument is above 0, so it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from edgekit.errors import EngineError
+from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.instances import Instances
+from edgekit.tensor_spec import Array
+
+
+def check_prototypes(prototypes: Array) -> None:
+    """Refuse what is not [1, masks, rows, columns].
+
+    Raises:
+        EngineError: it is of another form.
+    """
+    if prototypes.ndim != 4 or len(prototypes) != 1:
+        raise EngineError(f"prototypes is {list(prototypes.shape)}; it must be [1, masks, rows, columns]")
+
+
+def instances(
+    boxes: Array,
+    scores: Array,
+    classes: Array,
+    coefficients: Array,
+    prototypes: Array,
+    placed: ImagePlacement,
+    labels: Sequence[str],
+) -> Instances:
+    """The masks of things, in the frame's pixels. A thing whose mask is empty is left out, as in Ultralytics.
+
+    Args:
+        boxes: float32 [n, 4]: x1, y1, x2, y2 in the input's pixels.
+        scores: float32 [n].
+        classes: int64 [n].
+        coefficients: float32 [n, masks].
+        prototypes: float32 [1, masks, rows, columns], which cover the whole input.
+        placed: Where the frame lies in the input.
+        labels: The card's.
+    """
+    there = placed.to_frame(boxes).astype(np.float32)
+    down, across = _interpolation(placed, prototypes.shape[2], prototypes.shape[3])
+    kept, crops, corners = [], [], []
+    for number, box in enumerate(there):
+        # The pixels whose number is from x1 or y1 to less than x2 or y2 (Ultralytics' crop_mask).
+        left, top, right, bottom = np.ceil(box).astype(np.int64).tolist()
+        if right <= left or bottom <= top:
+            continue
+        crop = _mask(coefficients[number], prototypes[0], down[top:bottom], across[left:right])
+        if crop.any():
+            kept.append(number)
+            crops.append(crop)
+            corners.append((left, top))
+    return Instances(
+        there[kept],
+        scores[kept].astype(np.float32),
+        classes[kept],
+        crops,
+        np.array(corners, np.int64).reshape(-1, 2),
+        placed.frame_width,
+        placed.frame_height,
+        labels,
+    )
+
+
+def _mask(coefficients: Array, prototypes: Array, down: Array, across: Array) -> Array:
+    """bool [rows, columns]: where the weighted sum is above 0.
+
+    Args:
+        coefficients: float32 [masks].
+        prototypes: float32 [masks, cell rows, cell columns].
+        down: float32 [rows, cell rows]: the share of each cell in each of the frame's rows.
+        across: float32 [columns, cell columns].
+    """
+    # Only the cells that the box touches are summed.
+    high, wide = _touched(down), _touched(across)
+    window = prototypes[:, high, wide].astype(np.float32)
+    cells = (coefficients @ window.reshape(len(window), -1)).reshape(window.shape[1:])
+    above: Array = down[:, high] @ cells @ across[:, wide].T > 0
+    return above
+
+
+def _touched(shares: Array) -> slice:
+    """The cells that have a share in the first to the last pixel."""
+    used = np.flatnonzero(shares[[0, -1]].any(axis=0))
+    return slice(int(used[0]), int(used[-1]) + 1)
+
+
+@lru_cache(maxsize=8)
+def _interpolation(placed: ImagePlacement, rows: int, columns: int) -> tuple[Array, Array]:
+    """The share of each of the prototypes' cells in each row and in each column of the frame: float32
+    [frame height, rows] and [frame width, columns], read-only. A camera's frames have one size.
+
+    The prototypes grow to the least multiple of 1, 2 and 4 whose cells end where the frame does, only the
+    frame's part of that is used, and that is brought to the frame's size, both times bilinear without
+    aligned corners: Ultralytics' ``process_mask_native``.
+    """
+    vertical = placed.scale_y * placed.frame_height, placed.offset_y, rows / placed.input_height
+    horizontal = placed.scale_x * placed.frame_width, placed.offset_x, columns / placed.input_width
+    for factor in (1, 2, 4):
+        edges = [
+            x * cells * factor for length, at, cells in (vertical, horizontal) for x in (at, at + length)
+        ]
+        if all(abs(edge - round(edge)) < 1e-3 for edge in edges):
+            break
+    found = (
+        _shares(placed.frame_height, placed.scale_y, placed.offset_y, placed.input_height, rows, factor),
+        _shares(placed.frame_width, placed.scale_x, placed.offset_x, placed.input_width, columns, factor),
+    )
+    for array in found:
+        array.flags.writeable = False  # every frame's
+    return found
+
+
+def _shares(length: int, scale: float, offset: float, size: int, cells: int, factor: int) -> Array:
+    """float32 [length of the frame, cells]."""
+    fine = cells * factor
+    first, last = (
+        max(0, round(offset * fine / size)),
+        min(fine, round((offset + length * scale) * fine / size)),
+    )
+    middles = ((np.arange(length) + 0.5) * scale + offset) * fine / size - 0.5
+    middles = np.clip(middles, first, last - 1)
+    grown = np.clip((np.arange(fine) + 0.5) / factor - 0.5, 0, cells - 1)
+    return _hat(middles, fine) @ _hat(grown, cells)
+
+
+def _hat(positions: Array, cells: int) -> Array:
+    """float32 [positions, cells]: the share of each cell in the value at each position, between two cells."""
+    shares: Array = np.maximum(0, 1 - np.abs(positions[:, None] - np.arange(cells)))
+    return shares.astype(np.float32)

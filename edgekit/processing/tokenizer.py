@@ -1,0 +1,154 @@
+"""A tokenizer as data: what the ``tokenizers`` package saves as ``tokenizer.json``."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from edgekit.errors import CardError, MissingDependency, UsageError
+from edgekit.processing.tokenizer_bounds import TokenizerBounds, checked_charsmaps
+from edgekit.system.interrupts import pass_on
+
+TOKENIZER_LIMIT_BYTES = 64 << 20
+"""Largest file: XLM-RoBERTa's, with 250,000 pieces, has 17 MB."""
+TEXT_LIMIT_CHARS = 100_000
+"""Longest text: a tokenizer reads it whole before it truncates, with regular expressions of its file."""
+CACHED_WORDS = 2000
+"""Words whose tokens the package remembers for each tokenizer. Its own 10,000 took 33 MB of a device's memory
+after as many words of 100 letters; these take 7."""
+PADDING = ("[PAD]", "<pad>", "<|endoftext|>")
+"""Names of padding where a tokenizer does not say which of its tokens it is."""
+
+
+class Tokens(NamedTuple):
+    """A text's tokens: their ids, and their segments. Without padding."""
+
+    ids: list[int]
+    types: list[int]
+
+
+def tokenize(
+    content: bytes, text: str, length: int, special_tokens: bool, second: str | None = None
+) -> Tokens:
+    """The first tokens of a text, or of two.
+
+    Args:
+        content: The tokenizer's file.
+        text: At most TEXT_LIMIT_CHARS characters.
+        length: At most so many tokens, special ones included.
+        special_tokens: Whether the tokenizer adds its own.
+        second: A text that goes in with the first. Where both are too long, the longer one is truncated.
+
+    Raises:
+        UsageError: a text is none, or too long.
+        CardError: the file is no tokenizer, or fails.
+        MissingDependency: the package is not installed.
+    """
+    _check(text)
+    if second is not None:
+        _check(second)
+    tokenizer, bounds = _open(content, length)
+    bounds.check(text + (second or ""))
+    encoding = guarded(tokenizer.encode, text, second, add_special_tokens=special_tokens)
+    return Tokens(encoding.ids, encoding.type_ids)
+
+
+def _check(text: str) -> None:
+    if not isinstance(text, str):
+        raise UsageError(f"a text is a str, not a {type(text).__name__}")
+    if len(text) > TEXT_LIMIT_CHARS:
+        raise UsageError(f"the text has {len(text)} characters; {TEXT_LIMIT_CHARS} are allowed: cut it first")
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise UsageError("the text holds half of a surrogate pair, which is no character; decode it again")
+
+
+@lru_cache(maxsize=4)
+def padding_id(content: bytes) -> int:
+    """The id of padding: what the tokenizer pads with, or else its token of that name, or else 0.
+
+    Raises:
+        CardError: the file is no tokenizer.
+    """
+    table = _parsed(content)
+    padding = table.get("padding")
+    if isinstance(padding, dict) and isinstance(padding.get("pad_id"), int):
+        return int(padding["pad_id"])
+    ids = _added(table)
+    vocabulary = _vocabulary(table)
+    if isinstance(vocabulary, dict):
+        ids = {**vocabulary, **ids}
+    return next((ids[name] for name in PADDING if isinstance(ids.get(name), int)), 0)
+
+
+def vocabulary_size(content: bytes) -> int:
+    """How many tokens there are; ids are below that.
+
+    Raises:
+        CardError: the file is no tokenizer.
+    """
+    table = _parsed(content)
+    added = [number for number in _added(table).values() if isinstance(number, int)]
+    return max(len(_vocabulary(table)), *(number + 1 for number in added), 1)
+
+
+@lru_cache(maxsize=8)
+def _open(content: bytes, length: int) -> tuple[Any, TokenizerBounds]:
+    tokenizer = open_whole(content)
+    bounds = guarded(TokenizerBounds, tokenizer)
+    guarded(tokenizer.enable_truncation, max_length=length)
+    return tokenizer, bounds
+
+
+def open_whole(content: bytes) -> Any:
+    """The package's own ``Tokenizer``, which neither truncates nor pads.
+
+    Raises:
+        CardError: the file is no tokenizer.
+        MissingDependency: the package is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError:
+        raise MissingDependency("tokenizers", "a text", extra="text") from None
+    tokenizer = guarded(Tokenizer.from_buffer, checked_charsmaps(content))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    resize = getattr(tokenizer.model, "_resize_cache", None)  # of BPE and Unigram; others have no cache
+    if resize is not None:
+        guarded(resize, CACHED_WORDS)
+    return tokenizer
+
+
+def guarded(call: Any, *values: Any, **options: Any) -> Any:
+    """Call the package: its errors, and a panic of its Rust code, are the file's fault."""
+    try:
+        return call(*values, **options)
+    except (KeyboardInterrupt, SystemExit, MemoryError, CardError):
+        raise
+    except BaseException as problem:  # a PanicException is no Exception
+        pass_on(problem)
+        why = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise CardError(f"the card's tokenizer can't be used: {why}; save it anew with tokenizers") from None
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        table = json.loads(content)
+    except (ValueError, RecursionError) as problem:
+        raise CardError(f"the card's tokenizer is no JSON: {problem}") from None
+    if not isinstance(table, dict) or not isinstance(table.get("model"), dict):
+        raise CardError("the card's tokenizer is no tokenizer.json: it has no model")
+    return table
+
+
+def _vocabulary(table: dict[str, Any]) -> Any:
+    """Token -> id, or a list of tokens in order (Unigram)."""
+    vocabulary = table["model"].get("vocab")
+    return vocabulary if isinstance(vocabulary, dict | list) else {}
+
+
+def _added(table: dict[str, Any]) -> dict[str, Any]:
+    added = table.get("added_tokens")
+    entries = added if isinstance(added, list) else []
+    return {str(e.get("content")): e.get("id") for e in entries if isinstance(e, dict)}

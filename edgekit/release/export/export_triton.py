@@ -1,0 +1,273 @@
+"""A model repository for NVIDIA's Triton Inference Server: ``edgekit export BUNDLE --triton DIR``.
+
+Each variant that a backend of Triton runs is a model of its own. A card with one image makes an ensemble
+around the best of them: EdgeKit's own code prepares and decodes, in Triton's Python backend.
+https://github.com/triton-inference-server/server/blob/main/docs/user_guide/model_configuration.md
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgekit.errors import MissingDependency, ProfileError, UsageError
+from edgekit.release.export.export import export_title
+from edgekit.target import registry
+from edgekit.tensor_spec import TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+    from edgekit.target.contract import TritonForm
+
+DTYPES: Mapping[str, str] = {
+    "bool": "BOOL", "int8": "INT8", "uint8": "UINT8", "int16": "INT16", "uint16": "UINT16", "int32": "INT32",
+    "uint32": "UINT32", "int64": "INT64", "uint64": "UINT64", "float16": "FP16", "float32": "FP32",
+    "float64": "FP64",
+}  # fmt: skip
+"""numpy's name of an element type -> Triton's, without TYPE_."""
+VERSION = "1"
+CONFIG = "config.pbtxt"
+WARM_UP = "golden"
+
+
+class TritonModel(NamedTuple):
+    """A model of the repository.
+
+    Attributes:
+        name: Of its folder, and of the model.
+        files: Path below the folder -> content.
+    """
+
+    name: str
+    files: Mapping[str, bytes]
+
+
+def export_triton(bundle: Bundle, folder: Path, names: Sequence[str] = ()) -> list[Path]:
+    """Write a model repository, whole or not at all.
+
+    Args:
+        bundle: To export.
+        folder: Made if absent.
+        names: Variants; empty: all that a backend of Triton runs.
+
+    Returns:
+        The files.
+
+    Raises:
+        UsageError: no such variant, none that Triton runs, a model of that name is there, or the folder can't
+            be written to.
+        BundleError: an entry is damaged.
+    """
+    models = triton_models(bundle, names)
+    there = [str(folder / model.name) for model in models if (folder / model.name).exists()]
+    if there:
+        raise UsageError(f"{', '.join(there)} already exists; choose another folder. Nothing was written")
+    made: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".edgekit-", dir=folder) as draft:
+            for model in models:
+                for name, content in model.files.items():
+                    path = Path(draft, model.name, name)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
+            for model in models:
+                Path(draft, model.name).rename(folder / model.name)
+                made.append(folder / model.name)
+    except OSError as problem:
+        for path in made:
+            shutil.rmtree(path, ignore_errors=True)
+        raise UsageError(
+            f"can't write to {folder}: {problem.strerror}; choose another folder. Nothing was written"
+        ) from None
+    return [folder / model.name / name for model in models for name in model.files]
+
+
+def triton_models(bundle: Bundle, names: Sequence[str] = ()) -> list[TritonModel]:
+    """The models of a repository. Raises: as :func:`export_triton`."""
+    variants = {variant.name: variant for variant in bundle.variants if variant.usable}
+    for name in names:
+        if name not in variants:
+            raise UsageError(f"unknown variant {name!r}; available: {', '.join(variants)}")
+        if _form(variants[name]) is None:
+            raise UsageError(f"Triton has no backend for {name}, which is for {variants[name].target}")
+    chosen = [variants[name] for name in names] or list(variants.values())
+    found = {variant.name: form for variant in chosen if (form := _form(variant)) is not None}
+    if not found:
+        targets = ", ".join(sorted({variant.target for variant in variants.values()})) or "nothing"
+        raise UsageError(f"Triton has no backend for what {bundle.name} is built for: {targets}")
+    models = [_model(bundle, variants[name], form) for name, form in found.items()]
+    return [*models, *_ensemble(bundle, variants[next(iter(found))])]  # the first is the best
+
+
+def _form(variant: Variant) -> TritonForm | None:
+    try:
+        form = registry.engine(variant.target).ENGINE.triton
+    except (MissingDependency, ProfileError):
+        return None
+    return form if form is not None and set(form.files) <= set(variant.files) else None
+
+
+def _title(bundle: Bundle, what: str) -> str:
+    return export_title(bundle.manifest["source"]["file"], what)
+
+
+def _model(bundle: Bundle, variant: Variant, form: TritonForm) -> TritonModel:
+    name, inputs, outputs = _title(bundle, variant.name), bundle.inputs, bundle.outputs
+    batch = _batch(inputs, outputs) if form.pads else 0
+    timing = variant.evidence.get("timing") or {}
+    threads = timing.get("threads")
+    parameters = dict(form.parameters)
+    parameters |= dict(form.pads) if batch else {}
+    parameters |= {form.threads: str(int(threads))} if form.threads and threads else {}
+    lines = [
+        f"# {variant.name} of {bundle.manifest['source']['file']}, {variant.status}",
+        f"name: {_text(name)}",
+        f"backend: {_text(form.backend)}",
+        f"max_batch_size: {batch}  # {_why(batch, bool(form.pads))}",
+        *(_tensor("input", spec, batch) for spec in inputs),
+        *(_tensor("output", spec, batch) for spec in outputs),
+        f"instance_group [{{ count: 1 kind: {'KIND_GPU' if form.accelerator else 'KIND_CPU'} }}]",
+        *(_parameter(key, value) for key, value in parameters.items()),
+    ]
+    if batch:
+        lines.append(_batching(batch, timing.get("p50_ms")))
+    if form.accelerator:
+        lines.append(
+            "optimization { execution_accelerators { gpu_execution_accelerator "
+            f"[{{ name: {_text(form.accelerator)} }}] }} }}"
+        )
+    files = {f"{VERSION}/{form.files[file]}": bytes(bundle.read(variant.files[file])) for file in form.files}
+    if bundle.golden:
+        lines.append(_warm_up(inputs, batch))
+        feeds = bundle.golden[0][0]
+        for number, spec in enumerate(inputs):
+            files[f"warmup/{WARM_UP}-{number}"] = _row(feeds[spec.name], batch)
+    return TritonModel(name, {CONFIG: _config(lines), **files})
+
+
+def _row(array: Any, batch: int) -> bytes:
+    """The first row of a batch, which Triton repeats; all of it where there is none."""
+    content: bytes = (array[:1] if batch else array).tobytes()
+    return content
+
+
+def _batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
+    """The size of the batch that all tensors have in front; 0 for none, or for one."""
+    sizes = {spec.shape[0] if spec.shape else 1 for spec in (*inputs, *outputs)}
+    size = sizes.pop()
+    return size if not sizes and size > 1 else 0
+
+
+def _why(batch: int, pads: bool) -> str:
+    if batch:
+        return "as it was built and verified; the backend fills up smaller ones"
+    return (
+        "shapes are those that were verified; of a bundle with a batch in front the backend batches"
+        if pads
+        else "shapes are those that were verified, the batch in front of them too"
+    )
+
+
+def _batching(batch: int, p50_ms: float | None) -> str:
+    """Requests wait for a batch at most half of the measured time of its run: a request that comes alone is
+    answered after one and a half runs."""
+    delay_us = math.ceil(1000 * p50_ms / 2) if p50_ms else 0
+    return (
+        f"dynamic_batching {{ preferred_batch_size: [ {batch} ] max_queue_delay_microseconds: {delay_us} }}"
+        + (f"  # half of a measured run of {p50_ms:g} ms" if p50_ms else "  # it was not timed")
+    )
+
+
+def _tensor(kind: str, spec: TensorSpec, batch: int = 0) -> str:
+    shape = spec.shape[1:] if batch else spec.shape
+    dims, reshape = ", ".join(map(str, shape)), ""
+    if not shape:  # Triton has no scalars
+        dims, reshape = "1", " reshape: { shape: [ ] }"
+    dtype = DTYPES[spec.dtype]
+    return f"{kind} [{{ name: {_text(spec.name)} data_type: TYPE_{dtype} dims: [ {dims} ]{reshape} }}]"
+
+
+def _parameter(key: str, value: str) -> str:
+    return f"parameters {{ key: {_text(key)} value: {{ string_value: {_text(value)} }} }}"
+
+
+def _warm_up(inputs: Sequence[TensorSpec], batch: int) -> str:
+    """The golden vector's input, so that the first request meets a warm engine."""
+    rows = []
+    for number, spec in enumerate(inputs):
+        dims = ", ".join(map(str, spec.shape[1:] if batch else spec.shape)) or "1"
+        rows.append(
+            f"inputs {{ key: {_text(spec.name)} value: {{ data_type: TYPE_{DTYPES[spec.dtype]} "
+            f"dims: [ {dims} ] input_data_file: {_text(f'{WARM_UP}-{number}')} }} }}"
+        )
+    return f"model_warmup [{{ name: {_text(WARM_UP)} batch_size: {max(batch, 1)} {' '.join(rows)} }}]"
+
+
+def _ensemble(bundle: Bundle, best: Variant) -> list[TritonModel]:
+    """Preparation, the model and decoding as one model; none where the card has no single image and task, or
+    the model takes a batch."""
+    from edgekit.errors import CardError
+    from edgekit.processing.card import parse_card
+
+    if bundle.card is None or any(spec.shape[:1] != (1,) for spec in bundle.inputs):
+        return []
+    try:
+        card = parse_card(bundle.card)
+        image = card.image_input()
+    except CardError:
+        return []
+    if card.task is None or image.name not in {spec.name for spec in bundle.inputs}:
+        return []
+    prepare, decode, whole = (_title(bundle, what) for what in ("prepare", "decode", "ensemble"))
+    picture, size = TensorSpec("IMAGE", "uint8", (-1, -1, 3)), TensorSpec("SIZE", "int32", (2,))
+    answer = 'output [{ name: "PREDICTION" data_type: TYPE_STRING dims: [ 1 ] }]'
+    content = json.dumps(bundle.card).encode()
+    python = [f"backend: {_text('python')}", "max_batch_size: 0"]
+    first = [f"name: {_text(prepare)}", *python, _tensor("input", picture),
+             *(_tensor("output", spec) for spec in bundle.inputs), _tensor("output", size)]  # fmt: skip
+    last = [f"name: {_text(decode)}", *python, *(_tensor("input", spec) for spec in bundle.outputs),
+            _tensor("input", size), answer]  # fmt: skip
+    inner = {spec.name: f"in_{number}" for number, spec in enumerate(bundle.inputs)}
+    outer = {spec.name: f"out_{number}" for number, spec in enumerate(bundle.outputs)}
+    steps = [
+        _step(prepare, {"IMAGE": "IMAGE"}, {**inner, "SIZE": "size"}),
+        _step(_title(bundle, best.name), inner, outer),
+        _step(decode, {**outer, "SIZE": "size"}, {"PREDICTION": "PREDICTION"}),
+    ]
+    both = [f"name: {_text(whole)}", f"platform: {_text('ensemble')}", "max_batch_size: 0",
+            _tensor("input", picture), answer,
+            f"ensemble_scheduling {{ step [ {', '.join(steps)} ] }}"]  # fmt: skip
+    script = Path(__file__).with_name("triton_steps.py").read_bytes()
+    beside = {f"{VERSION}/model.py": script, f"{VERSION}/card.json": content}
+    return [
+        TritonModel(prepare, {CONFIG: _config(first), **beside}),
+        TritonModel(decode, {CONFIG: _config(last), **beside}),
+        TritonModel(whole, {CONFIG: _config(both), f"{VERSION}/.keep": b""}),
+    ]
+
+
+def _step(model: str, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> str:
+    """``inputs`` and ``outputs``: the step's own name -> the ensemble's."""
+    maps = [f"input_map {{ key: {_text(k)} value: {_text(v)} }}" for k, v in inputs.items()]
+    maps += [f"output_map {{ key: {_text(k)} value: {_text(v)} }}" for k, v in outputs.items()]
+    return f"{{ model_name: {_text(model)} model_version: -1 {' '.join(maps)} }}"
+
+
+def _config(lines: Sequence[str]) -> bytes:
+    return ("\n".join(lines) + "\n").encode("utf-8")
+
+
+def _text(value: str) -> str:
+    """A text of protobuf's text format.
+
+    >>> print(_text('a "b"'))
+    "a \\"b\\""
+    """
+    return json.dumps(value, ensure_ascii=False)

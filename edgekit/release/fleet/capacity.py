@@ -1,0 +1,151 @@
+"""What a server can take, simulated: requests that come by chance, some runners, a queue with a deadline.
+
+The model is that of ``edgekit serve``: a request is refused when the queue is full, or when it would be
+answered after its deadline by what runs took so far; others are answered in the order in which they came.
+Nothing is said of the network, nor of parsing, if that is no part of the given times.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.errors import UsageError
+from edgekit.tensor_spec import Array
+
+
+@dataclass(frozen=True)
+class Spike:
+    """More requests for a time.
+
+    Attributes:
+        start_s: When it begins.
+        seconds: How long it lasts.
+        factor: By which the rate is multiplied.
+    """
+
+    start_s: float
+    seconds: float
+    factor: float
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What happened.
+
+    Attributes:
+        requests: How many came.
+        refused: Of them, at once.
+        late: Accepted, and answered after the deadline.
+        seconds: Time from arrival to answer of those accepted, [accepted], in the order of arrival.
+        arrived_s: When they came, [accepted].
+        busy: Share of the runners' time in which they ran.
+    """
+
+    requests: int
+    refused: int
+    late: int
+    seconds: Array
+    arrived_s: Array
+    busy: float
+
+    def quantile_ms(self, q: float) -> float:
+        """Of the time to an answer; nan if none was accepted."""
+        return float(1000 * np.quantile(self.seconds, q)) if len(self.seconds) else float("nan")
+
+
+def simulate(
+    rate: float,
+    run_s: Array,
+    runners: int,
+    *,
+    seconds: float = 60.0,
+    queue: int = 64,
+    deadline_s: float = 1.0,
+    spike: Spike | None = None,
+    seed: int = 0,
+) -> Simulated:
+    """Requests at a mean rate, independent of each other, to a server.
+
+    Args:
+        rate: Requests a second.
+        run_s: Seconds that runs took when measured, [n]; each request draws one of them.
+        runners: Runs at once.
+        seconds: How long requests come.
+        queue: Most requests that wait.
+        deadline_s: From a request's arrival on.
+        spike: A time with more requests.
+        seed: Of all that is drawn.
+
+    Raises:
+        UsageError: a number is not positive.
+    """
+    run_s = np.asarray(run_s, np.float64)
+    if not (rate > 0 and seconds > 0 and deadline_s > 0 and runners >= 1 and queue >= 1):
+        raise UsageError("rate, seconds, deadline, runners and queue are positive numbers")
+    if run_s.size == 0 or not (run_s > 0).all():
+        raise UsageError("measured times are positive numbers, one at least")
+    rng = np.random.default_rng(seed)
+    arrivals = _arrivals(rng, rate, seconds, spike)
+    runs = rng.choice(run_s, len(arrivals))
+    free = [0.0] * runners
+    waiting: deque[float] = deque()  # when those that wait will start
+    expected_s = float(run_s.mean())
+    took, kept, late, busy_s = [], [], 0, 0.0
+    for arrived, run in zip(arrivals, runs, strict=True):
+        while waiting and waiting[0] <= arrived:
+            waiting.popleft()
+        start = max(arrived, free[0])
+        if len(waiting) >= queue or start + expected_s - arrived > deadline_s:
+            continue
+        heapq.heapreplace(free, start + run)
+        if start > arrived:
+            waiting.append(start)
+        took.append(start + run - arrived)
+        kept.append(arrived)
+        late += took[-1] > deadline_s
+        busy_s += run
+    end_s = max(seconds, max(free))
+    return Simulated(
+        requests=len(arrivals),
+        refused=len(arrivals) - len(took),
+        late=late,
+        seconds=np.array(took),
+        arrived_s=np.array(kept),
+        busy=busy_s / (runners * end_s),
+    )
+
+
+def highest_rate(run_s: Array, runners: int, p99_ms: float, seconds: float = 60.0, seed: int = 0) -> float:
+    """The most requests a second of which none is refused and 99 % are answered in time, within 2 %.
+
+    Args:
+        run_s: Seconds of measured runs, [n].
+        runners: Runs at once.
+        p99_ms: The time in which 99 % are to be answered.
+        seconds: Simulated time at each rate.
+        seed: Of all that is drawn.
+
+    Raises:
+        UsageError: not even single requests are answered in that time.
+    """
+    if 1000 * np.quantile(run_s, 0.99) > p99_ms:
+        raise UsageError(f"99 % of single runs are not over in {p99_ms:g} ms")
+    low, high = 0.0, runners / float(np.mean(run_s))
+    while high - low > 0.02 * high:
+        rate = (low + high) / 2
+        found = simulate(rate, run_s, runners, seconds=seconds, queue=1 << 30, deadline_s=3600.0, seed=seed)
+        low, high = (rate, high) if found.quantile_ms(0.99) <= p99_ms else (low, rate)
+    return low
+
+
+def _arrivals(rng: np.random.Generator, rate: float, seconds: float, spike: Spike | None) -> Array:
+    """Times of a Poisson process, [n], sorted."""
+    times = rng.uniform(0.0, seconds, rng.poisson(rate * seconds))
+    if spike is not None:
+        more = rng.poisson(rate * (spike.factor - 1) * spike.seconds)
+        times = np.concatenate([times, rng.uniform(spike.start_s, spike.start_s + spike.seconds, more)])
+    return np.sort(times)

@@ -1,0 +1,179 @@
+"""Rows added up: what each device did with each bundle, over the time that its rows cover.
+
+Clocks of devices are wrong: a board without a battery says 1970 until its network sets it, and some say
+anything. A process whose start cannot be is taken to have started with its first row, no process of a bundle
+starts before the last row of another bundle that came before its own first one, and of many starts the first
+hundredth is left out (:func:`first_time`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from edgekit.release.fleet.rows import EARLIEST, Row
+
+IGNORED = 0.01
+"""Share of the devices that can say anything and change no decision."""
+
+
+class Amounts(NamedTuple):
+    """What was counted; cumulative, or in an interval."""
+
+    answers: int = 0
+    failed: int = 0
+    fallback: int = 0
+    times: int = 0
+    seconds: float = 0.0
+    scores: int = 0
+    score_sum: float = 0.0
+
+    def plus(self, other: Amounts) -> Amounts:
+        return Amounts._make(a + b for a, b in zip(self, other, strict=True))
+
+    def less(self, other: Amounts) -> Amounts:
+        return Amounts._make(a - b for a, b in zip(self, other, strict=True))
+
+
+class Interval(NamedTuple):
+    """What a device did between two of its rows."""
+
+    start: float
+    end: float
+    amounts: Amounts
+
+
+@dataclass
+class _Process:
+    """One process of a device with one bundle."""
+
+    last: Row
+    first_sent: float = math.inf
+    points: dict[float, Amounts] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        self.points[row.until] = amounts_of(row)
+        self.first_sent = min(self.first_sent, row.until)
+        if row.until >= self.last.until:
+            self.last = row
+
+    def intervals(self, start: float) -> Iterator[Interval]:
+        """What it did between its rows, from its start on."""
+        before = Amounts()
+        for until, amounts in sorted(self.points.items()):
+            # Counts never fall: a row in which one does contradicts the one before.
+            if all(now >= was for now, was in zip(amounts, before, strict=True)):
+                yield Interval(start, until, amounts.less(before))
+                start, before = until, amounts
+
+
+@dataclass
+class Device:
+    """One device of a model."""
+
+    name: str
+    device_class: str = ""
+    channel: str = ""
+    until: float = 0.0
+    given_up: Mapping[str, str] = field(default_factory=dict)
+    processes: dict[tuple[str, float], _Process] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        key = row.bundle, row.since
+        if key not in self.processes:
+            self.processes[key] = _Process(row)
+        self.processes[key].add(row)
+        if row.until >= self.until:
+            self.device_class, self.channel = row.device_class, row.channel
+            self.until, self.given_up = row.until, row.given_up
+
+    @property
+    def newest(self) -> Row:
+        """Its last row."""
+        return max((process.last for process in self.processes.values()), key=lambda row: row.until)
+
+    def last_rows(self, bundle: str) -> list[Row]:
+        """The last row of each process that ran a bundle."""
+        return [process.last for (digest, _), process in self.processes.items() if digest == bundle]
+
+    def start_s(self, bundle: str, process: _Process) -> float:
+        """When one of its processes started, as far as its own rows do not contradict it."""
+        since = process.last.since if process.last.since >= EARLIEST else process.first_sent
+        before = (
+            other.last.until
+            for (digest, _), other in self.processes.items()
+            if digest != bundle and other.last.until <= process.first_sent
+        )
+        return max([since, *before])
+
+    def first_s(self, bundle: str) -> float | None:
+        """When it ran a bundle first; None: never."""
+        starts = (
+            self.start_s(digest, each) for (digest, _), each in self.processes.items() if digest == bundle
+        )
+        return min(starts, default=None)
+
+    def intervals(self, bundle: str) -> list[Interval]:
+        """What it did with a bundle, the oldest first."""
+        found = [
+            interval
+            for (digest, _), process in self.processes.items()
+            if digest == bundle
+            for interval in process.intervals(self.start_s(bundle, process))
+        ]
+        return sorted(found, key=lambda interval: interval.end)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The devices of one model.
+
+    Attributes:
+        model: The model.
+        devices: By name.
+    """
+
+    model: str
+    devices: Mapping[str, Device]
+
+    @property
+    def bundles(self) -> list[str]:
+        """Digests, in the order in which they were first started."""
+        starts: dict[str, list[float]] = {}
+        for device in self.devices.values():
+            for bundle in {digest for digest, _ in device.processes}:
+                starts.setdefault(bundle, []).append(device.first_s(bundle) or 0.0)
+        return sorted(starts, key=lambda bundle: (first_time(starts[bundle]), bundle))
+
+
+def ignored(devices: int) -> int:
+    """How many of so many devices can say anything and change no decision.
+
+    >>> ignored(0), ignored(1), ignored(100), ignored(101)
+    (0, 1, 1, 2)
+    """
+    return math.ceil(IGNORED * devices)
+
+
+def first_time(starts: Iterable[float]) -> float:
+    """The first of some devices' times, less those that are ignored; infinity: there is none."""
+    known = sorted(starts)
+    return known[min(ignored(len(known)), len(known) - 1)] if known else math.inf
+
+
+def fleets(rows: Iterable[Row]) -> dict[str, Fleet]:
+    """Rows in any order, repeated or not, by model."""
+    found: dict[str, dict[str, Device]] = {}
+    for row in rows:
+        devices = found.setdefault(row.model, {})
+        if row.device not in devices:
+            devices[row.device] = Device(row.device)
+        devices[row.device].add(row)
+    return {model: Fleet(model, found[model]) for model in sorted(found)}
+
+
+def amounts_of(row: Row) -> Amounts:
+    """The cumulative counts of a row."""
+    return Amounts(row.answers, row.failed, row.fallback, *row.times, *row.scores)

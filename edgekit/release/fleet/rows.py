@@ -1,0 +1,268 @@
+"""Rows that devices reported, out of the files in which a backend keeps them.
+
+Two forms, told apart by their keys: a snapshot with a key ``report`` (``DeviceReport``), and the body of an
+OTLP request (``DeviceReport.otlp``). A row is from a stranger: one that is not as it should be is counted,
+with the reason, and passed over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import UsageError, printable
+from edgekit.processing.latency_contract import END_TO_END
+from edgekit.runtime.metrics import otlp
+from edgekit.runtime.metrics.device_report import FORMAT, NAME
+from edgekit.runtime.metrics.histogram import MOST, SCALE
+from edgekit.system.formats import strict_json
+
+ROW_LIMIT_BYTES = 1 << 20
+DAY_S = 86_400.0
+EARLIEST = 1_577_836_800.0
+"""2020-01-01, Unix seconds: EdgeKit did not exist. Clocks without a battery start at 1970 or 2000."""
+SUFFIXES = (".json", ".jsonl", ".ndjson")
+TEXT_LIMIT_CHARS = 200
+
+
+class RowError(ValueError):
+    """Why a row is not used."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a process of a device had counted when it sent this.
+
+    Attributes:
+        device, device_class, channel, model, version: As the device said.
+        bundle: The first 12 digits of its digest.
+        variant, engine: What ran then.
+        since: When the counts began, Unix seconds: another one is another process. It is before EARLIEST
+            where the process started before the device's clock was set.
+        until: When it was sent.
+        answers: Requests; ``failed`` and ``fallback`` are those of them that failed, and that another variant
+            than the best answered.
+        times: Of a request from end to end: how many, and their sum in seconds.
+        buckets: Of these times: index of the first one, and the counts (``metrics/histogram.py``).
+        scores: The app's own measure: how many, and their sum.
+        given_up: Bundles that the device's store gave up -> why.
+    """
+
+    device: str
+    device_class: str
+    channel: str
+    model: str
+    version: str
+    bundle: str
+    variant: str
+    engine: str
+    since: float
+    until: float
+    answers: int
+    failed: int
+    fallback: int
+    times: tuple[int, float]
+    buckets: tuple[int, tuple[int, ...]]
+    scores: tuple[int, float]
+    given_up: Mapping[str, str]
+
+
+@dataclass
+class Unused:
+    """Rows that were passed over: how many, and the first one's place and reason."""
+
+    count: int = 0
+    first: str = ""
+
+
+def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Row]:
+    """The rows of files, and of folders with everything below them, in the order of their names.
+
+    Args:
+        paths: ``.jsonl`` and ``.ndjson``: a row a line; ``.json``: one row, as a FolderSink writes it.
+        unused: Is filled.
+        now: Unix seconds: a row that was sent more than a day later, or before EARLIEST, is not used.
+
+    Raises:
+        UsageError: a path does not exist, is no such file, or a folder has none.
+        OSError: a file can't be read.
+    """
+    for path in _files(paths):
+        with path.open("rb") as file:
+            if path.suffix == ".json":
+                lines: Iterator[bytes] = iter([file.read(ROW_LIMIT_BYTES + 1)])
+            else:
+                lines = iter(lambda: file.readline(ROW_LIMIT_BYTES + 2), b"")
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    row = decoded(line)
+                    if not EARLIEST <= row.until <= now + DAY_S:
+                        raise RowError("its device's clock is wrong: it was sent before 2020 or after today")
+                    yield row
+                except ValueError as problem:  # of JSON, or a RowError
+                    unused.count += 1
+                    unused.first = unused.first or f"{printable(str(path))}:{number}: {problem}"
+
+
+def decoded(line: bytes) -> Row:
+    """A row of either form.
+
+    Raises:
+        RowError: it is not one.
+        JsonError: it is no JSON.
+    """
+    found = strict_json.decode(line, "row", ROW_LIMIT_BYTES)
+    if not isinstance(found, dict):
+        raise RowError("it is no object")
+    try:
+        return _of_otlp(found) if "resourceMetrics" in found else _of_snapshot(found)
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as problem:
+        raise RowError(f"it is no row of a device: {type(problem).__name__}: {problem}") from None
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            found = sorted(each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file())
+            if not found:
+                raise UsageError(f"{path}: no {', '.join(SUFFIXES)} files in this folder")
+            yield from found
+        elif not path.exists():
+            raise UsageError(f"{path}: there is no such file")
+        elif path.suffix not in SUFFIXES:
+            raise UsageError(f"{path}: a file of rows ends in {', '.join(SUFFIXES)}")
+        else:
+            yield path
+
+
+def _of_snapshot(found: dict[str, Any]) -> Row:
+    report = found["report"]
+    if report["format"] != FORMAT:
+        raise RowError(f"its format is {printable(str(report['format']))[:20]}; {FORMAT} is known here")
+    stages = [entry for entry in found["stages"] if entry["stage"] == END_TO_END]
+    return _row(
+        report,
+        found,
+        (found["since"], found["until"]),
+        found["outcomes"],
+        [(e["count"], e["sum"], e["scale"], e["offset"], e["bucket_counts"]) for e in stages],
+        (report["scores"]["count"], report["scores"]["sum"]),
+        {entry["bundle"]: entry["reason"] for entry in report["given_up"]},
+    )
+
+
+def _of_otlp(found: dict[str, Any]) -> Row:
+    resource = found["resourceMetrics"][0]
+    about = _attributes(resource["resource"])
+    metrics = {metric["name"]: metric for metric in resource["scopeMetrics"][0]["metrics"]}
+
+    def points(name: str, kind: str = "sum") -> list[dict[str, Any]]:
+        return list(metrics[name][kind]["dataPoints"]) if name in metrics else []
+
+    info = points(otlp.MODEL, "gauge")[0]
+    times = [
+        (
+            int(point["count"]),
+            point["sum"],
+            point["scale"],
+            point["positive"]["offset"],
+            [int(count) for count in point["positive"]["bucketCounts"]],
+        )
+        for point in points(otlp.INFERENCE, "exponentialHistogram")
+    ]
+    outcomes = {_attributes(point)["outcome"]: int(point["asInt"]) for point in points(otlp.INFERENCES)}
+    scores = sum(int(point["asInt"]) for point in points(otlp.SCORES))
+    given_up = [_attributes(point) for point in points(otlp.GIVEN_UP, "gauge")]
+    return _row(
+        {name: about.get(key, "") for key, name in otlp.FLEET.items()},
+        _attributes(info),
+        (int(info["startTimeUnixNano"]) / 1e9, int(info["timeUnixNano"]) / 1e9),
+        outcomes,
+        times,
+        (scores, sum(point["asDouble"] for point in points(otlp.SCORE_SUM))),
+        {entry["bundle"]: entry["reason"] for entry in given_up},
+    )
+
+
+def _attributes(of: dict[str, Any]) -> dict[str, str]:
+    return {entry["key"]: entry["value"]["stringValue"] for entry in of["attributes"]}
+
+
+def _row(
+    about: Mapping[str, Any],
+    runs: Mapping[str, Any],
+    when: tuple[Any, Any],
+    outcomes: Mapping[str, Any],
+    times: Sequence[tuple[Any, Any, Any, Any, Any]],
+    scores: tuple[Any, Any],
+    given_up: Mapping[Any, Any],
+) -> Row:
+    """Checked, whoever sent it."""
+    for what in ("device", "class"):
+        if NAME.fullmatch(about[what]) is None:
+            raise RowError(f"its {what} {printable(about[what])[:80]!r} is no name")
+    if about["channel"] and NAME.fullmatch(about["channel"]) is None:
+        raise RowError(f"its channel {printable(about['channel'])[:80]!r} is no name")
+    words = {key: _text(runs[key]) for key in ("model", "version", "bundle", "variant", "engine")}
+    since, until = (_number(each) for each in when)
+    if since > until:
+        raise RowError("it was sent before its counts began")
+    counts = {key: _count(outcomes.get(key, 0)) for key in ("ok", "fallback", "failed")}
+    count, seconds = sum(_count(each[0]) for each in times), sum(_number(each[1]) for each in times)
+    if seconds > count * MOST:
+        raise RowError("its times add up to more than that many times can")
+    score_count, score_sum = _count(scores[0]), _number(scores[1])
+    if score_sum > score_count:
+        raise RowError("its scores are over 1")
+    return Row(
+        about["device"],
+        about["class"],
+        about["channel"],
+        **words,
+        since=since,
+        until=until,
+        answers=sum(counts.values()),
+        failed=counts["failed"],
+        fallback=counts["fallback"],
+        times=(count, seconds),
+        buckets=_buckets(times),
+        scores=(score_count, score_sum),
+        given_up={_text(bundle): _text(reason) for bundle, reason in given_up.items()},
+    )
+
+
+def _buckets(times: Sequence[tuple[Any, Any, Any, Any, Any]]) -> tuple[int, tuple[int, ...]]:
+    """Those of all engines, added."""
+    counts: dict[int, int] = {}
+    for _, _, scale, offset, found in times:
+        if scale != SCALE or type(offset) is not int or abs(offset) > 1000 or len(found) > 1000:
+            raise RowError("its buckets are others than EdgeKit's")
+        for index, count in enumerate(found, offset):
+            counts[index] = counts.get(index, 0) + _count(count)
+    if not counts:
+        return 0, ()
+    first, last = min(counts), max(counts)
+    return first, tuple(counts.get(index, 0) for index in range(first, last + 1))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > TEXT_LIMIT_CHARS:
+        raise RowError("a name or reason in it is no text, or too long")
+    return printable(value)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise RowError("a count in it is no whole number from 0")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not (math.isfinite(value) and value >= 0):
+        raise RowError("a number in it is none, or below 0")
+    return float(value)

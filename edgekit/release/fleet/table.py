@@ -1,0 +1,121 @@
+"""The table of a fleet: what runs where, how often it failed, how fast it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgekit.release.fleet.devices import Amounts, Device, Fleet, amounts_of
+from edgekit.runtime.metrics.histogram import PER_DOUBLING
+from edgekit.system.formats.plain_text import milliseconds
+
+COLUMNS = ("channel", "class", "bundle", "version", "devices", "answers", "failed", "fallback", "score",
+           "p50", "p95", "given up")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """The devices of a channel and class whose newest bundle is this one.
+
+    Attributes:
+        channel, device_class, bundle, version: What they have in common.
+        devices: How many run it now.
+        amounts: What was answered with this bundle, by devices of this channel and class that have another
+            one now, too.
+        p50_ms, p95_ms: Of the time from end to end, within 2.2 %; None: not reported.
+        given_up: Devices whose store gave it up.
+        variants: Variant and engine -> devices that run it.
+    """
+
+    channel: str
+    device_class: str
+    bundle: str
+    version: str
+    devices: int
+    amounts: Amounts
+    p50_ms: float | None
+    p95_ms: float | None
+    given_up: int
+    variants: dict[str, int]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """In the order of COLUMNS."""
+        found = self.amounts
+        shares = (
+            f"{100 * each / found.answers:.2f} %" if found.answers else "-"
+            for each in (found.failed, found.fallback)
+        )
+        return (
+            self.channel or "-",
+            self.device_class,
+            self.bundle,
+            self.version,
+            str(self.devices),
+            str(found.answers),
+            *shares,
+            f"{found.score_sum / found.scores:.3f}" if found.scores else "-",
+            *("-" if each is None else milliseconds(each) for each in (self.p50_ms, self.p95_ms)),
+            str(self.given_up) if self.given_up else "-",
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "channel": self.channel,
+            "class": self.device_class,
+            "bundle": self.bundle,
+            "version": self.version,
+            "devices": self.devices,
+            **{key: getattr(self.amounts, key) for key in ("answers", "failed", "fallback", "scores")},
+            "mean_score": self.amounts.score_sum / self.amounts.scores if self.amounts.scores else None,
+            "p50_ms": self.p50_ms,
+            "p95_ms": self.p95_ms,
+            "given_up": self.given_up,
+            "variants": self.variants,
+        }
+
+
+def lines_of(fleet: Fleet) -> list[Line]:
+    """A line for each channel, class and bundle."""
+    groups: dict[tuple[str, str, str], list[Device]] = {}
+    for device in fleet.devices.values():
+        for bundle in dict.fromkeys([*(digest for digest, _ in device.processes), *device.given_up]):
+            groups.setdefault((device.channel, device.device_class, bundle), []).append(device)
+    order = {bundle: number for number, bundle in enumerate(fleet.bundles)}
+    keys = sorted(groups, key=lambda key: (*key[:2], order.get(key[2], -1), key[2]))
+    return [_line(*key, groups[key]) for key in keys]
+
+
+def _line(channel: str, device_class: str, bundle: str, devices: Sequence[Device]) -> Line:
+    rows = [row for device in devices for row in device.last_rows(bundle)]
+    amounts, buckets, version = Amounts(), Counter[int](), "-"
+    for row in rows:
+        amounts, version = amounts.plus(amounts_of(row)), row.version
+        first, counts = row.buckets
+        buckets.update({index: count for index, count in enumerate(counts, first) if count})
+    now = [device.newest for device in devices if device.newest.bundle == bundle]
+    variants = Counter(f"{row.variant} on {row.engine}" for row in now)
+    return Line(
+        channel,
+        device_class,
+        bundle,
+        version,
+        len(now),
+        amounts,
+        _quantile_ms(buckets, 0.5),
+        _quantile_ms(buckets, 0.95),
+        sum(bundle in device.given_up for device in devices),
+        dict(variants.most_common()),
+    )
+
+
+def _quantile_ms(buckets: Counter[int], q: float) -> float | None:
+    """The middle of the bucket in which it lies."""
+    rank, passed = max(1.0, q * buckets.total()), 0
+    for index in sorted(buckets):
+        passed += buckets[index]
+        if passed >= rank:
+            return float(1000 * 2.0 ** ((index + 0.5) / PER_DOUBLING))
+    return None

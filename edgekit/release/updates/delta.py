@@ -1,0 +1,289 @@
+"""The difference between two bundles: what a device needs besides its old file to make the new one.
+
+Entry by entry, in blocks, each in whichever form is smallest:
+
+    COPY     bytes that the old file has
+    NUMBERS  new - old, element by element as integers of 1, 2 or 4 bytes, then zstd: weights after a
+             fine-tune, whose numbers change a little and whose bytes therefore repeat nowhere
+    PATCH    zstd with a part of the old file as its dictionary: everything that moved or is mostly the same
+    PLAIN    zstd alone
+
+The result is the new file, byte for byte, and is checked against its signed sha256 like a download. The
+memory that applying takes does not depend on the files' sizes: ``WINDOW_BYTES`` of the old one and a block.
+
+Layout, integers little-endian: magic, ``HEAD``, then for each block ``BLOCK`` and its payload. Differences of
+``width`` bytes are stored as zigzag numbers (sign in the lowest bit), all first bytes, then all second ones;
+``phase`` bytes of zero stand before the first element, for files whose tensors are not aligned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from edgekit.bundle.bundle import HEADER, Bundle
+from edgekit.bundle.manifest import aligned
+from edgekit.errors import MissingDependency
+from edgekit.release.updates.onnx_tensors import tensors
+from edgekit.system.regular_file import PlainFile, Readable
+
+if TYPE_CHECKING:
+    from edgekit.tensor_spec import Array
+
+MAGIC = b"EKDELTA1"
+HEAD = struct.Struct("<Q32sQ32s")
+"""Size and sha256 of the old file, then of the new one."""
+BLOCK = struct.Struct("<BBBxIQII")
+"""Form, width, phase, bytes of the result, offset and size in the old file, bytes of the payload."""
+COPY, PLAIN, NUMBERS, PATCH = range(4)
+BLOCK_BYTES = 1 << 18
+PATCH_FROM = 8
+"""A block that shrinks to less than this part of it is small enough: no patch is tried, which takes long."""
+WINDOW_BYTES = 1 << 22
+"""Part of the old file that is a dictionary."""
+FILE_LIMIT_BYTES = 2 << 30
+ONNX_LIMIT_BYTES = 256 << 20
+"""Larger ONNX files are not compared by tensor."""
+TRY_LEVEL, PATCH_LEVEL, LEVEL = 1, 3, 12
+"""Of zstd: to choose a form, to see whether a patch is better, and to store it."""
+
+
+class DeltaError(Exception):
+    """A difference that cannot be applied: malformed, or to another file."""
+
+
+# --- making ----------------------------------------------------------------------------------------------
+
+
+def make_delta(old: Path, new: Path, out: BinaryIO) -> None:
+    """Write the difference from bundle ``old`` to bundle ``new``.
+
+    Raises:
+        BundleError: one of them is damaged.
+        MissingDependency: the package ``zstandard`` is not installed.
+        OSError, ValueError: a file cannot be read.
+    """
+    before, after = PlainFile(str(old), FILE_LIMIT_BYTES), PlainFile(str(new), FILE_LIMIT_BYTES)
+    out.write(MAGIC)
+    out.write(HEAD.pack(before.size, _sha256(before), after.size, _sha256(after)))
+    for start, size, old_start, old_size in _parts(old, new, after.size):
+        for at in range(start, start + size, BLOCK_BYTES):
+            wanted = min(BLOCK_BYTES, start + size - at)
+            content = after.read(at, wanted)
+            form, width, phase, old_at, used, payload = _smallest(
+                content, before, at - start, size, old_start, old_size
+            )
+            out.write(BLOCK.pack(form, width, phase, wanted, old_at, used, len(payload)))
+            out.write(payload)
+
+
+def _parts(old: Path, new: Path, new_size: int) -> Iterator[tuple[int, int, int, int]]:
+    """The new file in parts, each with the part of the old one to compare with: offset, size of both."""
+    with Bundle.open(old) as before, Bundle.open(new) as after:
+        olds, news = _ranges(before), _ranges(after)
+        alike = _alike(before, after)
+        at = 0
+        for name, (start, size) in [*news.items(), ("", (new_size, 0))]:
+            if start > at:  # padding; before the first entry header and manifest too
+                yield at, start - at, 0, min((first for first, _ in olds.values()), default=0)
+            at = start
+            if size:
+                like = alike.get(name, "")
+                part = olds.get(like, (0, 0))
+                weights = _weights(before, like, after, name) if like and part[1] != size else []
+                for offset, count, old_offset in weights:  # files of another layout: tensor by tensor
+                    yield at, start + offset - at, *part
+                    yield start + offset, count, part[0] + old_offset, count
+                    at = start + offset + count
+                yield at, start + size - at, *part
+            at = start + size
+
+
+def _weights(before: Bundle, old: str, after: Bundle, new: str) -> list[tuple[int, int, int]]:
+    """Tensors that two entries have in common: offset in the new one, size, offset in the old one."""
+    if max(before.size_bytes(old), after.size_bytes(new)) > ONNX_LIMIT_BYTES:
+        return []
+    olds = tensors(bytes(before.read(old)))
+    news = tensors(bytes(after.read(new)))
+    pairs = [(place, olds.get(name, (0, 0))) for name, place in news.items()]
+    return sorted((at, size, old_at) for (at, size), (old_at, old_size) in pairs if size == old_size)
+
+
+def _ranges(bundle: Bundle) -> dict[str, tuple[int, int]]:
+    """Entry -> its offset and size in the file."""
+    start = aligned(HEADER.size + len(bundle._manifest_bytes))
+    return {e["name"]: (start + e["offset"], e["size"]) for e in bundle.manifest["entries"]}
+
+
+def _alike(before: Bundle, after: Bundle) -> dict[str, str]:
+    """Entry of the new bundle -> the one of the old bundle that it is most like.
+
+    That is the one of the same content, else the same file of the same variant (the names of artifacts are
+    hashes), else the one of the same name, else the file of the same suffix that is nearest in size.
+    """
+    found = {e["name"]: e["name"] for e in before.manifest["entries"]}
+    files = {(v["name"], file): e for v in before.manifest["variants"] for file, e in v["files"].items()}
+    for variant in after.manifest["variants"]:
+        for file, entry in variant["files"].items():
+            if (variant["name"], file) in files:
+                found[entry] = files[variant["name"], file]
+    contents = {entry["sha256"]: entry["name"] for entry in before.manifest["entries"]}
+    for entry in after.manifest["entries"]:
+        if entry["sha256"] in contents:
+            found[entry["name"]] = contents[entry["sha256"]]
+    sizes = {e["name"]: e["size"] for e in before.manifest["entries"]}
+    for entry in after.manifest["entries"]:
+        suffix = PurePosixPath(entry["name"]).suffix
+        near = [(abs(sizes[n] - entry["size"]), n) for n in sizes if PurePosixPath(n).suffix == suffix]
+        if entry["name"] not in found and near:
+            found[entry["name"]] = min(near)[1]
+    return found
+
+
+def _smallest(
+    content: bytes, before: Readable, at: int, size: int, old_start: int, old_size: int
+) -> tuple[int, int, int, int, int, bytes]:
+    """Form, width, phase, offset and size in the old file, payload of a block of a part of ``size``."""
+    zstd = _zstd()
+    quick = zstd.ZstdCompressor(level=TRY_LEVEL)
+    best = (len(quick.compress(content)), PLAIN, 0, 0, 0, 0)
+    for shift in sorted({0, old_size - size}):  # as far from the start as it was, and as far from the end
+        place = at + shift
+        if not 0 <= place <= old_size - len(content):
+            continue
+        same = before.read(old_start + place, len(content))
+        if same == content:
+            return COPY, 0, 0, old_start + place, len(content), b""
+        for width, phase in ((1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)):
+            found = len(quick.compress(_difference(content, same, width, phase)))
+            best = min(best, (found, NUMBERS, width, phase, old_start + place, len(content)))
+    used = min(old_size, WINDOW_BYTES)
+    if used and best[0] * PATCH_FROM > len(content):
+        middle = (at + len(content) // 2) * old_size // max(size, 1)
+        place = old_start + min(max(0, middle - used // 2), old_size - used)
+        dictionary = _dictionary(before.read(place, used))
+        found = len(zstd.ZstdCompressor(level=PATCH_LEVEL, dict_data=dictionary).compress(content))
+        best = min(best, (found, PATCH, 0, 0, place, used))
+    _, form, width, phase, place, used = best
+    strong = zstd.ZstdCompressor(level=LEVEL)
+    if form == NUMBERS:
+        return (
+            *(form, width, phase, place, used),
+            strong.compress(_difference(content, before.read(place, used), width, phase)),
+        )
+    if form == PATCH:
+        strong = zstd.ZstdCompressor(level=LEVEL, dict_data=_dictionary(before.read(place, used)))
+    return form, width, phase, place, used, strong.compress(content)
+
+
+def _difference(new: bytes, old: bytes, width: int, phase: int) -> bytes:
+    """new - old as zigzag numbers, in planes of bytes."""
+    change = _numbers(new, width, phase) - _numbers(old, width, phase)
+    signed = change.view(f"<i{width}")
+    folded = ((signed << 1) ^ (signed >> (8 * width - 1))).view(np.uint8)
+    return folded.reshape(-1, width).T.tobytes()
+
+
+def _numbers(content: bytes, width: int, phase: int) -> Array:
+    padded = bytes(phase) + content + bytes(-(phase + len(content)) % width)
+    return np.frombuffer(padded, f"<u{width}")
+
+
+# --- applying --------------------------------------------------------------------------------------------
+
+
+def apply_delta(old: Path, delta: Path, out: BinaryIO) -> None:
+    """Write the new file.
+
+    Args:
+        old: The old file.
+        delta: The difference, of ``make_delta``.
+        out: Where to.
+
+    Raises:
+        DeltaError: the difference is malformed or to another file, or the result is not what it says.
+        MissingDependency: the package ``zstandard`` is not installed.
+        OSError, ValueError: a file cannot be read or written.
+    """
+    before, patch = PlainFile(str(old), FILE_LIMIT_BYTES), PlainFile(str(delta), FILE_LIMIT_BYTES)
+    at = len(MAGIC) + HEAD.size
+    head = patch.read(0, at)
+    _expect(len(head) == at and head.startswith(MAGIC), "it is no difference of this version")
+    old_size, old_sha256, new_size, new_sha256 = HEAD.unpack(head[len(MAGIC) :])
+    _expect(old_size == before.size and old_sha256 == _sha256(before), "it is to another file")
+    digest, written = hashlib.sha256(), 0
+    while at < patch.size:
+        block = patch.read(at, BLOCK.size)
+        _expect(len(block) == BLOCK.size, "it ends in the middle of a block")
+        form, width, phase, size, place, used, payload_size = BLOCK.unpack(block)
+        fits = 0 < size <= BLOCK_BYTES and used <= WINDOW_BYTES and place + used <= before.size
+        _expect(fits and payload_size <= 2 * BLOCK_BYTES, "a block is larger than allowed")
+        payload = patch.read(at + BLOCK.size, payload_size)
+        _expect(len(payload) == payload_size, "it ends in the middle of a block")
+        content = _content(form, width, phase, size, before.read(place, used), payload)
+        written += size
+        _expect(written <= new_size, "it makes more than it says")
+        digest.update(content)
+        out.write(content)
+        at += BLOCK.size + payload_size
+    _expect(written == new_size and digest.digest() == new_sha256, "the result is not what it says")
+
+
+def _content(form: int, width: int, phase: int, size: int, old: bytes, payload: bytes) -> bytes:
+    if form == COPY:
+        _expect(len(old) == size and not payload, "a copied block is malformed")
+        return old
+    if form == NUMBERS:
+        _expect(width in (1, 2, 4) and phase < width and len(old) == size, "a difference is malformed")
+        padded = phase + size + -(phase + size) % width
+        planes = np.frombuffer(_inflated(payload, padded), np.uint8).reshape(width, -1)
+        folded = np.ascontiguousarray(planes.T).reshape(-1).view(f"<u{width}")
+        one = folded.dtype.type(1)
+        change = (folded >> one) ^ (~(folded & one) + one)
+        whole: bytes = (_numbers(old, width, phase) + change).tobytes()
+        return whole[phase : phase + size]
+    _expect(form in (PLAIN, PATCH), "a block of an unknown form")
+    return _inflated(payload, size, old if form == PATCH else b"")
+
+
+def _inflated(payload: bytes, size: int, old: bytes = b"") -> bytes:
+    zstd = _zstd()
+    try:
+        # zstd makes as much as the frame declares, or fails; an unknown size is -1.
+        _expect(zstd.frame_content_size(payload) == size, "a block is not as large as it says")
+        how = zstd.ZstdDecompressor(_dictionary(old) if old else None)
+        content: bytes = how.decompress(payload)
+    except zstd.ZstdError as problem:
+        raise DeltaError(f"a block can't be unpacked: {problem}") from None
+    return content
+
+
+def _expect(holds: bool, why: str) -> None:
+    if not holds:
+        raise DeltaError(why)
+
+
+def _sha256(file: Readable) -> bytes:
+    digest, at = hashlib.sha256(), 0
+    while piece := file.read(at, 1 << 20):
+        digest.update(piece)
+        at += len(piece)
+    return digest.digest()
+
+
+def _dictionary(content: bytes) -> Any:
+    zstd = _zstd()
+    return zstd.ZstdCompressionDict(content, dict_type=zstd.DICT_TYPE_RAWCONTENT)
+
+
+def _zstd() -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingDependency("zstandard", "differences between bundles", extra="update") from None
+    return zstandard

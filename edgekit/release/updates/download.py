@@ -1,0 +1,184 @@
+"""A file by its sha256: room first, resumed where it was left, hashed as it comes, flushed, then renamed.
+
+    FOLDER/SHA256.part     what has come so far
+    FOLDER/SHA256          the file, complete and right
+
+Nothing that a server says is believed: more bytes than were signed are an error at once, and what was resumed
+and does not hash right in the end is thrown away and fetched once more from the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from edgekit.errors import UpdateError
+from edgekit.release.updates.http_files import CHUNK_BYTES, FetchError, HttpFiles
+from edgekit.release.updates.releases import Target
+from edgekit.signing.trusted_keys import sha256_of
+from edgekit.system.atomic_files import flush_folder, private_folder
+from edgekit.system.ownership import why_foreign
+
+FLUSHED_BYTES = 8 << 20
+"""So much may be lost of a download when the power is cut."""
+RESERVE_BYTES = 16 << 20
+"""Room that is left to others on the disk."""
+COPIES = 2
+"""Of a file that the disk must have room for: the store makes one of a bundle."""
+READ_BYTES = 1 << 20
+
+
+def download(
+    files: HttpFiles,
+    target: Target,
+    folder: Path,
+) -> Path:
+    """Fetch a file.
+
+    Args:
+        files: The repository.
+        target: What to fetch, with its size and hash.
+        folder: Private to this user; created.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        UpdateError: it does not come, is not the one that is signed, or there is no room.
+            What has come is kept.
+        OSError: it cannot be written.
+    """
+    private_folder(folder, parents=False)
+    whole, part = folder / target.sha256, folder / f"{target.sha256}.part"
+    if whole.exists():
+        if sha256_of(whole) == target.sha256:
+            return whole
+        whole.unlink()
+    held = part.stat().st_size if part.exists() else 0
+    missing = target.size_bytes * COPIES - min(held, target.size_bytes) + RESERVE_BYTES
+    if (free := shutil.disk_usage(folder).free) < missing:
+        raise UpdateError(
+            f"{target.path} needs {missing >> 20} MB of room at {folder}, and {free >> 20} MB are free\n"
+            "  nothing has changed; free some space"
+        )
+    with open(os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600), "r+b") as file:
+        if why := why_foreign(os.fstat(file.fileno())):
+            raise UpdateError(f"{part} is not used: {why}; remove it")
+        digest, at = _resumed(file, target.size_bytes)
+        resumed = at > 0
+        while True:
+            at = _fetch(files, target, file, digest, at)
+            if digest.hexdigest() == target.sha256:
+                break
+            _emptied(file)
+            if not resumed:
+                raise UpdateError(
+                    f"{target.path} is refused: its sha256 is not the one that is signed\n"
+                    "  the server's file is damaged or was replaced; what is installed goes on working"
+                )
+            resumed, digest, at = False, hashlib.sha256(), 0
+        os.fsync(file.fileno())
+    os.replace(part, whole)
+    flush_folder(folder)
+    return whole
+
+
+def rebuild(old: Path, delta: Path, target: Target, folder: Path) -> str:
+    """Make a file in the folder of downloads from an old one and a difference.
+
+    Returns:
+        "", or why it could not be made; the folder is then as it was.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    from edgekit.release.updates.delta import DeltaError, apply_delta  # here: numpy
+
+    draft = folder / f"{target.sha256}.draft"
+    try:
+        with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            apply_delta(old, delta, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if sha256_of(draft) != target.sha256:
+            return "it makes another file than the one that is signed"
+        os.replace(draft, folder / target.sha256)
+        flush_folder(folder)
+        return ""
+    except (DeltaError, ValueError) as problem:
+        return str(problem)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def remove_others(folder: Path, wanted: set[str]) -> None:
+    """Remove downloads of other files than these hashes: of releases that nobody wants any more."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.name.removesuffix(".part") not in wanted:
+                path.unlink()
+
+
+def _resumed(file: BinaryIO, size_bytes: int) -> tuple[hashlib._Hash, int]:
+    """The hash of what has come so far, and its size."""
+    file.seek(0)
+    digest, at = hashlib.sha256(), 0
+    while piece := file.read(READ_BYTES):
+        digest.update(piece)
+        at += len(piece)
+    if at > size_bytes:
+        _emptied(file)
+        return hashlib.sha256(), 0
+    return digest, at
+
+
+def _emptied(file: BinaryIO) -> None:
+    file.seek(0)
+    file.truncate()
+
+
+def _fetch(files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Hash, at: int) -> int:
+    """Fetch what is missing, repeating requests that fail; the size of what there is then."""
+    failed, flushed = 0, at
+    while at < target.size_bytes:
+        before = at
+        try:
+            with files.open(target.url_path, at) as body:
+                for piece in _after(body.pieces, at - body.start):  # a server without parts starts at 0
+                    if at + len(piece) > target.size_bytes:
+                        raise FetchError(
+                            f"the server sends more than the {target.size_bytes} bytes signed", again=False
+                        )
+                    file.write(piece)
+                    digest.update(piece)
+                    at += len(piece)
+                    if at - flushed >= FLUSHED_BYTES:
+                        file.flush()
+                        os.fsync(file.fileno())
+                        flushed = at
+            if at < target.size_bytes:
+                raise FetchError(f"the server's file ends {target.size_bytes - at} bytes too early")
+        except FetchError as problem:
+            file.flush()
+            failed = 1 if at - before >= CHUNK_BYTES else failed + 1
+            try:
+                files.wait_after(problem, failed)
+            except FetchError:
+                raise UpdateError(
+                    f"{target.path} can't be fetched: {problem}\n"
+                    f"  {at} of {target.size_bytes} bytes are here; the next run goes on from there"
+                ) from None
+    file.flush()
+    return at
+
+
+def _after(pieces: Iterator[bytes], skipped: int) -> Iterator[bytes]:
+    """The pieces without their first bytes."""
+    for piece in pieces:
+        yield piece[skipped:]
+        skipped = max(0, skipped - len(piece))

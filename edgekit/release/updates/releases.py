@@ -1,0 +1,241 @@
+"""What a channel says about its releases, and which of them a device installs. No disk, no network.
+
+A channel's role of TUF signs, as ``custom`` of its targets, under the key ``edgekit``:
+
+    CHANNEL/channel.json        {"issued": "2026-11-22T10:00:00Z", "stopped": "",
+                                 "models": {"detector": [3, 2]}}
+    CHANNEL/detector/3.edgekit  {"release": 3, "bundle": DIGEST, "buckets": 2500, "withdrawn": "",
+                                 "signature": "", "deltas": {SHA256 of an old file: target of the difference}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from edgekit.errors import UpdateError, printable
+from edgekit.tensor_spec import Json
+
+INDEX = "channel.json"
+"""Name of the target whose ``custom`` says what a channel holds."""
+KEY = "edgekit"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+"""Of a model, in a target's path."""
+RELEASES_LIMIT = 100
+BUCKETS = 10_000
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file that TUF's metadata names.
+
+    Attributes:
+        path: Its name, e.g. ``stable/detector/3.edgekit``.
+        url_path: Where it is below the repository's URL.
+        size_bytes: Its size.
+        sha256: Its hash, as hexadecimal digits.
+        custom: What is signed about it besides, not checked yet.
+    """
+
+    path: str
+    url_path: str
+    size_bytes: int
+    sha256: str
+    custom: Json
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What a channel says about itself.
+
+    Attributes:
+        name: The channel.
+        issued: When it was signed last, UTC.
+        stopped: Why nothing of it is to be installed now; "": it is not stopped.
+        models: Model -> its releases, the newest first.
+    """
+
+    name: str
+    issued: datetime
+    stopped: str
+    models: Mapping[str, tuple[int, ...]]
+
+    def model(self, asked: str, followed: Sequence[str] = ()) -> str:
+        """The model to update: the one asked for, or the only one, or the only one that the device follows.
+
+        Args:
+            asked: "": none.
+            followed: Models of the channel that this device has installed a release of.
+
+        Raises:
+            UpdateError: there is no such model, or several and none is asked for.
+        """
+        if not asked and 1 in (len(self.models), len(followed)):
+            (asked,) = self.models if len(self.models) == 1 else followed
+        if not asked and self.models:
+            names = sorted(self.models)
+            raise UpdateError(
+                f"channel {self.name} has {len(names)} models: {', '.join(names)}\n"
+                f"  give --model, e.g. --model {names[0]}; the device stays with the model that it installed"
+            )
+        if asked not in self.models:
+            which = f"has no model {asked}" if asked else "has no model yet"
+            has = f"; it has: {', '.join(sorted(self.models))}" if self.models else ""
+            raise UpdateError(f"channel {self.name} {which}{has}")
+        return asked
+
+
+@dataclass(frozen=True)
+class Release:
+    """One bundle of a channel.
+
+    Attributes:
+        number: 1, 2, 3 ...; a device never goes to a lower one unless its own is withdrawn.
+        target: Its file.
+        bundle: The bundle's digest.
+        buckets: How many of ``BUCKETS`` equal groups of the devices install it.
+        withdrawn: Why it is not to be installed any more; "": it is not withdrawn.
+        signature: Target with its signature file; "": none.
+        deltas: sha256 of an old file -> target with the difference to it.
+    """
+
+    number: int
+    target: Target
+    bundle: str
+    buckets: int = BUCKETS
+    withdrawn: str = ""
+    signature: str = ""
+    deltas: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a device does.
+
+    Attributes:
+        release: To be installed; None: nothing is.
+        notes: Releases that were passed over, with the reason.
+    """
+
+    release: Release | None
+    notes: tuple[str, ...]
+
+
+def release_path(channel: str, model: str, number: int) -> str:
+    """The target of a release."""
+    return f"{channel}/{model}/{number}.edgekit"
+
+
+def bucket(device: str, target: str) -> int:
+    """The group of a device, 0 to 9,999: the same at each run, another for each target.
+
+    >>> bucket("camera-7", "stable/detector/3.edgekit")
+    891
+    """
+    digest = hashlib.sha256(f"{target}\0{device}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % BUCKETS
+
+
+def choose(
+    releases: Sequence[int],
+    read: Callable[[int], Release],
+    device: str,
+    installed: int,
+    refused: Mapping[str, str],
+) -> Choice:
+    """The newest release that is for this device.
+
+    Args:
+        releases: The channel's, the newest first.
+        read: Asks the channel about one.
+        device: The device's id.
+        installed: The release that it has, 0: none of this channel.
+        refused: Digests of bundles that its store has given up, with the reason.
+    """
+    notes: list[str] = []
+    for number in releases:
+        release = read(number)
+        if release.withdrawn:
+            notes.append(f"release {number} is withdrawn: {release.withdrawn}")
+        elif number == installed:
+            return Choice(release, tuple(notes))
+        elif number < installed and not (installed in releases and read(installed).withdrawn):
+            break  # never back, unless the channel itself says so
+        elif release.bundle in refused:
+            notes.append(f"release {number} did not work here: {refused[release.bundle]}")
+        elif bucket(device, release.target.path) >= release.buckets:
+            share = f"{release.buckets * 100 / BUCKETS:g} %"
+            notes.append(f"release {number} is for {share} of the devices, not yet for this one")
+        else:
+            return Choice(release, tuple(notes))
+    return Choice(None, tuple(notes))
+
+
+def parse_channel(name: str, custom: Json) -> Channel:
+    """What a channel's index says.
+
+    Raises:
+        UpdateError: it is malformed: not made by ``edgekit publish``, or by a newer one.
+    """
+    found = _object(custom, name)
+    try:
+        issued = datetime.strptime(_text(found, "issued", 20, name), TIME).replace(tzinfo=timezone.utc)
+    except ValueError:
+        raise _malformed(name, "issued") from None
+    models = found.get("models")
+    if not isinstance(models, dict):
+        raise _malformed(name, "models")
+    lists: dict[str, tuple[int, ...]] = {}
+    for model, numbers in models.items():
+        fits = NAME.fullmatch(model) and isinstance(numbers, list) and len(numbers) <= RELEASES_LIMIT
+        if not fits or not all(type(n) is int and 0 < n < 1 << 31 for n in numbers):
+            raise _malformed(name, "models")
+        lists[model] = tuple(sorted(set(numbers), reverse=True))
+    return Channel(name, issued, _text(found, "stopped", 1000, name), lists)
+
+
+def parse_release(target: Target) -> Release:
+    """What a release's target says. Raises UpdateError where it is malformed."""
+    found, where = _object(target.custom, target.path), target.path
+    number, buckets, deltas = found.get("release"), found.get("buckets"), found.get("deltas", {})
+    if type(number) is not int or not 0 < number < 1 << 31:
+        raise _malformed(where, "release")
+    if type(buckets) is not int or not 0 <= buckets <= BUCKETS:
+        raise _malformed(where, "buckets")
+    if not isinstance(deltas, dict) or not all(is_sha256(k) and type(v) is str for k, v in deltas.items()):
+        raise _malformed(where, "deltas")
+    bundle = _text(found, "bundle", 64, where)
+    if not is_sha256(bundle):
+        raise _malformed(where, "bundle")
+    withdrawn, signature = _text(found, "withdrawn", 1000, where), _text(found, "signature", 300, where)
+    return Release(number, target, bundle, buckets, withdrawn, signature, deltas)
+
+
+def is_sha256(text: Json) -> bool:
+    """Whether it is 64 lower-case hexadecimal digits."""
+    return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
+def _object(custom: Json, where: str) -> dict[str, Json]:
+    found = custom.get(KEY) if isinstance(custom, dict) else None
+    if not isinstance(found, dict):
+        raise _malformed(where, KEY)
+    return found
+
+
+def _text(found: Mapping[str, Json], key: str, limit: int, where: str) -> str:
+    text = found.get(key, "")
+    if not isinstance(text, str) or len(text) > limit:
+        raise _malformed(where, key)
+    return printable(text)  # who signs a channel may be another than who reads its notes on a terminal
+
+
+def _malformed(where: str, key: str) -> UpdateError:
+    return UpdateError(
+        f"{where}: what is signed about it has no valid {key!r}\n"
+        "  it was not made by `edgekit publish`, or by a newer one than this"
+    )

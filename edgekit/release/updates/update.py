@@ -1,0 +1,252 @@
+"""One update of a device's store: read the channel, decide, fetch, install. Inference goes on meanwhile.
+
+    STORE/updates/metadata       what of TUF's metadata is trusted
+    STORE/updates/root.json      the root that the device was given
+    STORE/updates/downloads      files that are coming, or wait for their install
+    STORE/updates/device         this device's id, where none is given; it is never sent
+    STORE/updates/CHANNEL.MODEL.json   what was installed from a channel
+
+It runs in a process of its own, so that python-tuf's 26 MB and 0.3 s are not the app's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.bundle.bundle import HEADER
+from edgekit.errors import UpdateError, UsageError
+from edgekit.release.updates.download import download, rebuild, remove_others
+from edgekit.release.updates.http_files import HttpFiles
+from edgekit.release.updates.releases import Release, Target, choose
+from edgekit.release.updates.tuf_metadata import Seen, open_channel, utc_now
+from edgekit.signing.trusted_keys import sha256_of
+from edgekit.system import ownership
+from edgekit.system.atomic_files import locked, private_folder, write_atomically
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
+from edgekit.system.regular_file import read_plain
+
+if TYPE_CHECKING:
+    from edgekit.runtime.store.bundle_store import Store
+
+LOCK_SECONDS = 1.0
+LIMIT_BYTES = 512_000
+"""Of a root, as python-tuf's client has it."""
+SIZE_LIMIT_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What a run did.
+
+    Attributes:
+        outcome: ``installed``, ``up to date``, ``nothing for this device`` or ``stopped``.
+        model: The model.
+        release: The release that the device has now, 0: none of this channel.
+        bundle: Its digest; "": none.
+        fetched_bytes: What was downloaded for it.
+        notes: Releases that were passed over, a wrong clock, ..., for people.
+    """
+
+    outcome: str
+    model: str
+    release: int
+    bundle: str
+    fetched_bytes: int
+    notes: tuple[str, ...]
+
+
+def update(
+    store: Store,
+    files: HttpFiles,
+    channel: str,
+    model: str = "",
+    root: Path | None = None,
+    device: str = "",
+    size_limit_bytes: int = SIZE_LIMIT_BYTES,
+    now: Callable[[], datetime] = utc_now,
+    dry_run: bool = False,
+) -> Updated:
+    """Bring a store to the channel's release for this device.
+
+    Args:
+        store: The device's store.
+        files: The repository.
+        channel: Its channel.
+        model: The model; "": the channel's only one, or the one of several whose release this device has.
+        root: The root metadata; None: that of an earlier run.
+        device: The device's id for rollouts; "": one that is drawn once and kept here.
+        size_limit_bytes: Largest bundle that is fetched.
+        now: The clock, UTC.
+        dry_run: Say what would be installed, and install nothing.
+
+    Raises:
+        UpdateError: it is refused or could not be fetched, or another update runs; the store is as it was.
+        BundleError: the store refuses it.
+        UsageError: no root is known.
+        OSError: the folder cannot be written.
+    """
+    private_folder(store.root, parents=False)
+    folder = store.root / "updates"
+    private_folder(folder, parents=False)
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locked(folder / ".lock", LOCK_SECONDS))
+        except TimeoutError:
+            raise UpdateError(f"another update of {store.root} is running; nothing has changed") from None
+        trusted = _root(folder, root)
+        identity = device or _device(folder)
+        with open_channel(files, folder, trusted, channel, now) as seen:
+            if root is not None:  # it held for this repository
+                write_atomically(folder / "root.json", [trusted], 0o600)
+            return _updated(store, files, folder, seen, model, identity, size_limit_bytes, dry_run)
+
+
+def _updated(
+    store: Store,
+    files: HttpFiles,
+    folder: Path,
+    seen: Seen,
+    model: str,
+    device: str,
+    size_limit_bytes: int,
+    dry_run: bool,
+) -> Updated:
+    model = seen.channel.model(model, _followed(store, folder, seen))
+    record = _record(folder, seen.channel.name, model)
+    had = record.get("release") if record.get("bundle") == store.state.current else 0
+    known = had if isinstance(had, int) else 0
+    notes: tuple[str, ...] = (seen.clock_note,) if seen.clock_note else ()
+    if seen.channel.stopped:
+        stopped = f"channel {seen.channel.name} is stopped: {seen.channel.stopped}"
+        return Updated("stopped", model, known, store.state.current if known else "", 0, (*notes, stopped))
+    refused: Mapping[str, str] = dict(store.state.given_up)
+    chosen = choose(
+        seen.channel.models[model], lambda number: seen.release(model, number), device, known, refused
+    )
+    notes += chosen.notes
+    release = chosen.release
+    if release is None:
+        has = store.state.current if known else ""
+        return Updated("up to date" if known else "nothing for this device", model, known, has, 0, notes)
+    if release.bundle == store.state.current:
+        _remember(folder, seen.channel.name, model, release)
+        remove_others(folder / "downloads", set())
+        return Updated("up to date", model, release.number, release.bundle, 0, notes)
+    if release.target.size_bytes > size_limit_bytes:
+        raise UpdateError(
+            f"{release.target.path} has {release.target.size_bytes >> 20} MB; "
+            f"at most {size_limit_bytes >> 20} MB are fetched (--max-size)"
+        )
+    if dry_run:
+        return Updated("available", model, release.number, release.bundle, 0, notes)
+    told: list[str] = []
+    fetched = _install(store, files, folder / "downloads", seen, release, told)
+    _remember(folder, seen.channel.name, model, release)
+    remove_others(folder / "downloads", set())
+    return Updated("installed", model, release.number, release.bundle, fetched, (*notes, *told))
+
+
+def _install(
+    store: Store, files: HttpFiles, downloads: Path, seen: Seen, release: Release, notes: list[str]
+) -> int:
+    """Fetch a release, as a difference where there is one, and install it; how many bytes were downloaded."""
+    slot = store.slot(release.bundle)
+    if release.bundle in store.state.named and slot.exists() and sha256_of(slot) == release.target.sha256:
+        store.install(slot)  # it is kept here, its signature with it
+        return 0
+    old, delta = _delta(store, seen, release)
+    signature = seen.target(release.signature) if release.signature else None
+    wanted = [target for target in (release.target, delta, signature) if target is not None]
+    remove_others(downloads, {target.sha256 for target in wanted})
+    fetched = 0
+    if delta is not None:
+        try:
+            why = rebuild(old, download(files, delta, downloads), release.target, downloads)
+            fetched += delta.size_bytes
+        except UpdateError as problem:
+            why = str(problem).partition("\n")[0]
+        if why:
+            notes.append(f"the difference to the installed bundle is not used: {why}")
+            delta = None
+            remove_others(downloads, {target.sha256 for target in wanted[:1]})
+    fetched += 0 if delta is not None else release.target.size_bytes
+    bundle = download(files, release.target, downloads)
+    if ownership.read_own(bundle, HEADER.size)[-32:].hex() != release.bundle:
+        raise UpdateError(f"{release.target.path} is another bundle than its channel says; publish it again")
+    store.install(bundle, None if signature is None else download(files, signature, downloads))
+    return fetched + (0 if signature is None else signature.size_bytes)
+
+
+def _delta(store: Store, seen: Seen, release: Release) -> tuple[Path, Target | None]:
+    """The installed bundle, and the difference between it and a release, if one helps."""
+    old = Path()
+    if not release.deltas or find_spec("zstandard") is None:
+        return old, None
+    try:
+        old = store.path
+        path = release.deltas.get(sha256_of(old))
+    except (OSError, UsageError):  # UsageError: the factory's is current, and was not named
+        return old, None
+    found = seen.target(path) if path is not None else None
+    return old, found if found is not None and found.size_bytes < release.target.size_bytes else None
+
+
+def _root(folder: Path, given: Path | None) -> bytes:
+    """The root metadata to start from."""
+    path = folder / "root.json" if given is None else given
+    try:
+        if given is None:
+            return ownership.read_own(path, LIMIT_BYTES)
+        return read_plain(path, LIMIT_BYTES)
+    except FileNotFoundError:
+        if given is not None:
+            raise UsageError(f"{path}: there is no such file") from None
+        raise UsageError(
+            "the first update needs the repository's root: give --root, a copy of its metadata/1.root.json "
+            "that came with the device"
+        ) from None
+
+
+def _device(folder: Path) -> str:
+    """An id that is drawn once."""
+    path = folder / "device"
+    try:
+        known = ownership.read_own(path, 64).decode("ascii", "replace").strip()
+    except FileNotFoundError:
+        known = ""
+    if len(known) != 32:
+        known = os.urandom(16).hex()
+        write_atomically(path, [known.encode()], 0o600)
+    return known
+
+
+def _followed(store: Store, folder: Path, seen: Seen) -> list[str]:
+    """Models of the channel that this device has installed a release of: of several, what it has now."""
+    records = {model: _record(folder, seen.channel.name, model) for model in seen.channel.models}
+    known = [model for model, record in records.items() if record]
+    now = [model for model in known if records[model].get("bundle") == store.state.current]
+    return now or known
+
+
+def _record(folder: Path, channel: str, model: str) -> dict[str, object]:
+    path = folder / f"{channel}.{model}.json"
+    try:
+        found = strict_json.decode(ownership.read_own(path, 4096), "record", 4096)
+    except (OSError, JsonError):
+        return {}
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def _remember(folder: Path, channel: str, model: str, release: Release) -> None:
+    entry = {"release": release.number, "bundle": release.bundle}
+    if _record(folder, channel, model) != entry:
+        path = folder / f"{channel}.{model}.json"
+        write_atomically(path, [strict_json.encode(entry)], 0o600)

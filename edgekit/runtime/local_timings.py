@@ -1,0 +1,76 @@
+"""Run times of a bundle's variants on this machine, as sessions measured them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Variant
+from edgekit.system import timings
+from edgekit.tensor_spec import Array
+
+if TYPE_CHECKING:
+    from edgekit.target.contract import Runner
+
+KIND = "session"
+"""Session.run as the app calls it; builds time the bare engine."""
+COMPARED_RUNS = 3
+"""Runs of each runner in a comparison; the app waits for them once, between two requests."""
+
+
+def recalled(bundle: Bundle, threads: int) -> dict[str, tuple[float, str]]:
+    """Times measured by sessions on this machine: variant -> (ms, engine)."""
+    usable = [variant for variant in bundle.variants if variant.usable]
+    if len(usable) < 2 or not timings.timings_folder().is_dir():
+        return {}
+    found = {}
+    for variant in usable:
+        timing = timings.recall(key(bundle, variant, threads, KIND), {"engine": str, "threads": int})
+        if timing is not None:
+            found[variant.name] = (float(timing["p50_ms"]), timing["engine"])
+    return found
+
+
+def remember(bundle: Bundle, variant: Variant, engine: str, threads: int, p50_ms: float) -> bool:
+    """Record the time of a run. False if it cannot be written."""
+    timing = {"p50_ms": p50_ms, "engine": engine, "threads": threads}
+    return timings.record(key(bundle, variant, threads, KIND), timing)
+
+
+def compare(runners: tuple[Runner, Runner], feeds: Mapping[str, Array]) -> tuple[float, float]:
+    """The fastest of some runs of each, in ms, interleaved: a slowdown of the machine affects both."""
+    best = [float("inf"), float("inf")]
+    for _ in range(COMPARED_RUNS):
+        for index, runner in enumerate(runners):
+            began = time.perf_counter()
+            runner.run(feeds)
+            best[index] = min(best[index], 1000 * (time.perf_counter() - began))
+    return best[0], best[1]
+
+
+def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str = "") -> str:
+    """The key of a measurement of a variant on this machine.
+
+    Args:
+        bundle: Has the variant.
+        variant: Identified by its files and options, not its name.
+        threads: Of one run.
+        kind: What was measured, and by whom.
+        engine: Its name and version. Empty if the record itself holds it: finding it out means importing the
+            engine, and only the one that runs should be imported.
+    """
+    return timings.timing_key(artifact(bundle, variant), engine, threads, kind)
+
+
+def artifact(bundle: Bundle, variant: Variant) -> str:
+    """The identity of a variant: the hash of its files, as the bundle declares them, and of its options."""
+    files = timings.digest_of({file: bundle.sha256(entry) for file, entry in variant.files.items()})
+    return timings.run_digest(files, variant.options)
+
+
+def median(values: Sequence[float]) -> float:
+    """The median of at least one value."""
+    ordered = sorted(values)  # the module statistics costs 4 ms to import
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

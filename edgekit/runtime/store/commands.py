@@ -1,0 +1,187 @@
+"""What ``edgekit install``, ``status``, ``commit`` and ``rollback`` do with a store of bundles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import EdgeKitError, UsageError
+from edgekit.runtime.store.bundle_store import Store
+from edgekit.runtime.store.state import FACTORY, StoreState
+from edgekit.system.formats.plain_text import table
+from edgekit.tensor_spec import Json
+
+SEARCHED_DEPTH = 3
+SEARCHED_ENTRIES = 10_000
+"""A folder is searched so far: a stick may hold anything."""
+LISTED = 10
+SHORT = 12
+
+
+def find_bundle(path: Path, name: str | None) -> Path:
+    """The bundle that is meant by a path: a file, or the only one in a folder and the folders below it.
+
+    Args:
+        path: A bundle, or a folder, e.g. a USB stick's.
+        name: Of a model: of several bundles in a folder, those whose file name begins with it.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    if not path.is_dir():
+        return path
+    found, seen = [], 0
+    for folder, folders, files in os.walk(path):  # links are not followed
+        depth = len(Path(folder).relative_to(path).parts)
+        seen += len(files) + len(folders)
+        folders[:] = sorted(folders) if depth < SEARCHED_DEPTH and seen < SEARCHED_ENTRIES else []
+        found += [Path(folder, file) for file in sorted(files) if file.endswith(".edgekit")]
+    if name is not None:
+        named = [each for each in found if each.stem == name]
+        found = named or [
+            each for each in found if each.stem.startswith((f"{name}-", f"{name}_", f"{name}."))
+        ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = "".join(f"\n  {each}" for each in found[:LISTED])
+        more = f"\n  and {len(found) - LISTED} more" if len(found) > LISTED else ""
+        raise UsageError(f"{path} has {len(found)} bundles: name one of them{listed}{more}")
+    which = "no bundle" if name is None else f"no bundle of {name}"
+    raise UsageError(f"{path} has {which} (NAME.edgekit), {SEARCHED_DEPTH} folders deep")
+
+
+def opened(root: Path, name: str | None) -> Store:
+    """A store that exists, for a tool that starts nothing.
+
+    Raises:
+        UsageError: there is none, or none of that name.
+    """
+    if name is None and not _is_model(root) and len(names := _names(root)) > 0:
+        if len(names) > 1:
+            raise UsageError(f"{root} has several models: give --name {' or '.join(names)}")
+        name = names[0]
+    store = Store(root, None, name=name)
+    if not _is_model(root if name is None else root / "models" / name):
+        of = "" if name is None else f" of {name}"
+        raise UsageError(f"{root} has no store{of}; `edgekit install` makes one")
+    return store
+
+
+def commit(store: Store) -> str:
+    """Commit the candidate; returns its digest.
+
+    Raises:
+        UsageError: there is none.
+        EdgeKitError: the disk does not take it.
+    """
+    state = store.state
+    if not state.candidate:
+        why = "its staged bundle was not started yet" if state.staged else "it has no candidate"
+        raise UsageError(f"nothing to commit in {store.root}: {why}")
+    store.confirm(state.candidate)
+    _must_be_stored(store, state.candidate in store.state.good)
+    return state.candidate
+
+
+def rollback(store: Store, reason: str) -> tuple[str, str]:
+    """Give up the bundle of the next start; returns its digest and that of the next start now.
+
+    Raises:
+        UsageError: it is the factory's.
+        EdgeKitError: the disk does not take it.
+    """
+    digest = store.state.current
+    if digest == FACTORY:
+        raise UsageError(f"nothing to roll back in {store.root}: the next start is the factory's bundle's")
+    store.give_up(reason, digest)
+    _must_be_stored(store, store.state.current != digest)
+    return digest, store.state.current
+
+
+def status(root: Path, name: str | None) -> dict[str, Json]:
+    """The models of a store, each with its bundles. No bundle is opened.
+
+    Raises:
+        UsageError: there is no store, or none of that name.
+    """
+    names: list[str | None] = [name] if name is not None else [None] if _is_model(root) else []
+    names += _names(root) if name is None else []
+    if not names:
+        raise UsageError(f"{root} has no store; `edgekit install` makes one")
+    return {"store": str(root), "models": [_model(opened(root, each)) for each in names]}
+
+
+def status_text(found: dict[str, Any]) -> str:
+    """As text."""
+    lines = []
+    for model in found["models"]:
+        lines.append(f"{found['store']}{', ' + model['name'] if model['name'] else ''}")
+        rows = [
+            (
+                each["phase"],
+                each["digest"][:SHORT],
+                "" if each["version"] is None else str(each["version"]),
+                "missing" if each["size_bytes"] is None else f"{each['size_bytes'] / 1e6:.2f} MB",
+                each["note"],
+            )
+            for each in model["bundles"]
+        ]
+        lines += table(("state", "bundle", "version", "size", ""), rows) if rows else []
+        lines.append(f"  next start: {model['next'][:SHORT] or 'the factory bundle'}")
+        lines += [f"  given up: {each['digest'][:SHORT]}  {each['reason']}" for each in model["given_up"]]
+        lines += [f"  note: {note}" for note in model["notes"]]
+    return "\n".join(lines)
+
+
+def _model(store: Store) -> dict[str, Json]:
+    state = store.state
+    order = [state.staged, state.candidate, *state.good]
+    return {
+        "name": store.name or "",
+        "next": state.current,
+        "minimum": state.minimum,
+        "bundles": [_bundle(store, state, digest) for digest in order if digest],
+        "given_up": [{"digest": digest, "reason": reason} for digest, reason in state.given_up],
+        "notes": list(store.notes),
+    }
+
+
+def _bundle(store: Store, state: StoreState, digest: str) -> dict[str, Json]:
+    path = store.slot(digest)
+    try:
+        size_bytes = path.stat().st_size
+    except OSError:
+        size_bytes = None
+    active = digest == state.active
+    note = f"runs, {state.starts} unconfirmed starts" if active and state.starts else "runs" if active else ""
+    return {
+        "digest": digest,
+        "phase": state.phase(digest),
+        "active": active,
+        "starts": state.starts if active else 0,
+        "version": dict(state.versions).get(digest),
+        "file": str(path),
+        "size_bytes": size_bytes,
+        "note": note,
+    }
+
+
+def _is_model(folder: Path) -> bool:
+    return any((folder / f"state.{number}.json").exists() for number in (0, 1))
+
+
+def _names(root: Path) -> Sequence[str]:
+    models = root / "models"
+    found = sorted(models.iterdir()) if models.is_dir() else []
+    return [path.name for path in found if path.is_dir() and _is_model(path)]
+
+
+def _must_be_stored(store: Store, is_so: bool) -> None:
+    """A tool ends, and what is only in its memory is lost."""
+    if not is_so or not store.is_saved:
+        raise EdgeKitError(
+            "\n  ".join(store.notes) or f"{store.root} was changed by another process meanwhile"
+        )

@@ -1,0 +1,92 @@
+"""A signature file: a Sigstore bundle, version 0.3, in JSON, with a DSSE envelope.
+
+DSSE: https://github.com/secure-systems-lab/dsse/blob/v1.0.0/protocol.md. What is signed is not the payload
+alone but its type too, both with their lengths, so that no signature can be taken for one of something else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError
+from edgekit.tensor_spec import Json
+
+MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+SUFFIX = ".sig"
+"""A signature lies beside its bundle: ``detector.edgekit.sig``."""
+LIMIT_BYTES = 262_144
+
+
+@dataclass(frozen=True)
+class SignatureFile:
+    """The content of a signature file.
+
+    Attributes:
+        payload: The statement that is signed.
+        signature: Of ``message``.
+        key_hint: Which key made it: ``PublicKey.hint``; "" where it does not say.
+    """
+
+    payload: bytes
+    signature: bytes
+    key_hint: str
+
+    @property
+    def message(self) -> bytes:
+        """The bytes that are signed."""
+        return message_of(self.payload)
+
+    def encode(self) -> bytes:
+        """The file."""
+        return strict_json.encode(
+            {
+                "mediaType": MEDIA_TYPE,
+                "verificationMaterial": {"publicKey": {"hint": self.key_hint}, "tlogEntries": []},
+                "dsseEnvelope": {
+                    "payload": base64.b64encode(self.payload).decode(),
+                    "payloadType": PAYLOAD_TYPE,
+                    "signatures": [{"sig": base64.b64encode(self.signature).decode(), "keyid": ""}],
+                },
+            }
+        )
+
+
+def message_of(payload: bytes) -> bytes:
+    """DSSE's pre-authentication encoding of a statement."""
+    return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+
+
+def parse_signature_file(content: bytes) -> SignatureFile:
+    """Parse a signature file. Nothing in it is believed yet.
+
+    Raises:
+        JsonError: it is malformed, or of another kind.
+    """
+    found = strict_json.decode(content, "it", LIMIT_BYTES)
+    if not isinstance(found, dict) or found.get("mediaType") != MEDIA_TYPE:
+        raise JsonError(f"it is not a Sigstore bundle of type {MEDIA_TYPE}")
+    envelope, material = found.get("dsseEnvelope"), found.get("verificationMaterial")
+    if not isinstance(envelope, dict) or envelope.get("payloadType") != PAYLOAD_TYPE:
+        raise JsonError("it has no DSSE envelope with an in-toto statement")
+    key = material.get("publicKey") if isinstance(material, dict) else None
+    if not isinstance(key, dict):
+        raise JsonError("it was made without a key: certificates and keyless signatures are not checked")
+    signatures, hint = envelope.get("signatures"), key.get("hint") or ""
+    if not isinstance(signatures, list) or len(signatures) != 1 or not isinstance(signatures[0], dict):
+        raise JsonError("it does not hold exactly one signature")
+    if not isinstance(hint, str):
+        raise JsonError("the hint of its key is not a text")
+    return SignatureFile(_bytes(envelope.get("payload")), _bytes(signatures[0].get("sig")), hint)
+
+
+def _bytes(text: Json) -> bytes:
+    if not isinstance(text, str):
+        raise JsonError("its payload or signature is missing")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise JsonError("its payload or signature is not base64") from None

@@ -1,0 +1,123 @@
+"""What a JSON value from anyone may be, as data: checks that are put together from smaller ones.
+
+    point = record({"x": whole(0), "y": whole(0), "name": nothing_or(text)})
+    point(value, "points[3]")                 # ManifestError: points[3].x: "a" where a whole number ...
+
+A check is a function ``(value, where) -> None`` that raises :class:`ManifestError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from edgekit.system.formats import strict_json
+from edgekit.system.formats.strict_json import JsonError, brief
+from edgekit.tensor_spec import Json
+
+Check = Callable[[Json, str], None]
+
+
+class ManifestError(ValueError):
+    """What does not fit, and where: the caller knows the file and makes a BundleError of it."""
+
+
+def text(value: Json, where: str) -> None:
+    """A text of Unicode without lone surrogates."""
+    if not isinstance(value, str):
+        raise ManifestError(f"{where}: {brief(value)} where a text is expected")
+    try:
+        strict_json.check_text(value, where)
+    except JsonError as problem:
+        raise ManifestError(str(problem)) from None
+
+
+def text_that(fits: Callable[[str], bool], expected: str) -> Check:
+    """A text that fits; ``expected`` says what is."""
+
+    def check(value: Json, where: str) -> None:
+        text(value, where)
+        if not fits(value):
+            raise ManifestError(f"{where}: {brief(value)} is not {expected}")
+
+    return check
+
+
+def whole(low: int, high: int = (1 << 63) - 1) -> Check:
+    """A whole number from ``low`` to ``high``, and no bool."""
+
+    def check(value: Json, where: str) -> None:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise ManifestError(
+                f"{where}: {brief(value)} where a whole number from {low} to {high} is expected"
+            )
+
+    return check
+
+
+def exactly(expected: Json) -> Check:
+    """This value, of this type."""
+
+    def check(value: Json, where: str) -> None:
+        if type(value) is not type(expected) or value != expected:
+            raise ManifestError(f"{where}: {brief(value)} where {expected!r} is expected")
+
+    return check
+
+
+def list_of(check_item: Check, limit: int) -> Check:
+    """A list of at most ``limit`` items, each checked."""
+
+    def check(value: Json, where: str) -> None:
+        if not isinstance(value, list):
+            raise ManifestError(f"{where}: {brief(value)} where a list is expected")
+        if len(value) > limit:
+            raise ManifestError(f"{where}: {len(value)} items; {limit} are allowed")
+        for i, item in enumerate(value):
+            check_item(item, f"{where}[{i}]")
+
+    return check
+
+
+def map_of(check_key: Check, check_item: Check, limit: int) -> Check:
+    """An object of at most ``limit`` entries, names and values checked."""
+
+    def check(value: Json, where: str) -> None:
+        if not isinstance(value, dict):
+            raise ManifestError(f"{where}: {brief(value)} where an object is expected")
+        if len(value) > limit:
+            raise ManifestError(f"{where}: {len(value)} items; {limit} are allowed")
+        for key, item in value.items():
+            check_key(key, f"{where}, name")
+            check_item(item, f"{where}[{brief(key)}]")
+
+    return check
+
+
+def record(fields: Mapping[str, Check], *, is_open: bool = False, optional: Iterable[str] = ()) -> Check:
+    """An object of these fields; others are refused unless it ``is_open``."""
+
+    may_lack = frozenset(optional)
+
+    def check(value: Json, where: str) -> None:
+        if not isinstance(value, dict):
+            raise ManifestError(f"{where or 'manifest'}: {brief(value)} where an object is expected")
+        for key, check_field in fields.items():
+            if key in value:
+                check_field(value[key], f"{where}.{key}" if where else key)
+            elif key not in may_lack:
+                raise ManifestError(f"{where or 'manifest'}: {key!r} is missing")
+        unknown = sorted(set(value) - set(fields))
+        if unknown and not is_open:
+            raise ManifestError(f"{where or 'manifest'}: key {brief(unknown[0])} is unknown")
+
+    return check
+
+
+def nothing_or(check_value: Check) -> Check:
+    """null, or what is checked."""
+
+    def check(value: Json, where: str) -> None:
+        if value is not None:
+            check_value(value, where)
+
+    return check

@@ -1,0 +1,172 @@
+"""Strict JSON: untrusted input parsed within limits, and deterministic output: equal values give equal bytes.
+
+The standard library's parser accepts NaN, infinities, repeated keys, lone surrogates, nesting up to its stack
+and numbers of any length. A manifest has none of these, and here they are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+from edgekit.errors import printable
+from edgekit.tensor_spec import Json
+
+DEPTH_LIMIT = 32
+"""Nesting of objects and lists."""
+VALUES_LIMIT = 500_000
+"""Commas and opening brackets: bounds the memory of parsing (about 100 bytes a value)."""
+TEXT_LIMIT_CHARS = 65_536
+NUMBER_LIMIT_CHARS = 32
+
+
+class JsonError(ValueError):
+    """What is wrong with the JSON, and where; the caller adds the file."""
+
+
+def decode(data: bytes, what: str, limit_bytes: int) -> Json:
+    """Parse UTF-8 JSON.
+
+    Args:
+        data: The bytes.
+        what: What they are, for the error text.
+        limit_bytes: Their limit.
+
+    Raises:
+        JsonError: there are too many, they are not UTF-8, not strict JSON, too deep, or a text or number is
+            too long.
+    """
+    if len(data) > limit_bytes:
+        raise JsonError(f"{what}: {len(data)} bytes; {limit_bytes} are allowed")
+    values = data.count(b",") + data.count(b"[") + data.count(b"{")
+    if values > VALUES_LIMIT:
+        raise JsonError(f"{what}: about {values} values; {VALUES_LIMIT} are allowed")
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique_keys,
+            parse_int=_parse_int,
+            parse_float=_parse_float,
+            parse_constant=_refuse_constant,
+        )
+    except UnicodeDecodeError as problem:
+        raise JsonError(f"{what}: byte {problem.start} is not UTF-8") from None
+    except json.JSONDecodeError as problem:
+        raise JsonError(f"{what}: character {problem.pos} is not JSON: {problem.msg}") from None
+    except JsonError as problem:
+        raise JsonError(f"{what}: {problem}") from None
+    except RecursionError:
+        raise JsonError(_too_deep(what)) from None
+    _check_values(value, what)
+    return value
+
+
+def encode(value: Json) -> bytes:
+    """UTF-8, keys sorted, no spaces; tuples become lists.
+
+    Control characters in strings (an engine's error may be coloured) are escaped, as ``\\x1b``.
+
+    >>> encode({"b": (1, 2.5), "a": None})
+    b'{"a":null,"b":[1,2.5]}'
+
+    Raises:
+        JsonError: a value is not JSON (a number that is not finite, a numpy scalar, bytes ...).
+    """
+    plain = _as_plain(value, "", DEPTH_LIMIT)
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8")
+
+
+def brief(value: Json) -> str:
+    """A value for an error message: in ASCII, at most 60 characters.
+
+    >>> brief("caf\\u00e9"), brief([1, 2]), brief(None)
+    ("'caf\\\\xe9'", 'a list', 'None')
+    """
+    if isinstance(value, (dict, list)):
+        return f"a {type(value).__name__}"
+    shown = ascii(value[:60] if isinstance(value, str) else value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def check_text(text: str, where: str) -> None:
+    """Raises JsonError if a string is too long, or holds control characters or lone surrogates."""
+    if len(text) > TEXT_LIMIT_CHARS:
+        raise JsonError(f"{where}: a text of {len(text)} characters; {TEXT_LIMIT_CHARS} are allowed")
+    if printable(text) != text:
+        raise JsonError(f"{where}: {brief(text)} holds characters that are no text")
+
+
+def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise JsonError(f"key {brief(key)} is there twice in one object")
+            seen.add(key)
+    return found
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > NUMBER_LIMIT_CHARS:
+        raise JsonError(f"a number of {len(text)} digits; {NUMBER_LIMIT_CHARS} are allowed")
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    number = float(text) if len(text) <= NUMBER_LIMIT_CHARS else math.inf
+    if not math.isfinite(number):
+        raise JsonError(f"{brief(text)} is not a number of 64 bits")
+    return number
+
+
+def _refuse_constant(text: str) -> None:
+    raise JsonError(f"{text} is not JSON")
+
+
+def _too_deep(where: str) -> str:
+    return f"{where}: objects and lists are more than {DEPTH_LIMIT} deep"
+
+
+def _check_values(value: Json, what: str) -> None:
+    """Check depth and strings; iterative, because it is the check that bounds recursion."""
+    todo: list[tuple[Json, int]] = [(value, 1)]
+    while todo:
+        value, depth = todo.pop()
+        if isinstance(value, str):
+            check_text(value, what)
+        elif isinstance(value, (dict, list)):
+            if depth > DEPTH_LIMIT:
+                raise JsonError(_too_deep(what))
+            if isinstance(value, dict):
+                todo.extend((key, depth) for key in value)
+                todo.extend((item, depth + 1) for item in value.values())
+            else:
+                todo.extend((item, depth + 1) for item in value)
+
+
+def _as_plain(value: Json, where: str, depth_left: int) -> Json:
+    """The value in the types that json.loads returns, with printable strings."""
+    if isinstance(value, str):
+        return printable(value)
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise JsonError(f"{where}: {value} is no JSON; say None where there is no number")
+        return float(value)
+    if isinstance(value, (Mapping, list, tuple)) and depth_left == 0:
+        raise JsonError(_too_deep(where))
+    if isinstance(value, Mapping):
+        plain = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise JsonError(f"{where}: key {key!r} is not a text")
+            path = f"{where}.{key}" if where else key
+            plain[_as_plain(key, where, depth_left)] = _as_plain(item, path, depth_left - 1)
+        return plain
+    if isinstance(value, (list, tuple)):
+        return [_as_plain(item, f"{where}[{i}]", depth_left - 1) for i, item in enumerate(value)]
+    raise JsonError(f"{where}: a {type(value).__name__} is no JSON")

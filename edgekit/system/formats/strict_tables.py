@@ -1,0 +1,169 @@
+"""Reading of TOML and JSON tables that refuses what it does not know, and says where.
+
+``where`` begins every error's text, e.g. ``card.toml: inputs.image``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgekit.errors import CardError
+from edgekit.tensor_spec import Json
+
+KINDS: Mapping[type, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
+
+def kind_of(value: Json) -> str:
+    """What a value is, in words.
+
+    >>> kind_of(True), kind_of(None)
+    ('true or false', 'nothing')
+    """
+    return "nothing" if value is None else KINDS.get(type(value), type(value).__name__)
+
+
+def only(table: Json, allowed: Sequence[str], where: str) -> None:
+    """Refuse what is no table and every key that is not in ``allowed``.
+
+    Raises:
+        CardError: there is such a key.
+    """
+    if not isinstance(table, Mapping):
+        raise CardError(f"{where} must be a table, not {kind_of(table)}")
+    for key in table:
+        if key not in allowed:
+            raise CardError(f"{where} has an unknown key {key!r}; it may have {', '.join(allowed)}")
+
+
+def get(table: Mapping[str, Json], key: str, kind: type, where: str) -> Any:
+    """The value of a key that must be there; a whole number passes as a float.
+
+    Raises:
+        CardError: it is missing or of another kind.
+    """
+    if key not in table:
+        raise CardError(f"{where} has no {key}; it must be {KINDS[kind]}")
+    value: Any = table[key]
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        if not _is_finite(value):
+            raise CardError(f"{where}.{key} is too large; it must be {KINDS[kind]} that 64 bits hold")
+        value = float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise CardError(f"{where}.{key} must be {KINDS[kind]}, not {kind_of(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise CardError(f"{where}.{key} is {value}; it must be a finite number")
+    return value
+
+
+def choice(table: Mapping[str, Json], key: str, allowed: Sequence[str], where: str) -> Any:
+    """A text that must be one of ``allowed``.
+
+    Raises:
+        CardError: it is missing or another.
+    """
+    if key not in table:
+        raise CardError(f"{where} has no {key}; it must be one of {', '.join(allowed)}")
+    value = get(table, key, str, where)
+    if value not in allowed:
+        raise CardError(f"{where}.{key} is {value!r}; it must be one of {', '.join(allowed)}")
+    return value
+
+
+def texts(table: Mapping[str, Json], key: str, allowed: Sequence[str], where: str) -> dict[str, str]:
+    """A table of texts; empty where it is absent.
+
+    Raises:
+        CardError: it is none, or has other keys.
+    """
+    inner = get(table, key, dict, where) if key in table else {}
+    only(inner, allowed, f"{where}: {key}")
+    return {name: get(inner, name, str, f"{where}: {key}") for name in inner}
+
+
+def numbers(table: Mapping[str, Json], key: str, where: str) -> tuple[float, ...]:
+    """A list of finite numbers.
+
+    Raises:
+        CardError: it is missing or holds something else.
+    """
+    values = get(table, key, list, where)
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+            raise CardError(f"{where}.{key} is {values}; it must be a list of finite numbers")
+    return tuple(float(value) for value in values)
+
+
+def _is_finite(value: float) -> bool:
+    """Whether a float holds it."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def whole_numbers(
+    table: Mapping[str, Json], key: str, where: str, *, least: int | None = None
+) -> tuple[int, ...]:
+    """A list of whole numbers, each at least ``least``.
+
+    Raises:
+        CardError: it is missing or holds something else.
+    """
+    values = get(table, key, list, where)
+    for value in values:
+        fits = isinstance(value, int) and not isinstance(value, bool)
+        if not fits or (least is not None and value < least):
+            bound = "" if least is None else f" from {least}"
+            raise CardError(f"{where}.{key} is {values}; it must be a list of whole numbers{bound}")
+    return tuple(values)
+
+
+def text_list(table: Mapping[str, Json], key: str, where: str) -> tuple[str, ...]:
+    """A list of texts.
+
+    Raises:
+        CardError: it is missing or holds something else.
+    """
+    values = get(table, key, list, where)
+    for index, value in enumerate(values):
+        if not isinstance(value, str):
+            raise CardError(f"{where}.{key}[{index}] must be a text, not {kind_of(value)}")
+    return tuple(values)
+
+
+def pairs(table: Mapping[str, Json], key: str, where: str) -> tuple[tuple[int, int], ...]:
+    """A list of pairs of whole numbers.
+
+    Raises:
+        CardError: it is missing or holds something else.
+    """
+    values = get(table, key, list, where)
+    found = []
+    for index, value in enumerate(values):
+        if not isinstance(value, list) or len(value) != 2:
+            raise CardError(f"{where}.{key}[{index}] is {value}; it must be a pair of whole numbers")
+        first, second = whole_numbers({f"{key}[{index}]": value}, f"{key}[{index}]", where)
+        found.append((first, second))
+    return tuple(found)
+
+
+def as_lists(table: Mapping[str, Any]) -> dict[str, Json]:
+    """The table with tuples as lists, as JSON knows them.
+
+    >>> as_lists({"strides": (8, 16), "skeleton": ((0, 1),), "score": 0.5})
+    {'strides': [8, 16], 'skeleton': [[0, 1]], 'score': 0.5}
+    """
+    return {key: _as_list(value) for key, value in table.items()}
+
+
+def _as_list(value: Any) -> Any:
+    return [_as_list(one) for one in value] if isinstance(value, tuple) else value

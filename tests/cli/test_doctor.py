@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgekit.cli import doctor
+from edgekit.errors import install_line
+from edgekit.system import cache_folder, cpu
+from edgekit.target import EngineInfo
+from tests.fixtures.fake_engines import Engines
+
+
+def test_an_engine_is_ok_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines("a", "b", "c")
+    engines["b"].missing = True
+
+    def broken() -> str:
+        raise OSError("wrong wheel")
+
+    monkeypatch.setattr(engines["c"], "engine_version", broken)
+    monkeypatch.setattr("edgekit.target.registry.engine", engines)
+    monkeypatch.setattr("edgekit.target.registry.target_names", lambda: ["a", "b", "c"])
+    rows = [engine.as_json() for engine in doctor.engines()]
+    assert [(row["status"], row["version"], row["install"]) for row in rows] == [
+        ("ok", "A Runtime 1.0", None),
+        ("missing", None, "pip install 'edgekit-sdk[b]'"),
+        ("broken: OSError: wrong wheel", None, None),
+    ]
+    assert [row["seconds"] is None for row in rows] == [False, True, True]
+
+
+def test_features_have_their_common_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "instruction_sets", lambda: ("avx512_bf16", "asimdhp", "bf16"))
+    assert doctor.cpu_features() == ["bf16", "fp16"]
+    assert set(doctor.FEATURES) == set(cpu.EXTENSIONS)
+
+
+def test_a_governor_that_wobbles_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for governor, warned in (("powersave", True), ("performance", False), (None, False)):
+        monkeypatch.setattr(doctor, "_read", lambda path, governor=governor: governor)
+        assert bool(doctor.doctor([])["warnings"]) is warned
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+def test_a_cache_that_others_may_write_to_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_read", lambda path: None)
+    folder = cache_folder.cache_folder()
+    folder.chmod(0o777)
+    assert doctor.doctor([])["warnings"] == [
+        f"{folder} cannot be used: other users can write to it; "
+        "the cache is not used, and each start unpacks its variant again"
+    ]
+
+
+def test_tools_beside_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines("a", "b", "c")
+
+    def broken() -> list[tuple[str, str | None, str]]:
+        raise OSError("wrong wheel")
+
+    monkeypatch.setattr(engines["a"], "ENGINE", EngineInfo(tools=lambda: [("gauge", None, "checks")]))
+    monkeypatch.setattr(engines["c"], "ENGINE", EngineInfo(tools=broken))
+    monkeypatch.setattr("edgekit.target.registry.engine", engines)
+    monkeypatch.setattr("edgekit.target.registry.target_names", lambda: ["a", "b", "c"])
+    assert doctor.tools() == [{"target": "a", "tool": "gauge", "found": None, "purpose": "checks"}]
+
+
+def row(target: str, **changes: object) -> dict[str, object]:
+    found = {"target": target, "status": "ok", "version": "A 1.0", "seconds": 0.5, "install": None}
+    return {**found, "profiles": {target: "Any", f"{target}-board": "A board"}, **changes}
+
+
+def test_each_engine_is_told_once_and_what_is_missing_below() -> None:
+    lacking = row("b", status="missing", version=None, seconds=None, install="pip install b")
+    assert doctor.targets_text([row("a"), lacking]).splitlines() == [
+        "  -t       device   engine",
+        "  a        Any      A 1.0",
+        "  a-board  A board",
+        "  b        Any      missing",
+        "  b-board  A board",
+        "",
+        "  missing   b: pip install b",
+    ]
+
+
+def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda module: None if module == "onnx" else object())
+    assert doctor.packaging() == {
+        "status": "missing",
+        "missing": ["onnx"],
+        "install": install_line("build"),
+    }
+    line = f"  packaging edgekit build is unavailable, it needs onnx: {install_line('build')}"
+    assert line in doctor.doctor_text(doctor.doctor([])).splitlines()
+    monkeypatch.setattr(doctor, "find_spec", lambda module: object())
+    assert (
+        "  packaging edgekit build works on this machine"
+        in doctor.doctor_text(doctor.doctor([])).splitlines()
+    )
+
+
+def test_a_clone_beside_python_hides_an_editable_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "edgekit" / "edgekit").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not (Path(path) / "edgekit").exists()])
+    said = (
+        f"a Python started in {tmp_path} imports the folder edgekit there, which is no package: "
+        "edgekit.build and edgekit.runtime are missing; start it in another folder, or rename that one"
+    )
+    assert doctor.hidden_by_a_folder() == said
+    assert said in doctor.doctor([])["warnings"]
+    code = "import edgekit; print(hasattr(edgekit, '__version__'), edgekit.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=tmp_path, env={}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "False None\n"  # what it is about
+    (tmp_path / "edgekit" / "__init__.py").touch()
+    assert doctor.hidden_by_a_folder() is None
+
+
+def test_an_install_that_is_no_editable_one_is_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "edgekit").mkdir()
+    (tmp_path / "site" / "edgekit").mkdir(parents=True)
+    (tmp_path / "site" / "edgekit" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+    assert doctor.hidden_by_a_folder() is None

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from edgekit.bundle import Bundle, Variant
+from edgekit.compiler.bench.bench import bench, bench_engines, render
+from edgekit.errors import BundleError, EdgeKitError, NoVariantError, UsageError
+from edgekit.runtime import Session
+from edgekit.system.energy import EnergyReading
+from tests.fixtures.bundles import small_bundle, small_manifest, variant
+from tests.fixtures.fake_engines import Engines
+
+TWO = [variant("a-fp32", "a"), variant("b-fp32", "b")]
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
+    found = Engines("a", "b")
+    monkeypatch.setattr("edgekit.target.registry.engine", found)
+    return found
+
+
+def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
+    results = bench_engines(small_bundle(TWO), engine=None, threads=1, seconds=0.001)
+    assert [(r["variant"], r["engine"], r["threads"]) for r in results] == [
+        ("a-fp32", "A Runtime 1.0", 1),
+        ("b-fp32", "B Runtime 1.0", 1),
+    ]
+    assert all(r["runs"] >= 3 and 0 < r["p50_ms"] <= r["p95_ms"] <= r["p99_ms"] for r in results)
+    times = {"load_ms": 1.0, "first_ms": 10.0, "p50_ms": 20.0, "p95_ms": 30.0, "p99_ms": 40.0}
+    used = {"rss_mb": 50.0, "energy_j": None, "no_energy": "why", "overhead_us": 21.0, "ratio": 1.002}
+    told = render([{**r, **times, **used} for r in results])
+    assert told.splitlines() == [
+        "  variant  load  first  p50    p95    p99    overhead",
+        "  a-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  +0.021 ms (1.002x)",
+        "  b-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  +0.021 ms (1.002x)",
+        "",
+        "  ran       a-fp32  on A Runtime 1.0, 1 thread",
+        "  ran       b-fp32  on B Runtime 1.0, 1 thread",
+        "  memory    50 MB at most, of this process",
+        "  energy    not measured: why",
+    ]
+    with Session(small_bundle(TWO), threads=1) as session:
+        assert set(session._chain.local_times) == {"a-fp32", "b-fp32"}
+
+
+def test_a_bundle_of_rejected_variants_says_so(engines: Engines) -> None:
+    rejected = Variant("a-int8", "a", "a", "int8", {}, {}, "rejected: SNR 3 dB", {})
+    with pytest.raises(NoVariantError, match=r"^new bundle holds nothing to run: .*\n  a-int8: SNR 3 dB\n"):
+        bench_engines(small_bundle([rejected]), engine=None, threads=1, seconds=0.001)
+
+
+def test_an_engine_that_is_missing_is_left_out_and_none_is_an_error(engines: Engines) -> None:
+    engines["a"].missing = True
+    results = bench_engines(small_bundle(TWO), engine=None, threads=1, seconds=0.001)
+    assert [r["variant"] for r in results] == ["b-fp32"]
+    engines["b"].missing = True
+    with pytest.raises(EdgeKitError, match=r"^none of the bundle's engines is installed here") as error:
+        bench_engines(small_bundle(TWO), engine=None, threads=1, seconds=0.001)
+    assert error.value.exit_code == 3
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
+def test_a_time_that_is_none(engines: Engines, seconds: float) -> None:
+    with pytest.raises(UsageError) as error:
+        bench(small_bundle(TWO), seconds=seconds)
+    assert str(error.value) == f"seconds must be greater than 0, not {seconds:g}"
+
+
+def test_without_golden_vectors_there_is_nothing_to_time(engines: Engines) -> None:
+    bundle = Bundle.create({**small_manifest(), "golden": []}, {"variants/ort-fp32/model.bin": b"x"})
+    with pytest.raises(BundleError) as error:
+        bench(bundle)
+    assert str(error.value) == "new bundle has no golden vector to run; build it again"
+
+
+def test_energy_and_cost_are_of_a_run(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([0, 6_000_000])
+    monkeypatch.setattr(
+        "edgekit.compiler.bench.bench.read_energy", lambda: EnergyReading({"p": (next(readings), 10**9)}, "")
+    )
+    (found,) = bench_engines(small_bundle(TWO), engine="a", threads=1, seconds=0.001, price_per_hour=3.6)
+    assert found["energy_j"] == pytest.approx(6 / (2 * found["runs"]), rel=1e-3)
+    rounded_ms = 5.1e-5  # a run of microseconds has few digits
+    assert found["cost_per_1000"] == pytest.approx(3.6 * found["p50_ms"] / 3600, abs=3.6 * rounded_ms / 3600)
+    assert found["cold_ms"] == pytest.approx(found["load_ms"] + found["first_ms"], abs=0.01)
+    told = render([{**found, "energy_j": 0.0125, "cost_per_1000": 0.05}]).splitlines()
+    assert "  energy    a-fp32: 12.5 mJ a run, of the whole processor" in told
+    assert "  cost      a-fp32: 0.05 for 1000 runs, one after the other" in told
+    with pytest.raises(UsageError, match=r"^the price per hour must be greater than 0, not -1$"):
+        bench(small_bundle(TWO), price_per_hour=-1)

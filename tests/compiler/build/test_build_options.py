@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from edgekit.compiler.build.build_options import PRECISIONS, BuildOptions, Goal, build_options, parse_max_drop
+from edgekit.compiler.evaluate.fidelity import Fidelity, Score
+from edgekit.errors import UsageError
+
+
+def detector(self_map: float, snr_db: float = 11.0, task: float | None = None) -> Fidelity:
+    return Fidelity(Score("self-mAP", self_map), snr_db, None if task is None else Score("mAP", task))
+
+
+@pytest.mark.parametrize(
+    ("goal", "found", "parent", "why"),
+    [
+        (Goal(), detector(0.75), None, ""),
+        (Goal(), detector(0.71), None, "self-mAP 0.710; 0.750 is asked for"),
+        (Goal(0.02), detector(0.97), None, "self-mAP 0.970; 0.980 is asked for"),
+        (Goal(0.02), detector(0.7, task=0.33), 0.336, ""),  # labelled: the task's own metric counts
+        (Goal(0.02), detector(0.9, task=0.30), 0.336, "mAP 0.300; 0.329 is asked for"),
+        (Goal(snr_db=24), detector(0.9), None, "SNR 11.0 dB; 24 dB is asked for"),
+        (Goal(), Fidelity(Score("top-1 agreement", 0.9), 20), None, ""),
+        (
+            Goal(0.0),
+            Fidelity(Score("SNR", 90.0, "dB"), 90.0),
+            None,
+            "SNR 90.0 dB; an exact answer is asked for",
+        ),
+        (Goal(), Fidelity(Score("SNR", 11.9, "dB"), 11.9), None, "SNR 11.9 dB; 12.0 dB is asked for"),
+        (Goal(0.1), Fidelity(Score("SNR", 20.0, "dB"), 20.0), None, ""),
+        (Goal(0.1), Fidelity(Score("SNR", 19.0, "dB"), 19.0), None, "SNR 19.0 dB; 20.0 dB is asked for"),
+        (
+            Goal(),
+            Fidelity(Score("SNR", -math.inf, "dB"), -math.inf),
+            None,
+            "SNR not finite; 12.0 dB is asked for",
+        ),
+    ],
+)
+def test_a_goal_is_met_or_missed_in_words(
+    goal: Goal, found: Fidelity, parent: float | None, why: str
+) -> None:
+    assert goal.missed(found, None if parent is None else Score("mAP", parent)) == why
+
+
+def test_options() -> None:
+    assert build_options("auto", "2%", 5, False, True) == BuildOptions("auto", Goal(0.02), 5)
+    assert build_options("int8", None, None, True, False) == BuildOptions(
+        "int8", seconds=60, force=True, fallback=False
+    )
+    assert build_options("auto", None, None, False, True).seconds == 180
+    assert build_options("fp32", None, None, False, True).as_json() == {}
+    assert build_options("int8-dynamic", "2%", None, True, False).as_json() == {
+        "max_drop": "2%",
+        "force": True,
+        "fallback": False,
+    }
+    assert [Goal(0.025).as_json(), Goal(snr_db=24).as_json(), Goal().as_json()] == ["2.5%", "24dB", None]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("int3", None, None, False, True),
+            f"unknown precision 'int3'; available: {', '.join(PRECISIONS)}",
+        ),
+        (
+            ("fp32", "2%", None, False, True),
+            "--max-drop is about int8, and precision is fp32; use int8 or auto",
+        ),
+        (("fp16", None, None, True, True), "--force is about int8, and precision is fp16; use int8 or auto"),
+        (
+            ("int8-weights", None, 5, False, True),
+            "--time-budget limits a search, and int8-weights needs none; use int8 or auto",
+        ),
+        (
+            ("int8-weights", None, None, False, False),
+            "int8-weights is shipped without its float parent anyway; leave --no-fallback out",
+        ),
+        (
+            ("int8", None, -1, False, True),
+            "--time-budget is -1; it must be a number of seconds, 0 or more",
+        ),
+        (
+            ("int8", None, math.nan, False, True),
+            "--time-budget is nan; it must be a number of seconds, 0 or more",
+        ),
+    ],
+)
+def test_options_that_do_not_fit(options: Any, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        build_options(*options)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("text", ["", "2", "%", "-2%", "101%", "nan%", "2 mAP", "1e3dB"])
+def test_a_malformed_drop(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_max_drop(text)
+    assert str(error.value) == (
+        f"--max-drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
+        "or the least SNR, e.g. 24dB"
+    )
+
+
+@pytest.mark.parametrize(("metric", "missed"), [("top-1 agreement", ""), ("self-mAP", "self-mAP 0.740")])
+def test_on_the_few_samples_that_choose_chance_is_no_miss(metric: str, missed: str) -> None:
+    """Two standard errors of 14: 0.9 - 0.16."""
+    goal = Goal(drop=0.1)
+    found = Fidelity(Score(metric, 0.74), 24.0)
+    assert goal.missed(found, None, 14).startswith(missed)
+    assert bool(goal.missed(found, None, 14)) is bool(missed)
+    assert goal.missed(found) == f"{metric} 0.740; 0.900 is asked for"
+    assert goal.missed(Fidelity(Score(metric, 0.7), 24.0), None, 14)

@@ -1,0 +1,112 @@
+"""The comparison of an imported model with its original: on what, and how close the two must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from edgekit.compiler.build.import_check import ImportCheck, check_import
+from edgekit.compiler.build.variant_build import run_reference
+from edgekit.compiler.evaluate.random_samples import random_arrays, sample_ranges
+from edgekit.compiler.importers.contract import Answers, Importer
+from edgekit.compiler.importers.conversion import Imported
+from edgekit.compiler.model.onnx_file import open_bytes, signature
+from edgekit.errors import ModelError
+from edgekit.tensor_spec import Array, TensorSpec
+
+pytestmark = pytest.mark.needs_ort
+
+Samples = Sequence[Mapping[str, Array]]
+
+DOUBLED = """
+<ir_version: 10, opset_import: ["": 17]>
+g (float[1,4] x) => (float[1,4] y)
+{
+    y = Add(x, x)
+}
+"""
+QUERIES = """
+<ir_version: 10, opset_import: ["": 17]>
+g (float[1,4] x) => (float[1,2] y)
+{
+    zero = Constant <value = float {0.0}> ()
+    two = Constant <value = int64[1] {2}> ()
+    scores = Mul(x, zero)
+    best, places = TopK(scores, two)
+    y = GatherElements <axis = 1> (x, places)
+}
+"""
+"""All scores are equal, as those of an untrained detector: the order of queries is the framework's own."""
+
+
+def compared(
+    text: str, run: Callable[[Array], Array], example: Mapping[str, Array] | None = None, **options: Any
+) -> ImportCheck:
+    """Compare a model with an original that ``run`` computes."""
+    data = onnx.parser.parse_model(text).SerializeToString()
+
+    def answers(samples: Samples) -> Answers:
+        return Answers("a framework", [{"y": run(sample["x"])} for sample in samples])
+
+    importer = Importer("a format", (), lambda head, path: False, lambda source, options: None)  # type: ignore[arg-type, return-value]
+    imported = Imported(data, "m.bin", Path("m.bin"), "", importer, "fake", {}, (), "", answers, example)
+    model = open_bytes(data, "m.bin")
+    inputs, outputs = signature(model)
+    samples = [{"x": np.arange(1, 5, dtype=np.float32)[None]}]
+    return check_import(imported, model, run_reference(model, inputs, outputs, samples), **options)
+
+
+def test_a_fault_is_to_be_reported() -> None:
+    with pytest.raises(ModelError) as error:
+        compared(DOUBLED, lambda x: 2.001 * x)
+    assert str(error.value) == (
+        "m.bin: imported as ONNX, it answers otherwise than on a framework:\n"
+        "  output y: SNR 66.0 dB; 100 dB is asked for\n"
+        "  this is a fault of the importer: please report it with the model"
+    )
+
+
+def test_the_user_s_example_comes_before_random_inputs() -> None:
+    seen: list[Array] = []
+
+    def run(x: Array) -> Array:
+        seen.append(x)
+        return 2 * x
+
+    example = {"x": np.full((1, 4), 7, np.float32)}
+    assert compared(DOUBLED, run, example, are_random=True).samples == 1
+    assert [float(x[0, 0]) for x in seen] == [7]
+    compared(DOUBLED, run, example)
+    assert [float(x[0, 0]) for x in seen] == [7, 1]  # samples of the user are not random
+
+
+@pytest.mark.parametrize(
+    "example", [{"x": np.zeros((2, 4), np.float32)}, {"x": np.zeros((1, 4), np.uint8)}, {"z": np.zeros(1)}]
+)
+def test_an_example_of_another_form_is_not_used(example: dict[str, Array]) -> None:
+    assert compared(DOUBLED, lambda x: 2 * x, example, are_random=True).engine == "a framework"
+
+
+def test_the_order_of_equal_scores_is_no_fault() -> None:
+    assert compared(QUERIES, lambda x: x[:, :2]).engine == "a framework"
+    assert compared(QUERIES, lambda x: x[:, 3:1:-1]).engine == "a framework"
+
+
+def test_a_mask_of_tokens_leaves_something_to_attend_to() -> None:
+    masks = [TensorSpec("attention_mask", dtype, (3, 8)) for dtype in ("int64", "bool")]
+    others = [TensorSpec("token_type_ids", "int64", (3, 8)), TensorSpec("mask", "int64", (1, 1, 8, 8))]
+    for spec in masks:
+        for sample in random_arrays([spec], sample_ranges([spec], None, {}), count=20):
+            mask = sample[spec.name]
+            assert mask.dtype == np.dtype(spec.dtype)
+            assert (np.diff(mask.astype(int), axis=1) <= 0).all()
+            assert (mask[:, 0] == 1).all()
+            assert (mask[:, -1] == 0).all()
+    for spec in others:
+        found = [sample[spec.name] for sample in random_arrays([spec], sample_ranges([spec], None, {}), 20)]
+        assert any((np.diff(values, axis=-1) > 0).any() for values in found)

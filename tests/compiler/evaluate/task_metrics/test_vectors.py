@@ -1,0 +1,38 @@
+"""Fidelity of landmarks and embeddings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.compiler.evaluate.task_metrics.vectors import landmark_accuracy, mean_cosine
+from edgekit.processing.predictions.embedding import Embedding
+from edgekit.processing.predictions.keypoints import Keypoints
+
+
+def hand(*points: tuple[float, float]) -> Keypoints:
+    return Keypoints(np.array([points], np.float32), np.ones(1, np.float32))
+
+
+NONE = Keypoints(np.zeros((0, 3, 2), np.float32), np.zeros(0, np.float32))
+
+
+def test_landmarks_within_a_twentieth_of_the_extent() -> None:
+    reference = hand((0, 0), (100, 0), (50, 40))
+    assert landmark_accuracy([reference], [reference]) == 1
+    moved = hand((4, 0), (100, 4.9), (50, 46))
+    assert landmark_accuracy([reference], [moved]) == pytest.approx(2 / 3)
+    assert landmark_accuracy([reference, NONE], [moved, NONE]) == pytest.approx(2 / 3)
+
+
+def test_a_hand_that_only_one_finds_is_wrong() -> None:
+    reference = hand((0, 0), (100, 0), (50, 40))
+    assert landmark_accuracy([reference, reference], [reference, NONE]) == 0.5
+    assert landmark_accuracy([NONE, reference], [reference, reference]) == 0.5
+    assert landmark_accuracy([NONE], [NONE]) is None
+
+
+def test_mean_cosine() -> None:
+    a, b, opposite = (Embedding(np.array(v, np.float32)) for v in ([1, 0], [1, 1], [-1, 0]))
+    assert mean_cosine([a, a], [a, b]) == pytest.approx((1 + 0.5**0.5) / 2)
+    assert mean_cosine([a], [opposite]) == 0

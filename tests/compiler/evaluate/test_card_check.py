@@ -1,0 +1,92 @@
+"""Cards that do not fit their model are refused at the build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgekit
+from edgekit.compiler.card_inference.draft import draft_card
+from edgekit.compiler.evaluate.card_check import CLASSES, check_decoding, check_labels
+from edgekit.errors import CardError
+from edgekit.processing.card import Card, parse_card
+from edgekit.processing.tasks import DECODERS
+from edgekit.tensor_spec import TensorSpec
+from tests.fixtures import networks
+
+pytestmark = pytest.mark.needs_ort
+
+
+def card_of(kind: str, decode: str, labels: int, role: str = "predictions", **options: Any) -> Card:
+    image = {"kind": "image", "shape": [1, 3, 64, 64], "layout": "NCHW", "colour": "RGB", "resize": "stretch"}
+    names = [f"class {number}" for number in range(labels)]
+    task = {"kind": kind, "decode": decode, "outputs": {role: "y"}, "labels": names, **options}
+    return parse_card({"title": "a card", "inputs": {"image": image}, "task": task})
+
+
+@pytest.mark.parametrize(
+    ("kind", "decode", "role", "shape", "options", "classes"),
+    [
+        ("classify", "logits", "scores", (1, 5), {}, 5),
+        ("detect", "yolov8", "predictions", (1, 9, 84), {}, 5),
+        ("detect", "yolov5", "predictions", (1, 252, 10), {}, 5),
+        ("detect", "yolox", "predictions", (1, 84, 10), {}, 5),
+        ("detect", "nanodet", "predictions", (1, 85, 37), {}, 5),
+        ("detect", "rtdetr", "predictions", (1, 300, 9), {}, 5),
+        ("detect", "fastestdet", "predictions", (1, 10, 4, 4), {}, 5),
+        ("read-text", "ctc", "scores", (1, 8, 7), {"space": True}, 5),
+        ("segment", "scores", "scores", (1, 5, 8, 8), {}, 5),
+        ("segment", "scores", "scores", (1, 8, 8, 5), {"layout": "NHWC"}, 5),
+        ("segment", "binary", "scores", (1, 1, 8, 8), {}, 2),
+    ],
+)
+def test_labels_are_as_many_as_classes(
+    kind: str, decode: str, role: str, shape: tuple[int, ...], options: dict[str, Any], classes: int
+) -> None:
+    outputs = [TensorSpec("y", "float32", shape)]
+    check_labels(card_of(kind, decode, classes, role, **options), outputs)
+    check_labels(card_of(kind, decode, 0, role, **options), outputs)  # none are needed
+    with pytest.raises(CardError) as refused:
+        check_labels(card_of(kind, decode, classes + 1, role, **options), outputs)
+    assert str(refused.value) == (
+        f"a card: task.labels has {classes + 1} names, and output {outputs[0]} has {classes} classes as "
+        f"{decode} reads it; correct the labels or the decoding"
+    )
+
+
+def test_every_counted_decoder_exists() -> None:
+    assert [(kind, decode) for kind, decode in CLASSES if decode not in DECODERS.get(kind, {})] == []
+
+
+def test_outputs_that_the_decoder_refuses() -> None:
+    card = card_of("detect", "yolox", 0)
+    check_decoding(card, [{"y": np.zeros((1, 84, 10), np.float32)}])
+    with pytest.raises(CardError) as refused:
+        check_decoding(card, [{"y": np.zeros((1, 80, 10), np.float32)}])
+    assert str(refused.value) == (
+        "a card: the model's outputs are not what detect with decode = 'yolox' reads: the output has 80 "
+        "rows, and strides [8, 16, 32] on an input of 64x64 make 84; set strides in the card"
+    )
+
+
+def test_outputs_that_are_not_finite_say_nothing_of_the_card() -> None:
+    check_decoding(card_of("detect", "yolox", 0), [{"y": np.full((1, 80, 10), np.nan, np.float32)}])
+
+
+def test_the_build_refuses_both(tmp_path: Path) -> None:
+    model = networks.write(tmp_path, (1, 3, 64, 64), networks.yolox(3), gain=networks.RAW)
+    draft = draft_card(model).card.as_json()
+    draft["task"]["labels"] = ["only one"]
+    with pytest.raises(
+        CardError, match=r"task.labels has 1 names, and output .* has 3 classes as yolox reads it"
+    ):
+        edgekit.build(model, targets=["ort"], card=parse_card(draft))
+    draft["task"]["labels"] = []
+    draft["task"]["strides"] = [4]
+    with pytest.raises(
+        CardError, match=r"the output has 84 rows, and strides \[4\] on an input of 64x64 make 256"
+    ):
+        edgekit.build(model, targets=["ort"], card=parse_card(draft))

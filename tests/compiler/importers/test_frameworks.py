@@ -1,0 +1,187 @@
+"""The frameworks' own models, where the frameworks are installed; each is compared with its own answers."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgekit
+from edgekit.compiler.build.import_onnx import ImportedModel
+from edgekit.errors import ModelError, UsageError
+
+pytestmark = pytest.mark.needs_ort
+
+
+def is_right(found: ImportedModel, engine: str, outputs: Sequence[str]) -> None:
+    assert found.compared.engine.startswith(engine)
+    assert [spec.name for spec in found.outputs] == list(outputs)
+    assert all(error.within_limit for error in found.compared.outputs.values())
+
+
+class TestPyTorch:
+    torch: Any
+
+    @pytest.fixture(autouse=True)
+    def installed(self) -> None:
+        pytest.importorskip("onnxscript")
+        self.torch = pytest.importorskip("torch")
+
+    def module(self) -> Any:
+        nn = self.torch.nn
+        return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout(0.5), nn.Flatten(), nn.Linear(144, 3))
+
+    def test_a_module_in_training_mode(self) -> None:
+        module, example = self.module().train(), (self.torch.zeros(1, 1, 8, 8),)
+        found = edgekit.import_model(module, example_inputs=example)
+        is_right(found, "PyTorch", ["output"])
+        assert module.training
+        assert b".py" not in found.imported.onnx, "paths of the user's sources"
+
+    def test_names_of_nested_inputs_and_outputs(self) -> None:
+        torch = self.torch
+
+        class Nested(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def forward(self, image: Any, scale: Any) -> Any:
+                return {"scores": image * scale, "parts": (image + 1, scale - 1)}
+
+        example = (torch.ones(1, 3), torch.ones(3))
+        found = edgekit.import_model(Nested(), example_inputs=example)
+        is_right(found, "PyTorch", ["scores", "parts_0", "parts_1"])
+        assert [spec.name for spec in found.inputs] == ["image", "scale"]
+
+    def test_files(self, tmp_path: Path) -> None:
+        torch, example = self.torch, (self.torch.zeros(1, 1, 8, 8),)
+        module = self.module().eval()
+        torch.export.save(torch.export.export(module, example), tmp_path / "m.pt2")
+        is_right(edgekit.import_model(tmp_path / "m.pt2"), "PyTorch", ["output"])
+        torch.jit.save(torch.jit.trace(module, example), tmp_path / "m.pt")
+        with pytest.raises(UsageError, match=r"^m\.pt: TorchScript does not say the shapes of its inputs: "):
+            edgekit.import_model(tmp_path / "m.pt")
+        is_right(edgekit.import_model(tmp_path / "m.pt", shapes={"": (1, 1, 8, 8)}), "PyTorch", ["output"])
+        torch.save(module, tmp_path / "m.pth")
+        found = edgekit.import_model(tmp_path / "m.pth", shapes={"": (1, 1, 8, 8)}, trust_pickle=True)
+        is_right(found, "PyTorch", ["output"])
+        torch.save(module.state_dict(), tmp_path / "weights.pth")
+        with pytest.raises(ModelError, match=r"^weights\.pth holds weights and no graph"):
+            edgekit.import_model(tmp_path / "weights.pth")
+
+    def test_what_torch_cannot_export(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path))
+        torch = self.torch
+
+        class Branch(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def forward(self, x: Any) -> Any:
+                return x if x.sum() > 0 else x - 1
+
+        with pytest.raises(ModelError, match=r"^Branch: torch\.export can't export it: ") as error:
+            edgekit.import_model(Branch(), example_inputs=(torch.zeros(3),))
+        assert str(error.value).endswith(f"its full text is in {tmp_path / 'imports' / 'Branch.txt'}")
+        with pytest.raises(UsageError, match=r"^Branch: torch\.export traces a module with an example"):
+            edgekit.import_model(Branch())
+
+
+class TestKeras:
+    keras: Any
+
+    @pytest.fixture(autouse=True)
+    def installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("jax2onnx")
+        monkeypatch.setenv("KERAS_BACKEND", "jax")
+        self.keras = pytest.importorskip("keras")
+
+    def test_a_model_and_its_file(self, tmp_path: Path) -> None:
+        layers = self.keras.layers
+        given = self.keras.Input((8, 8, 1), name="image")
+        x = layers.MaxPooling2D()(layers.Conv2D(4, 3, activation="relu")(given))
+        scores = layers.Dense(3, name="scores")(layers.Flatten()(x))
+        model = self.keras.Model(given, {"scores": scores})
+        is_right(edgekit.import_model(model), "Keras", ["scores"])
+        model.save(tmp_path / "m.keras")
+        found = edgekit.import_model(tmp_path / "m.keras")
+        is_right(found, "Keras", ["scores"])
+        assert [str(spec) for spec in found.inputs] == ["image float32 1x8x8x1"]
+
+    def test_code_in_a_file_is_refused(self, tmp_path: Path) -> None:
+        given = self.keras.Input((4,))
+        model = self.keras.Model(given, self.keras.layers.Lambda(lambda x: x * 2)(given))
+        model.save(tmp_path / "m.keras")
+        with pytest.raises(ModelError, match=r"^m\.keras: has Python code in it \(a Lambda layer\)"):
+            edgekit.import_model(tmp_path / "m.keras")
+
+
+class TestJax:
+    jax: Any
+
+    @pytest.fixture(autouse=True)
+    def installed(self) -> None:
+        pytest.importorskip("jax2onnx")
+        self.jax = pytest.importorskip("jax")
+
+    def test_functions(self) -> None:
+        def network(features: Any, bias: Any) -> Any:
+            return self.jax.nn.softmax(features @ self.jax.numpy.ones((4, 3)) + bias)
+
+        examples = (np.zeros((1, 4), np.float32), np.zeros(3, np.float32))
+        for function in (network, self.jax.jit(network)):
+            found = edgekit.import_model(function, example_inputs=examples)
+            is_right(found, "JAX", ["output"])
+            assert [spec.name for spec in found.inputs] == ["features", "bias"]
+
+    def test_a_function_without_examples(self) -> None:
+        with pytest.raises(
+            UsageError, match=r"^<lambda>: JAX traces a function with an example of its inputs"
+        ):
+            edgekit.import_model(lambda x: x)
+
+
+class TestScikitLearn:
+    @pytest.fixture(autouse=True)
+    def installed(self) -> None:
+        pytest.importorskip("skl2onnx")
+        pytest.importorskip("sklearn")
+        rng = np.random.default_rng(0)
+        self.x = rng.standard_normal((60, 4)).astype(np.float32)
+        self.y = self.x[:, :3].argmax(1)
+
+    @pytest.mark.parametrize("names", [False, True])
+    @pytest.mark.parametrize("kind", ["linear", "svc", "forest", "neighbours", "pipeline"])
+    def test_classifiers(self, kind: str, names: bool) -> None:
+        from sklearn import ensemble, linear_model, neighbors, pipeline, preprocessing, svm
+
+        estimator = {
+            "linear": linear_model.LogisticRegression(),
+            "svc": svm.SVC(),
+            "forest": ensemble.RandomForestClassifier(5),
+            "neighbours": neighbors.KNeighborsClassifier(3),
+            "pipeline": pipeline.make_pipeline(preprocessing.MinMaxScaler(), svm.LinearSVC()),
+        }[kind]
+        estimator.fit(self.x, np.array(["ant", "bee", "cat"])[self.y] if names else self.y)
+        found = edgekit.import_model(estimator)
+        is_right(found, "scikit-learn", ["label", "probabilities"])
+        notes = ["label is an index into the classes ant, bee, cat"] if names else []
+        assert list(found.imported.notes) == notes
+
+    def test_regressors_and_transformers(self) -> None:
+        from sklearn import decomposition, linear_model
+
+        is_right(
+            edgekit.import_model(linear_model.Ridge().fit(self.x, self.x[:, 0])), "scikit-learn", ["variable"]
+        )
+        is_right(edgekit.import_model(decomposition.PCA(2).fit(self.x)), "scikit-learn", ["variable"])
+        with pytest.raises(ModelError, match=r"^Ridge is not fitted: fit it first$"):
+            edgekit.import_model(linear_model.Ridge())
+
+    def test_a_trusted_pickle(self, tmp_path: Path) -> None:
+        from sklearn import linear_model
+
+        path = tmp_path / "m.pkl"
+        path.write_bytes(pickle.dumps(linear_model.LogisticRegression().fit(self.x, self.y)))
+        is_right(edgekit.import_model(path, trust_pickle=True), "scikit-learn", ["label", "probabilities"])
+        path.write_bytes(pickle.dumps({"a": 1}))
+        with pytest.raises(ModelError, match=r"^m\.pkl holds a builtins\.dict, which is no estimator"):
+            edgekit.import_model(path, trust_pickle=True)

@@ -1,0 +1,94 @@
+"""Decoded Gather, OneHot and Trilu select what ONNX's reference selects."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgekit.compiler.lowering.index_arguments import (
+    gathered_range,
+    gathered_shape,
+    has_repeats,
+    non_negative,
+    one_hot_arguments,
+    refuse_repeats,
+    trilu_mask,
+)
+from edgekit.diagnostics import Inexpressible
+from tests.compiler.lowering.node_inputs import computed, constant, held, reference
+
+DATA = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+
+
+@given(st.lists(st.integers(-4, 3), min_size=1, max_size=6), st.booleans())
+def test_gather(numbers: list[int], as_column: bool) -> None:
+    indices = np.array(numbers, np.int64).reshape((-1, 1) if as_column else (-1,))
+    at = non_negative(indices, 4)
+    assert at.dtype == np.int32
+    wanted = reference("Gather", DATA, indices, axis=1)
+    shape = gathered_shape(DATA.shape, indices.shape, 1)
+    assert shape == wanted.shape
+    taken = gathered_range(DATA.shape, at, 1)
+    follows = all(right == left + 1 for left, right in zip(at.ravel(), at.ravel()[1:], strict=False))
+    assert (taken is not None) == follows
+    if taken is not None:
+        cut = tuple(slice(begin, begin + n) for begin, n in zip(taken.begin, taken.shape, strict=True))
+        np.testing.assert_array_equal(DATA[cut].reshape(shape), wanted)
+    np.testing.assert_array_equal(np.take(DATA, at, 1), wanted)
+
+
+def test_no_range_of_computed_or_of_no_indices() -> None:
+    assert gathered_range((3,), None, 0) is None
+    assert gathered_range((3,), np.zeros(0, np.int32), 0) is None
+
+
+def test_sizes_of_index_tuples_broadcast() -> None:
+    at = non_negative(np.array([[-1, -1], [0, 2]]), np.array([3, 4], np.int32))
+    assert at.tolist() == [[2, 3], [0, 2]]
+
+
+@pytest.mark.parametrize(("rows", "repeats"), [([[0, 1], [1, 0]], False), ([[0, 1], [1, 1], [0, 1]], True)])
+def test_repeated_elements(rows: list[list[int]], repeats: bool) -> None:
+    indices = np.array(rows)
+    assert has_repeats(indices) == repeats
+    refuse_repeats(indices, "add")
+    refuse_repeats(None, "none")
+    if not repeats:
+        refuse_repeats(indices, "none")
+        return
+    with pytest.raises(Inexpressible) as caught:
+        refuse_repeats(indices, "none")
+    assert caught.value.why == "its indices name an element twice, and which update wins is undefined"
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1, -3])
+def test_one_hot(axis: int) -> None:
+    indices, values = np.array([[0, 2, -1], [3, 1, 1]]), np.array([0.5, 2], np.float32)
+    made = one_hot_arguments(indices.shape, constant(4), held(values), axis)
+    hit = non_negative(indices, made.depth).reshape(made.indices_shape) == made.classes
+    wanted = reference("OneHot", indices, np.array(4), values, axis=axis)
+    np.testing.assert_array_equal(np.where(hit, made.on, made.off), wanted)
+
+
+def test_one_hot_of_computed_values_is_refused() -> None:
+    for depth, values in ((computed(), constant(0, 1)), (constant(3), computed(2))):
+        with pytest.raises(Inexpressible, match="its depth or values are computed by the model"):
+            one_hot_arguments((2,), depth, values, -1)
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(-6, 6), st.integers(0, 1))
+def test_trilu(rows: int, columns: int, k: int, upper: int) -> None:
+    data = np.arange(2 * rows * columns, dtype=np.float32).reshape(2, rows, columns) + 1
+    got = np.where(trilu_mask(data.shape, held(np.array(k)), upper), data, 0)
+    np.testing.assert_array_equal(got, reference("Trilu", data, np.array(k), upper=upper))
+
+
+def test_trilu_without_k_keeps_the_diagonal() -> None:
+    assert trilu_mask((2, 2), None, 1).tolist() == [[True, True], [False, True]]
+    for far, kept in ((-(2**63), True), (2**63 - 1, False)):  # past the matrix, and past what numpy counts to
+        assert trilu_mask((2, 3), held(np.array(far)), 1).tolist() == [[kept] * 3] * 2
+        assert trilu_mask((2, 3), held(np.array(far)), 0).tolist() == [[not kept] * 3] * 2
+    with pytest.raises(Inexpressible, match="its k is computed by the model"):
+        trilu_mask((2, 2), computed(), 1)

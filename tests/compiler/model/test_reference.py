@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import parser
+
+from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.reference import Reference
+from edgekit.errors import EngineError, ModelError
+
+pytestmark = pytest.mark.needs_ort
+
+
+def reference(folder: Path, nodes: str, intermediate: tuple[str, ...] = (), signature: str = "") -> Reference:
+    signature = signature or "(float[1,4] x) => (float[1,4] y)"
+    text = f'<ir_version: 8, opset_import: ["": 17, "com.acme": 1]> g {signature} {{ {nodes} }}'
+    path = folder / "m.onnx"
+    path.write_bytes(parser.parse_model(text).SerializeToString())
+    return Reference(open_model(path), intermediate=intermediate)
+
+
+X = np.array([[1, -2, 3, -4]], np.float32)
+
+
+def test_answers_by_name(tmp_path: Path) -> None:
+    out = reference(tmp_path, "n = Neg(x)  y = Relu(n)").run({"x": X})
+    assert {name: array.tolist() for name, array in out.items()} == {"y": [[0, 2, 0, 4]]}
+
+
+def test_intermediate_values(tmp_path: Path) -> None:
+    out = reference(tmp_path, "n = Neg(x)  y = Relu(n)", intermediate=("n",)).run({"x": X})
+    assert list(out) == ["y", "n"]
+    assert out["n"].tolist() == [[-1, 2, -3, 4]]
+
+
+def test_an_intermediate_value_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        reference(tmp_path, "y = Relu(x)", intermediate=("z",))
+    assert str(caught.value) == "no node makes z"
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({}, "input x float32 1x4 is not given; nothing is"),
+        ({"x": X[:, :3]}, "input x is float32 1x3, the model takes x float32 1x4"),
+        ({"x": X.astype(np.float64)}, "input x is float64 1x4, the model takes x float32 1x4"),
+        ({"x": X, "z": X}, "the model has no input z; it has x float32 1x4"),
+    ],
+)
+def test_feeds_that_do_not_fit(tmp_path: Path, feeds: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        reference(tmp_path, "y = Relu(x)").run(feeds)
+    assert str(caught.value) == message
+
+
+def test_a_model_that_the_engine_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"^ONNX Runtime does not load the model: "):
+        reference(tmp_path, "y = com.acme.Secret(x)")
+
+
+def test_a_branch_that_does_not_fit_the_shapes_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    nodes = """w = Constant <value = float[3,2] {1,2,3,4,5,6}> ()
+        y = If (c) <then_branch = t () => (float[1,4] a) { a = Relu(x) },
+                    else_branch = e () => (float[1,2] b) { b = MatMul(x, w) }>"""
+    taken = reference(tmp_path, nodes, signature="(float[1,4] x, bool c) => (float[1,4] y)")
+    assert taken.run({"x": X, "c": np.array(True)})["y"].tolist() == [[1, 0, 3, 0]]
+    with pytest.raises(EngineError, match=r"^ONNX Runtime failed to run the model: "):
+        taken.run({"x": X, "c": np.array(False)})

@@ -1,0 +1,163 @@
+"""Trees that an engine would follow out of its memory, or for ever, are refused when the file is opened."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from edgekit.compiler.model import tree_ensembles
+from edgekit.compiler.model.tree_ensembles import MAX_NODES, read_trees
+from edgekit.errors import ModelError
+from tests.compiler.passes.meaning import model_of
+from tests.fixtures.ml_models import stumps
+
+TEXT = (
+    "g (float[2,3] x) => (float[?,?] y) {{ y = ai.onnx.ml.TreeEnsembleRegressor <{a}, n_targets = 2> (x) }}"
+)
+
+
+def with_list(name: str, text: str) -> str:
+    """The attributes of the three stumps, one of them replaced."""
+    return re.sub(rf"{name} = \[.*?\]", f"{name} = {text}", stumps("target", 2, 0))
+
+
+def test_the_tables_of_three_trees() -> None:
+    (node,) = model_of(TEXT.format(a=stumps("target", 2, 0))).graph
+    trees = read_trees(node, "target", 2, 3)
+    assert trees.depth == 2
+    assert trees.weights.shape == (6, 2)
+    assert trees.covered.all()
+    leaves = np.arange(6)
+    assert np.array_equal(trees.when_true[:6], leaves)
+    assert np.array_equal(trees.when_false[:6], leaves)
+    assert trees.roots.tolist() == [0, 6, 7]
+    assert trees.trees.tolist() == [0, 1, 1, 2, 2, 2]
+    assert trees.modes == {"BRANCH_LEQ"}
+
+
+def test_leaves_by_outputs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of weights for each leaf: a few MB of attributes would make many GB of zeros."""
+    (node,) = model_of(TEXT.format(a=stumps("target", 2, 0))).graph
+    monkeypatch.setattr(tree_ensembles, "WEIGHTS_LIMIT", 12)
+    assert read_trees(node, "target", 2, 3).weights.size == 12
+    monkeypatch.setattr(tree_ensembles, "WEIGHTS_LIMIT", 11)
+    with pytest.raises(
+        tree_ensembles.MalformedTrees, match="6 leaves with 2 outputs make more than 11 weights"
+    ):
+        read_trees(node, "target", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("nodes_modes", '["LEAF"]', "nodes_modes has 1 entries, nodes_nodeids 9"),
+        (
+            "nodes_modes",
+            "[" + ", ".join(['"BRANCH_MOD"'] * 9) + "]",
+            "nodes_modes holds BRANCH_MOD, which is none of BRANCH_EQ, BRANCH_GT, BRANCH_GTE, BRANCH_LEQ,"
+            " BRANCH_LT, BRANCH_NEQ, LEAF",
+        ),
+        (
+            "nodes_featureids",
+            "[0, 3, 0, 0, 0, 0, 0, 0, 0]",
+            "nodes_featureids names a column outside the input's 3",
+        ),
+        (
+            "nodes_featureids",
+            "[0, -1, 0, 0, 0, 0, 0, 0, 0]",
+            "nodes_featureids names a column outside the input's 3",
+        ),
+        ("nodes_nodeids", "[0, 0, 1, 1, 0, 1, 2, 3, 4]", "two nodes have the same tree and node id"),
+        (
+            "nodes_nodeids",
+            f"[{MAX_NODES}, 0, 1, 2, 0, 1, 2, 3, 4]",
+            f"nodes_nodeids holds a number outside 0 to {MAX_NODES - 1}",
+        ),
+        ("nodes_nodeids", "[7, 0, 1, 2, 0, 1, 2, 3, 4]", "a tree has no node 0, where it begins"),
+        ("nodes_truenodeids", "[0, 9, 0, 0, 1, 0, 3, 0, 0]", "tree 1 leads to a node that it does not have"),
+        (
+            "nodes_truenodeids",
+            "[0, 0, 0, 0, 1, 0, 3, 0, 0]",
+            "a node is reached in two ways; trees have one way to each",
+        ),
+        (
+            "nodes_truenodeids",
+            "[0, 2, 0, 0, 1, 0, 3, 0, 0]",
+            "a node is reached in two ways; trees have one way to each",
+        ),
+        (
+            "target_nodeids",
+            "[0, 0, 0, 0, 2, 2, 1, 1, 3, 3, 4, 4]",
+            "target_nodeids names a node that is no leaf",
+        ),
+        (
+            "target_ids",
+            "[0, 1]",
+            "target_ids, target_weights, target_treeids and target_nodeids differ in their lengths",
+        ),
+        (
+            "target_ids",
+            "[0, 2, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]",
+            "target_ids names an output outside the 2 there are",
+        ),
+    ],
+)
+def test_malformed_trees_are_refused(name: str, text: str, why: str) -> None:
+    with pytest.raises(ModelError) as refused:
+        model_of(TEXT.format(a=with_list(name, text)))
+    where = "node TreeEnsembleRegressor_0 (ai.onnx.ml::TreeEnsembleRegressor, opset 3)"
+    assert str(refused.value) == f"{where}: {why}"
+
+
+def test_a_circle_beside_the_root_is_refused() -> None:
+    """Each of its nodes is reached once, but from no root."""
+    lists = {
+        "nodes_treeids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_featureids": [0, 0, 0],
+        "nodes_values": [0.0, 0.0, 0.0],
+        "nodes_truenodeids": [0, 2, 1],
+        "nodes_falsenodeids": [0, 2, 1],
+        "target_treeids": [0],
+        "target_nodeids": [0],
+        "target_ids": [0],
+        "target_weights": [1.0],
+    }
+    attributes = ", ".join(f"{name} = {values}" for name, values in lists.items())
+    attributes += ', nodes_modes = ["LEAF", "BRANCH_LEQ", "BRANCH_LEQ"]'
+    with pytest.raises(ModelError, match=r"a node is reached from no root$"):
+        model_of(TEXT.format(a=attributes))
+
+
+def test_a_forest_of_many_nodes() -> None:
+    trees, inner = 200, 255
+    count = 2 * inner + 1
+    ids = np.tile(np.arange(count), trees)
+    branch = ids < inner
+    node = _node(
+        nodes_treeids=np.repeat(np.arange(trees), count),
+        nodes_nodeids=ids,
+        nodes_featureids=np.zeros_like(ids),
+        nodes_values=np.zeros(len(ids)),
+        nodes_truenodeids=np.where(branch, 2 * ids + 1, 0),
+        nodes_falsenodeids=np.where(branch, 2 * ids + 2, 0),
+        target_treeids=np.repeat(np.arange(trees), count)[~branch],
+        target_nodeids=ids[~branch],
+        target_ids=np.zeros(int((~branch).sum()), int),
+        target_weights=np.ones(int((~branch).sum())),
+        nodes_modes=["BRANCH_LEQ" if b else "LEAF" for b in branch],
+    )
+    read = read_trees(node, "target", 1, 3)
+    assert read.depth == 8
+    assert read.weights.sum() == trees * (inner + 1)
+
+
+def _node(**lists: Any) -> ir.Node:
+    plain: dict[str, Any] = {name: list(values) for name, values in lists.items()}
+    proto = onnx.helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", **plain)
+    return ir.serde.deserialize_node(proto)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.compiler.passes.write_out_resize import write_out_resize
+from tests.compiler.passes.meaning import Array, answers, folded, ops, snr_db
+
+pytestmark = pytest.mark.needs_ort
+
+SIZES = np.array([1, 2, 4, 7])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "left"),
+    [
+        ('mode="linear", antialias=1', ["MatMul", "MatMul", "Identity"]),
+        ('mode="cubic", antialias=1', ["MatMul", "MatMul", "Identity"]),
+        ('mode="cubic", exclude_outside=1', ["MatMul", "MatMul", "Identity"]),
+        ('mode="nearest"', ["Gather", "Gather", "Identity"]),
+        (
+            'mode="linear", coordinate_transformation_mode="half_pixel_symmetric"',
+            ["MatMul", "MatMul", "Identity"],
+        ),
+    ],
+)
+def test_the_meaning_is_kept(attributes: str, left: list[str]) -> None:
+    model = folded(
+        f"g (float[1,2,8,10] x) => (float[1,2,4,7] y) {{ y = Resize <{attributes}> (x, , , sizes) }}",
+        sizes=SIZES,
+    )
+    want = answers(model)
+    assert write_out_resize(model, lambda node: True)
+    assert ops(model) == left
+    for wanted, got in zip(want, answers(model), strict=True):
+        assert snr_db(wanted["y"], got["y"]) > 110
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_what_is_beyond_the_image_is_the_extrapolation_value(mode: str) -> None:
+    roi: Array = np.array([0, 0, 0.4, -0.2, 1, 1, 1.3, 0.7], np.float32)
+    model = folded(
+        f"""g (float[1,2,8,10] x) => (float[1,2,4,7] y) {{ y = Resize <mode="{mode}",
+        coordinate_transformation_mode="tf_crop_and_resize",
+        extrapolation_value=10.0> (x, roi, , sizes) }}""",
+        sizes=SIZES,
+        roi=roi,
+    )
+    want = answers(model)
+    assert write_out_resize(model, lambda node: True)
+    assert "Resize" not in ops(model)
+    assert (want[0]["y"] == 10).any()
+    for wanted, got in zip(want, answers(model), strict=True):
+        assert snr_db(wanted["y"], got["y"]) > 110
+
+
+def test_any_axis_is_resized() -> None:
+    model = folded(
+        """g (float[1,5,6,3] x) => (float[1,8,9,3] y) { y = Resize <mode="linear"> (x, , , sizes) }""",
+        sizes=np.array([1, 8, 9, 3]),
+    )
+    want = answers(model)
+    assert write_out_resize(model, lambda node: True)
+    assert ops(model) == ["Transpose", "MatMul", "Transpose", "MatMul", "Identity"]
+    assert snr_db(want[0]["y"], answers(model)[0]["y"]) > 110
+
+
+def test_what_is_not_wanted_stays() -> None:
+    model = folded(
+        """g (float[1,2,8,10] x) => (float[1,2,4,7] y) { y = Resize (x, , , sizes) }""", sizes=SIZES
+    )
+    assert not write_out_resize(model, lambda node: False)
+    assert ops(model) == ["Resize"]

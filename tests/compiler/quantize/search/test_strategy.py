@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from edgekit.compiler.evaluate.fidelity import Fidelity, Score
+from edgekit.compiler.quantize.recipe import Recipe
+from edgekit.compiler.quantize.search.fronts import pareto_front
+from edgekit.compiler.quantize.search.measurement import (
+    BASELINE,
+    DEFAULT,
+    L2_RANGES,
+    NO_BIAS_CORRECTION,
+    QUICK,
+    CandidateConfig,
+    Measurement,
+)
+from edgekit.compiler.quantize.search.strategy import search_fastest, search_front
+
+Value = Callable[[CandidateConfig], tuple[float, float]]
+
+
+def always(config: CandidateConfig, share: float) -> bool:
+    return True
+
+
+def tried(config: CandidateConfig, self_map: float, ratio: float | None) -> Measurement:
+    return Measurement(config, Fidelity(Score("self-mAP", self_map), 12.0), ratio)
+
+
+def fastest(
+    value: Value,
+    placements: Sequence[str] = ("all", "large"),
+    find_float_regions: Sequence[frozenset[str]] = (),
+    enough: Callable[[Measurement], bool] = lambda each: False,
+    has_time: Callable[[CandidateConfig, float], bool] = always,
+) -> list[Measurement]:
+    """``value``: choice -> (self-mAP, time over the parent's)."""
+    return search_fastest(
+        placements,
+        lambda config: tried(config, *value(config)),
+        lambda config, least: find_float_regions,
+        enough,
+        has_time,
+    )
+
+
+def front(
+    value: Value,
+    placements: Sequence[str] = ("all", "large"),
+    find_float_regions: Sequence[frozenset[str]] = (),
+    has_time: Callable[[CandidateConfig, float], bool] = always,
+) -> list[Measurement]:
+    return search_front(
+        placements,
+        lambda config: tried(config, *value(config)),
+        lambda config, least: find_float_regions,
+        has_time,
+    )
+
+
+def choices(found: Sequence[Measurement]) -> list[tuple[str, Recipe]]:
+    return [(each.config.placement, each.config.recipe) for each in found]
+
+
+def test_every_placement_is_timed_before_one_is_refined_and_the_fastest_is_the_first() -> None:
+    times = {"all": 0.8, "large": 0.6, "few": 0.7}
+    found = fastest(lambda c: (0.9, times[c.placement]), tuple(times), enough=lambda t: t.rank >= 0.9)
+    assert choices(found) == [
+        ("all", QUICK),
+        ("large", QUICK),
+        ("few", QUICK),
+        ("large", DEFAULT),
+        ("large", BASELINE),
+        ("large", L2_RANGES),
+    ]
+    assert pareto_front(found)[0].config.placement == "large"
+
+
+def test_placements_are_timed_until_they_get_slower_and_the_rest_where_those_are_not_enough() -> None:
+    times = {"all": 0.5, "most": 0.6, "half": 0.7, "few": 0.8, "one": 0.9}
+
+    def value(config: CandidateConfig) -> tuple[float, float]:
+        return (0.95 if config.placement == "one" else 0.5), times[config.placement]
+
+    found = fastest(value, tuple(times), enough=lambda t: t.config.placement == "all")
+    assert {t.config.placement for t in found} == {"all", "most", "half"}
+    found = fastest(value, tuple(times), enough=lambda t: t.rank >= 0.9)
+    assert pareto_front([t for t in found if t.rank >= 0.9])[0].config.placement == "one"
+    # Nothing that is hardly faster than the parent ends it.
+    times = dict.fromkeys(times, 1.1) | {"all": 0.9, "one": 0.6}
+    found = fastest(value, tuple(times), enough=lambda t: t.rank >= 0.9)
+    assert choices(found)[:5] == [(name, QUICK) for name in times]
+
+
+def test_of_two_that_are_as_fast_the_more_accurate_is_refined() -> None:
+    points = {"all": (0.8, 0.60), "large": (0.9, 0.62), "few": (0.95, 0.65)}
+    found = fastest(lambda c: points[c.placement], tuple(points), enough=lambda t: t.config.recipe == DEFAULT)
+    assert found[3].config == CandidateConfig("large")
+
+
+def test_what_is_not_accurate_enough_gives_way_to_the_next_fastest() -> None:
+    points = {"all": (0.5, 0.6), "large": (0.9, 0.7), "few": (0.99, 0.8)}
+    found = fastest(lambda c: points[c.placement], tuple(points), enough=lambda t: t.rank >= 0.9)
+    refined = [each.config.placement for each in found[3:]]
+    assert refined == ["all", "all", "large", "large", "large"]
+    # Nothing is slower than what is shipped but what was timed at first.
+    assert not any(t.config.placement == "few" for t in found[3:])
+
+
+def test_what_is_enough_when_rounded_to_nearest_ends_it_too() -> None:
+    found = fastest(
+        lambda c: (0.9 if c.recipe == QUICK else 0.5, 0.6),
+        ("all",),
+        [frozenset({"a"})],
+        lambda t: t.rank >= 0.9,
+    )
+    assert [t.config.recipe for t in found] == [QUICK, DEFAULT, BASELINE, L2_RANGES]
+    assert not any(t.config.floats for t in found)
+
+
+def test_what_is_not_faster_is_not_refined() -> None:
+    found = fastest(lambda c: (0.99, 1.1), enough=lambda t: t.faster)
+    assert choices(found) == [("all", QUICK), ("large", QUICK)]
+
+
+def test_a_rough_time_that_a_better_one_does_not_confirm_ends_a_placement() -> None:
+    def value(config: CandidateConfig) -> tuple[float, float]:
+        return 0.9, (0.99 if config.recipe == QUICK else 1.01)
+
+    assert choices(fastest(value, ("all",), enough=lambda t: t.faster)) == [("all", QUICK), ("all", DEFAULT)]
+
+
+def test_float_regions_join_by_their_times() -> None:
+    few, many = frozenset({"a"}), frozenset({"a", "b"})
+
+    def value(config: CandidateConfig) -> tuple[float, float]:
+        if config.placement == "large":
+            return 0.95, 0.75
+        return 0.5 + 0.25 * len(config.floats), 0.6 + 0.1 * len(config.floats)
+
+    found = fastest(value, find_float_regions=[many, few], enough=lambda t: t.rank >= 0.95)
+    # Without the regions of "all", which are timed after it was not enough, it is not to be had at 0.7.
+    assert [t.config for t in found if t.config.floats][:2] == [
+        CandidateConfig("all", QUICK, many),
+        CandidateConfig("all", QUICK, few),
+    ]
+    assert pareto_front([t for t in found if t.rank >= 0.95])[0].config.placement == "large"
+    found = fastest(value, find_float_regions=[many, few], enough=lambda t: t.rank >= 0.75)
+    assert pareto_front([t for t in found if t.rank >= 0.75])[0].config.floats == few
+
+
+def test_other_recipes_are_for_where_nothing_is_enough() -> None:
+    def value(config: CandidateConfig) -> tuple[float, float]:
+        return (0.95 if config.recipe == L2_RANGES else 0.8 + 0.05 * (config.placement == "all")), 0.6
+
+    found = fastest(value, enough=lambda t: t.rank >= 0.9)
+    assert choices(found).index(("all", L2_RANGES)) > choices(found).index(("large", BASELINE))
+    assert ("large", L2_RANGES) not in choices(found)
+
+
+def test_what_is_enough_is_compared_with_what_may_be_better() -> None:
+    found = fastest(
+        lambda c: (0.95 if c.recipe == BASELINE else 0.9, 0.6), ("all",), enough=lambda t: t.rank >= 0.9
+    )
+    assert [t.config.recipe for t in found] == [QUICK, DEFAULT, BASELINE, L2_RANGES, NO_BIAS_CORRECTION]
+    found = fastest(lambda c: (0.99, 0.6), ("all",), enough=lambda t: t.rank >= 0.9)  # nothing is left to win
+    assert [t.config.recipe for t in found] == [QUICK, DEFAULT, BASELINE]
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "recipes"),
+    [
+        ("SNR", "dB", [QUICK, DEFAULT, BASELINE, L2_RANGES]),
+        ("top-1 agreement", "", [QUICK, DEFAULT, BASELINE]),
+    ],
+)
+def test_where_only_decibels_tell_what_clips_more_is_tried_and_where_classes_do_not(
+    metric: str, unit: str, recipes: list[Recipe]
+) -> None:
+    def measure(config: CandidateConfig) -> Measurement:
+        return Measurement(config, Fidelity(Score(metric, 20.0 if unit else 0.9, unit), 20.0), 0.6)
+
+    found = search_fastest(("all",), measure, lambda config, least: (), lambda t: True, always)
+    assert [t.config.recipe for t in found] == recipes
+
+
+def test_without_time_one_is_measured_and_what_is_enough_has_its_baseline() -> None:
+    def never(config: CandidateConfig, share: float) -> bool:
+        return False
+
+    assert choices(fastest(lambda c: (0.9, 0.6), has_time=never)) == [("all", QUICK)]
+
+    def once(config: CandidateConfig, share: float) -> bool:
+        return config.recipe == DEFAULT
+
+    found = fastest(lambda c: (0.9, 0.6), enough=lambda t: t.rank >= 0.9, has_time=once)
+    assert choices(found) == [("all", QUICK), ("all", DEFAULT), ("all", BASELINE)]
+
+
+def test_placements_that_took_too_long_to_time_come_after_the_others() -> None:
+    def half(config: CandidateConfig, share: float) -> bool:
+        return share == 1.0
+
+    points = {"all": (0.5, 0.6), "large": (0.9, 0.7)}
+    found = fastest(lambda c: points[c.placement], has_time=half, enough=lambda t: t.rank >= 0.9)
+    assert choices(found)[:4] == [("all", QUICK), ("all", DEFAULT), ("all", BASELINE), ("large", QUICK)]
+    assert pareto_front([t for t in found if t.rank >= 0.9])[0].config.placement == "large"
+
+
+def test_no_candidate_is_measured_twice() -> None:
+    regions = [frozenset({"a"})]
+    for found in (
+        fastest(lambda c: (0.5, 0.6), find_float_regions=regions),
+        front(lambda c: (0.5, 0.6), find_float_regions=regions),
+    ):
+        configs = [t.config for t in found]
+        assert len(configs) == len(set(configs))
+
+
+def test_where_a_front_is_looked_for_nothing_is_optimised_before_it_is_known_to_be_fast() -> None:
+    def value(config: CandidateConfig) -> tuple[float, float]:
+        return 0.99, 0.6 if config.placement == "large" else 1.1
+
+    found = front(value)
+    assert [(t.config.placement, t.config.recipe) for t in found] == [
+        ("all", QUICK),
+        ("large", QUICK),
+        ("large", DEFAULT),
+        ("large", BASELINE),
+    ]
+    assert [t.config for t in front(value, has_time=lambda c, share: False)] == [
+        CandidateConfig("all", QUICK)
+    ]
+
+
+def test_a_change_of_the_recipe_is_kept_where_it_helps() -> None:
+    def value(config: CandidateConfig) -> tuple[float, float]:
+        recipe = config.recipe
+        gain = 0.1 * (not recipe.bias_correction) + 0.1 * (recipe.ranges == "l2")
+        return (0.5 + gain if recipe.rounding == "gptq" else 0.1), 0.6
+
+    found = front(value, placements=("all",))
+    best = max(found, key=lambda t: t.rank)
+    assert best.config.recipe == Recipe(bias_correction=False, ranges="l2")
+    # What came after was tried on the best so far, not on the default.
+    assert found[-1].config.recipe == Recipe(bias_correction=False, ranges="l2", compensation=1.0)
+
+
+def test_the_plainest_recipe_wins_where_it_is_best() -> None:
+    found = front(lambda c: (0.9 if c.recipe == BASELINE else 0.6, 0.6), placements=("all",))
+    assert pareto_front(found)[-1].config.recipe == BASELINE
+
+
+def test_a_front_follows_only_what_is_faster() -> None:
+    found = front(lambda c: (0.99, 1.0))
+    assert choices(found) == [("all", QUICK), ("large", QUICK)]
+    found = front(lambda c: (0.9, 0.9 if c.placement == "large" else 1.2))
+    assert {t.config.placement for t in found[1:]} == {"large"}
+    assert BASELINE in [t.config.recipe for t in found[1:]]  # what is shipped is never worse
+
+
+def test_islands_are_tried_on_the_best_recipe_where_accuracy_is_missing() -> None:
+    nodes = frozenset({"a", "b"})
+    found = front(lambda c: (0.95 if c.floats else 0.8, 0.7), placements=("all",), find_float_regions=[nodes])
+    assert {(t.config.recipe, t.config.floats) for t in found} >= {(DEFAULT, nodes), (BASELINE, nodes)}
+    saturated = front(lambda c: (0.99, 0.7), placements=("all",), find_float_regions=[nodes])
+    assert not any(t.config.floats for t in saturated)
+
+
+def test_an_island_must_bring_what_makes_it_a_point_of_its_own() -> None:
+    def needed(value: float, unit: str) -> list[float]:
+        asked: list[float] = []
+
+        def measure(config: CandidateConfig) -> Measurement:
+            return Measurement(
+                config, Fidelity(Score("SNR" if unit else "self-mAP", value, unit), value), 0.7
+            )
+
+        def find_float_regions(config: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
+            asked.append(round(least, 3))
+            return ()
+
+        search_front(("all",), measure, find_float_regions, always)
+        return asked
+
+    assert needed(0.9, "") == [0.2]  # .02 of the .1 that is missing
+    assert needed(0.975, "") == [0.8]
+    assert needed(20.0, "dB") == [0.499]  # 3 dB: half of the noise
+
+
+def test_islands_are_looked_for_where_a_structure_is_worth_shipping_and_leaves_something() -> None:
+    points = {"all": (0.9, 0.7), "worse": (0.85, 0.75), "fast": (0.8, 0.5), "slow": (0.95, 1.1)}
+
+    def asked(of_default: float) -> list[str]:
+        found: list[str] = []
+
+        def measure(config: CandidateConfig) -> Measurement:
+            self_map, ratio = points[config.placement]
+            better = config.placement == "fast" and config.recipe == DEFAULT
+            return tried(config, of_default if better else self_map, ratio)
+
+        def find_float_regions(config: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
+            found.append(config.placement)
+            return ()
+
+        search_front(tuple(points), measure, find_float_regions, always)
+        return found
+
+    assert asked(0.8) == ["fast", "all"]
+    assert asked(0.99) == []
+
+
+def test_where_time_is_short_what_costs_little_still_goes_on() -> None:
+    found = front(lambda c: (0.5, 0.6), has_time=lambda c, share: c.recipe.rounding == "nearest")
+    assert [t.config.recipe for t in found] == [QUICK, QUICK, BASELINE]
+    nodes = frozenset({"a"})
+    found = front(
+        lambda c: (0.5, 0.6),
+        find_float_regions=[nodes],
+        has_time=lambda c, share: c.recipe.rounding == "nearest",
+    )
+    assert [t.config.recipe for t in found if t.config.floats] == [BASELINE]
+
+
+def test_numbers_come_before_islands_and_may_spare_them() -> None:
+    def value(config: CandidateConfig) -> tuple[float, float]:
+        return (0.99 if config.recipe.ranges == "l2" else 0.9), 0.6
+
+    nodes = frozenset({"a"})
+    found = front(value, placements=("all",), find_float_regions=[nodes])
+    assert found[-1].config.recipe.ranges == "l2"
+    assert not any(t.config.floats for t in found)
+    # An island has the best numbers that there are without it.
+    found = front(lambda c: (0.95 if c.recipe.ranges == "l2" else 0.9, 0.6), ("all",), [nodes])
+    assert [t.config.recipe.ranges for t in found if t.config.floats] == ["l2"]

@@ -1,0 +1,115 @@
+"""A model is imported, and its card drafted, in a child; what the child says is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgekit
+from edgekit.compiler.build.import_onnx import import_model
+from edgekit.compiler.card_inference.draft import draft_card
+from edgekit.compiler.sandbox import messages
+from edgekit.compiler.sandbox.imported_message import (
+    drafted_figures,
+    imported_figures,
+    parse_drafted,
+    parse_imported,
+)
+from edgekit.compiler.sandbox.messages import Broken
+from edgekit.errors import CrashError
+from tests.fixtures import child_processes, models
+
+pytestmark = pytest.mark.needs_ort
+
+
+@pytest.fixture
+def tflite(tmp_path: Path) -> Path:
+    """What the lowering to TFLite writes of a small network."""
+    source = models.write(tmp_path, models.COLOUR_FINDER)
+    bundle = edgekit.build(source, targets=["tflite"], trusted=True)
+    (variant,) = bundle.variants
+    path = tmp_path / "model.tflite"
+    path.write_bytes(bundle.read(next(iter(variant.files.values()))))
+    return path
+
+
+@pytest.mark.needs_tflite
+def test_an_imported_model_is_the_same(tflite: Path) -> None:
+    contained, trusted = edgekit.import_model(tflite), edgekit.import_model(tflite, trusted=True)
+    assert contained.imported.onnx == trusted.imported.onnx
+    assert contained.text() == trusted.text()
+    assert contained.as_json() == trusted.as_json()
+    assert contained.compared.engine.startswith("LiteRT ")
+
+
+def test_a_drafted_card_is_the_same(tmp_path: Path) -> None:
+    model = models.write(tmp_path, models.COLOUR_FINDER)
+    contained, trusted = edgekit.draft_card(model), edgekit.draft_card(model, trusted=True)
+    assert contained == trusted
+    assert contained.guessed
+
+
+@pytest.mark.needs_tflite
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"importer": "nobody"},
+        {"importer": ["tflite"]},
+        {"nodes": -1},
+        {"notes": "much"},
+        {"notes": ["\x1b[2J"]},
+        {"inputs": [{"name": "x", "dtype": "float32", "shape": ["1"]}]},
+        {"compared": {"engine": "e"}},
+        {"more": 1},
+    ],
+)
+def test_figures_of_an_imported_model_are_checked(change: dict[str, Any], tflite: Path) -> None:
+    figures = messages.parse_line(messages.as_line(imported_figures(import_model(tflite))))
+    assert parse_imported(figures, tflite, b"onnx").imported.onnx == b"onnx"
+    with pytest.raises(Broken, match=r"^an imported model: "):
+        parse_imported({**figures, **change}, tflite, b"onnx")
+
+
+@pytest.mark.parametrize(
+    "change", [{"lines": ["= ="]}, {"lines": ["title = 1"]}, {"guessed": [1]}, {"inputs": []}, {"more": 1}]
+)
+def test_a_drafted_card_is_checked(change: dict[str, Any], tmp_path: Path) -> None:
+    draft = draft_card(models.write(tmp_path, models.COLOUR_FINDER))
+    figures = messages.parse_line(messages.as_line(drafted_figures(draft)))
+    assert parse_drafted(figures, "model.onnx") == draft
+    with pytest.raises(Broken, match=r"^a drafted card: "):
+        parse_drafted({**figures, **change}, "model.onnx")
+
+
+@pytest.mark.parametrize("verb", [edgekit.import_model, edgekit.draft_card])
+def test_a_crash_is_one_error(
+    verb: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An importer that is found by entry point crashes as a vendor's parser would."""
+    folder = tmp_path / "packages"
+    (folder / "crashing-1.dist-info").mkdir(parents=True)
+    (folder / "crashing-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: crashing\nVersion: 1\n"
+    )
+    (folder / "crashing-1.dist-info" / "entry_points.txt").write_text(
+        "[edgekit.compiler.importers]\naaa_crashing = a_crashing_importer\n"
+    )
+    (folder / "a_crashing_importer.py").write_text(
+        "import os\n"
+        "from edgekit.compiler.importers.contract import Importer\n"
+        "def recognize(head, path):\n"
+        "    return head == b'crash'\n"
+        "def to_onnx(source, options):\n"
+        "    os.abort()\n"
+        "IMPORTER = Importer('crashing', ('.crash',), recognize, to_onnx)\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    model = tmp_path / "m.crash"
+    model.write_bytes(b"crash")
+    before = child_processes.children()
+    with pytest.raises(CrashError, match=r"^m\.crash: its process was ended by SIGABRT\n  at opening\n"):
+        verb(model)
+    assert child_processes.children() == before

@@ -1,0 +1,157 @@
+"""A child that meets its limit of memory ends with one error, which says how to raise the limit."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgekit
+from edgekit.compiler.sandbox import watch
+from edgekit.compiler.sandbox.contained import build_contained
+from edgekit.compiler.sandbox.limits import BYTES_BEYOND, MEMORY_MB, TIMES_MODEL
+from edgekit.errors import CrashError
+from edgekit.system.memory import UNKNOWN_BYTES
+from tests.compiler.sandbox.starving import STARVATIONS, Starving
+from tests.fixtures import child_processes, models
+
+pytestmark = pytest.mark.needs_ort
+
+LARGE_VALUES = """
+<ir_version: 10, opset_import: ["": 17]>
+g (float[1,1,10000,1] x) => (float[1,1,10000,1] y)
+<float[1,1,1,10000] row = {ROW}>
+{
+    [a] a = Mul(x, row)
+    [b] b = Sigmoid(a)
+    [c] c = Tanh(a)
+    [d] d = Add(b, c)
+    [y] y = ReduceMax <axes = [3]> (d)
+}
+""".replace("{ROW}", "{" + ", ".join(["0.5"] * 10_000) + "}")
+EARLIER: set[int] = set()
+"""Children of this process from before a test: those that other tests left."""
+
+
+@pytest.fixture(autouse=True)
+def earlier() -> None:
+    EARLIER.clear()
+    EARLIER.update(child_processes.children())
+
+
+def children() -> list[int]:
+    return [pid for pid in child_processes.children() if pid not in EARLIER]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system's temporary folder, empty."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell of memory")
+def test_too_much_memory_is_one_error(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = models.write(tmp_path, models.SMALL_CNN)
+    monkeypatch.setenv(MEMORY_MB, "60")  # less than numpy and onnx take
+    monkeypatch.setattr(watch, "free_memory_bytes", lambda: 5_000_000_000)
+    with pytest.raises(CrashError) as caught:
+        edgekit.build(model, targets=["ort"])
+    what, where, remedy = str(caught.value).splitlines()
+    assert what == "model.onnx: its process took more than 60 MB of memory, its limit"
+    assert where.startswith("  at ")
+    assert remedy == (
+        "  EDGEKIT_MEMORY_MB=120 in the environment doubles it; 5,000 MB are free here; "
+        "this process is unharmed"
+    )
+    assert (list(temporary.iterdir()), children()) == ([], [])
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell of memory")
+def test_a_small_file_of_large_values_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit follows the values: four that live together, of 400 MB each, in a file of 200 bytes."""
+    monkeypatch.delenv(MEMORY_MB, raising=False)
+    peaks: list[int] = []
+    close = watch.Watch.close
+
+    def noted(own: watch.Watch) -> None:
+        close(own)
+        peaks.append(own.peak_bytes)
+
+    monkeypatch.setattr(watch.Watch, "close", noted)
+    model = models.write(tmp_path, LARGE_VALUES)
+    samples = [{"x": np.full((1, 1, 10_000, 1), 0.5, np.float32)}]
+    bundle = edgekit.build(model, targets=["ort"], samples=samples)
+    assert bundle.variants[0].status.startswith("verified")
+    assert max(peaks) > BYTES_BEYOND + TIMES_MODEL * model.stat().st_size
+
+
+def test_the_estimate_is_told_where_the_machine_has_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "free_memory_bytes", lambda: UNKNOWN_BYTES)
+    assert watch.memory_advice(7_000_000_000, 9_100_000_000) == (
+        "it may need 9,100 MB; EDGEKIT_MEMORY_MB=14000 in the environment doubles it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "remedy"),
+    [
+        (300_000_000, "EDGEKIT_MEMORY_MB=300 in the environment doubles it; 300 MB are free here"),
+        (
+            299_000_000,
+            "EDGEKIT_MEMORY_MB=300 in the environment doubles it, but only 299 MB are free here: "
+            "fewer targets or samples take less",
+        ),
+        (UNKNOWN_BYTES, "EDGEKIT_MEMORY_MB=300 in the environment doubles it"),
+    ],
+)
+def test_the_remedy_knows_what_is_free(monkeypatch: pytest.MonkeyPatch, free_bytes: int, remedy: str) -> None:
+    monkeypatch.setattr(watch, "free_memory_bytes", lambda: free_bytes)
+    assert watch.memory_advice(150_000_000) == remedy
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count memory otherwise")
+@pytest.mark.parametrize("how", sorted(STARVATIONS))
+def test_memory_that_is_refused_is_one_error(
+    how: str, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """However the child meets it, not even its handler has memory left; it prints nothing."""
+    monkeypatch.setenv(MEMORY_MB, "900")
+    monkeypatch.setattr(watch, "free_memory_bytes", lambda: 5_000_000_000)
+    model = models.write(tmp_path, models.SMALL_CNN)
+    options = {"model": model, "targets": ["ort"], "card": Starving(how)}
+    with pytest.raises(CrashError) as caught:
+        build_contained(options, lambda stage: None)
+    assert re.sub("took [0-9]+ MB", "took N MB", str(caught.value)) == (
+        "model.onnx: its process took N MB of memory and asked for more than its limit, 900 MB\n"
+        "  at opened\n"
+        "  EDGEKIT_MEMORY_MB=1800 in the environment doubles it; 5,000 MB are free here; "
+        "this process is unharmed"
+    )
+    assert capfd.readouterr() == ("", "")
+    assert (list(temporary.iterdir()), children()) == ([], [])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count memory otherwise")
+def test_a_file_that_is_too_large_is_one_error(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MEMORY_MB, "900")
+    monkeypatch.setattr(watch, "free_memory_bytes", lambda: UNKNOWN_BYTES)
+    model = models.write(tmp_path, models.SMALL_CNN)
+    with pytest.raises(CrashError) as caught:
+        build_contained({"model": model, "targets": ["ort"], "card": Starving("file")}, lambda stage: None)
+    assert re.sub("; .* free here", "", str(caught.value)) == (
+        "model.onnx: its process wrote a file of more than 900 MB, the limit of its memory\n"
+        "  at opened\n"
+        "  EDGEKIT_MEMORY_MB=1800 in the environment doubles it"
+    )

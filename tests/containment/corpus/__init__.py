@@ -1,1 +1,0 @@
-"""Crafted models: each is refused with its reason, or contained. ``python -m tests.containment.corpus``."""
