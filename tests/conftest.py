@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -145,3 +146,17 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 def shared() -> Path:
     """The folder of real models and labelled images; a test that uses it is marked needs_shared."""
     return SHARED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the time of each folder of tests, the longest first, if the run took a minute."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                folder = Path(report.nodeid.partition("::")[0]).parent
+                seconds["/".join(folder.parts[:3])] += report.duration
+    if seconds.total() > 60:
+        terminalreporter.section("seconds by folder")
+        for folder, spent in seconds.most_common(20):
+            terminalreporter.write_line(f"{spent:7.0f}  {folder}")

@@ -18,6 +18,7 @@ from edgekit.batch.content_key import tool_versions
 from edgekit.batch.matrix import Build
 from edgekit.batch.stored_files import Folder, fetch_card, fetch_model, fetch_samples, file_digest
 from edgekit.bundle.variant import parse_status
+from edgekit.compiler.sandbox import public
 from edgekit.compiler.sandbox.limits import MEMORY_MB
 from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
 from edgekit.system.formats import strict_json
@@ -151,11 +152,9 @@ def variant_rows(bundle: Bundle) -> list[VariantRow]:
 
 
 def _built(build: Build, folder: Path) -> Bundle:
-    import edgekit
-
     card = build.model.card
     options: dict[str, Any] = dict(build.options)
-    return edgekit.build(
+    return public.build(
         fetch_model(build.model.source, folder / "model"),
         targets=list(build.targets),
         precision=build.precision,

@@ -20,6 +20,7 @@ from edgekit.bundle.card_files import read_card_file
 from edgekit.bundle.model_version import model_version, with_version
 from edgekit.bundle.report import checked_evidence
 from edgekit.compiler.lowering.byte_input import BYTES
+from edgekit.compiler.sandbox import public
 from edgekit.errors import CrashError, EdgeKitError, UsageError, printable
 from edgekit.processing.generation import is_generation
 from edgekit.signing.trusted_keys import signature_path
@@ -171,14 +172,12 @@ def recipe(
 
 def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:
     """``edgekit.build`` with the arguments of :func:`recipe`."""
-    import edgekit
-
     with Bundle.open(bundle) as old:
         card: Card | str | None = arguments["card"]
         if card is None and old.card is not None:
             card = _card_of(old)
     shapes = {name: tuple(shape) for name, shape in arguments["shapes"].items()}
-    return edgekit.build(**{**arguments, "card": card, "shapes": shapes})
+    return public.build(**{**arguments, "card": card, "shapes": shapes})
 
 
 def _built(

@@ -37,7 +37,7 @@ from edgekit_coreml.rounding import rounded_kernels
 from edgekit_coreml.values import HALF_LIMIT, MASK_LIMIT
 
 ENOUGH_DB = 40.0
-"""The SNR that every output of a fp16 package is to reach, as in compiler/evaluate/verify.py for fp16 arithmetic."""
+"""Minimum SNR of every output of an fp16 package, as in compiler/evaluate/verify.py for fp16 arithmetic."""
 MARGIN_DB = 1.0
 """Aimed at so much more: the search sees some of the samples."""
 HEADROOM = 1.5

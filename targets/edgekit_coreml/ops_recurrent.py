@@ -1,4 +1,4 @@
-"""LSTM; another form of it, GRU and RNN are written out step by step (edgekit.compiler.passes.decompositions)."""
+"""LSTM; another form of it, GRU and RNN are written out step by step (compiler.passes.decompositions)."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_ctrl_c(model: Path, call: Call, monkeypatch: pytest.MonkeyPatch, verb: 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for module in ("pipeline.stages", "commands.check"):
+    for module in ("compiler.build.stages", "compiler.build.check"):
         monkeypatch.setattr(f"edgekit.{module}.open_source_model", stop)
     output = ["-o", "m.edgekit"] if verb == "build" else []
     result = call(verb, model, "-t", "ort", *output)

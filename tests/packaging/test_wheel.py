@@ -122,7 +122,7 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
         for pattern in (
             "py.typed",
             "operators.json",
-            "pipeline/language/*.txt",
+            "compiler/build/language/*.txt",
             "profiles/*.toml",
             "report/*.css",
             "report/*.html",

@@ -1,4 +1,4 @@
-"""Arguments of ONNX's Resize: the source of each output along an axis (``compiler/model/resize_matrix.py``)."""
+"""Arguments of ONNX Resize: the source of each output along an axis (``compiler/model/resize_matrix.py``)."""
 
 from __future__ import annotations
 

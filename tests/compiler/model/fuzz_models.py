@@ -1,6 +1,6 @@
 """One-node models of random ops, attributes and extreme constants, opened in child processes.
 
-    python -m tests.compiler.model.fuzz_models 22000 --seed 1    # deaths, hangs and tracebacks, each with a seed
+    python -m tests.compiler.model.fuzz_models 22000 --seed 1    # deaths, hangs, tracebacks, with seeds
 
 A batch of seeds is one child with a limit on memory and time; one that dies or hangs is counted with the seed
 that it was at, and the batch goes on behind it.

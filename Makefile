@@ -1,0 +1,31 @@
+# Tasks of a developer, in the environment of the README's second command (or: make PYTHON=python3 quick).
+PYTHON ?= .venv/bin/python
+WORKERS ?= 2
+
+.PHONY: help test quick lint format types docs bench
+
+help:
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+test: ## the whole suite, with lint and types
+	$(PYTHON) -m pytest -n $(WORKERS)
+
+quick: ## the suite without slow tests
+	$(PYTHON) -m pytest -n $(WORKERS) -m "not slow"
+
+lint: ## ruff
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+format: ## ruff, mending what it can
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+types: ## mypy
+	$(PYTHON) -m mypy edgekit targets tests samples
+
+docs: ## the site, in build/docs/site
+	docs/build-site
+
+bench: ## one benchmark: make bench NAME=bench_overhead ARGS="..."
+	$(PYTHON) tests/benchmarks/$(NAME).py $(ARGS)
