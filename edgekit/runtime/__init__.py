@@ -65,7 +65,7 @@ LAZY = {
     "Similar": "caching.similar:Similar",
     "SimilarityCalibration": "caching.calibrate_similarity:SimilarityCalibration",
     "Sink": "outbox.sinks:Sink",
-    "Store": "bundle_store:Store",
+    "Store": "store.bundle_store:Store",
     "append_metrics": "metrics.metrics:append",
     "calibration_from_json": "caching.calibrate_similarity:calibration_from_json",
     "measure_similarity": "caching.calibrate_similarity:measure",

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import EdgeKitError, UsageError
-from edgekit.runtime.store.health import Counts, HealthWindow
+from edgekit.runtime.metrics.labelled_counts import Counts
+from edgekit.runtime.store.health import HealthWindow
 from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import Candidate

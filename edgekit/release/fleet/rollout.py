@@ -17,7 +17,8 @@ from typing import Literal
 from edgekit.errors import UsageError
 from edgekit.release.fleet.devices import Amounts, Device, Fleet, Interval, first_time, ignored
 from edgekit.runtime.ab_testing.sequential_test import LEAST, Arm, Comparison
-from edgekit.runtime.store.health import Counts, burns_faster
+from edgekit.runtime.metrics.labelled_counts import Counts
+from edgekit.runtime.store.health import burns_faster
 
 Decision = Literal["promote", "stop", "wait"]
 

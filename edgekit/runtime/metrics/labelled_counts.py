@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.runtime.metrics.histogram import Histogram
 from edgekit.tensor_spec import Json
@@ -23,6 +23,24 @@ REASON_LIMIT_CHARS = 120
 # A path, a word with a digit in it, or a number: it may come from the user's machine or image.
 _PATH = re.compile(r"""(?:[A-Za-z]:)?[\\/][^\s'",;]*[\\/][^\s'",;]*""")
 _NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNORECASE)
+
+
+class Counts(NamedTuple):
+    """Number of results of a model so far.
+
+    Attributes:
+        answers: All results.
+        fallback: Results of a variant other than the best.
+        failed: Calls that raised an error.
+    """
+
+    answers: int = 0
+    fallback: int = 0
+    failed: int = 0
+
+    @property
+    def bad(self) -> int:
+        return self.fallback + self.failed
 
 
 class StageTimes:

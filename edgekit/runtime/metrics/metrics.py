@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
 from edgekit.processing.latency_contract import END_TO_END
-from edgekit.runtime.metrics.labelled_counts import FallbackCounts, StageTimes
-from edgekit.runtime.store.health import Counts
+from edgekit.runtime.metrics.labelled_counts import Counts, FallbackCounts, StageTimes
 from edgekit.system.formats import strict_json
 from edgekit.system.interrupts import pass_on
 from edgekit.target import deferral

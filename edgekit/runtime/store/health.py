@@ -17,6 +17,8 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
+from edgekit.runtime.metrics.labelled_counts import Counts
+
 ALPHA = 0.01
 """At most this share of candidates that are no worse is given up."""
 PRIOR_ANSWERS, PRIOR_BAD = 20, 1
@@ -40,24 +42,6 @@ class HealthWindow(NamedTuple):
 
     seconds: float = 300.0
     answers: int = 100
-
-
-class Counts(NamedTuple):
-    """Answers of a model so far.
-
-    Attributes:
-        answers: All of them.
-        fallback: Those of another variant than the best.
-        failed: Those that were errors.
-    """
-
-    answers: int = 0
-    fallback: int = 0
-    failed: int = 0
-
-    @property
-    def bad(self) -> int:
-        return self.fallback + self.failed
 
 
 class Watch(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from edgekit.runtime.store.health import Counts, HealthWindow, Watch, burns_faster, is_healthy, seen
+from edgekit.runtime.metrics.labelled_counts import Counts
+from edgekit.runtime.store.health import HealthWindow, Watch, burns_faster, is_healthy, seen
 
 
 def first_alarm(rate: float, before: tuple[int, int], answers: int, draw: random.Random) -> int | None:
