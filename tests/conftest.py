@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -150,13 +149,13 @@ def shared() -> Path:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the time of each folder of tests, the longest first, if the run took a minute."""
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                folder = Path(report.nodeid.partition("::")[0]).parent
-                seconds["/".join(folder.parts[:3])] += report.duration
-    if seconds.total() > 60:
+                folder = "/".join(Path(report.nodeid.partition("::")[0]).parent.parts[:3])
+                seconds[folder] = seconds.get(folder, 0.0) + report.duration
+    if sum(seconds.values()) > 60:
         terminalreporter.section("seconds by folder")
-        for folder, spent in seconds.most_common(20):
+        for folder, spent in sorted(seconds.items(), key=lambda item: -item[1])[:20]:
             terminalreporter.write_line(f"{spent:7.0f}  {folder}")
