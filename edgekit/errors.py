@@ -269,3 +269,16 @@ def reason_of(problem: Exception, *, for_bundles: bool = False) -> str:
     if not isinstance(problem, EdgeKitError):
         text = f"{type(problem).__name__}: {text}"
     return text if len(text) <= REASON_LIMIT_CHARS else text[: REASON_LIMIT_CHARS - 3] + "..."
+
+
+def blame_of(problem: BaseException) -> str:
+    """Return the cause of a failure, as in ``EdgeKitError.blame``; "" if unknown.
+
+    >>> blame_of(OSError(28, "No space left on device")), blame_of(RuntimeError("kernel died"))
+    ('machine', '')
+    """
+    if isinstance(problem, (OSError, MemoryError, ImportError, ProfileError)):
+        return "machine"
+    if isinstance(problem, EdgeKitError) and problem.blame:
+        return problem.blame
+    return blame_of(problem.__cause__) if problem.__cause__ is not None else ""

@@ -10,12 +10,12 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, reason_of
+from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, blame_of, reason_of
 from edgekit.runtime import local_timings
 from edgekit.runtime.deadline import background
 from edgekit.runtime.fallback import policy, strict_errors
 from edgekit.runtime.fallback.load_order import rank_variants, why_emulated
-from edgekit.runtime.fallback.policy import Candidate, Cooldown, Failure, Fallback, best_candidate, blame_of
+from edgekit.runtime.fallback.policy import Candidate, Cooldown, Failure, Fallback, best_candidate
 from edgekit.runtime.fallback.variant_health import VariantHealth
 from edgekit.runtime.loading.load_variant import VariantLoader
 from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs

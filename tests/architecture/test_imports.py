@@ -24,6 +24,31 @@ FLOORS = (
     "target",
     "processing",
     "bundle",
+    "runtime.clopper_pearson",
+    "runtime.device_builds",
+    "runtime.gallery",
+    "runtime.generated_text",
+    "runtime.http_connection",
+    "runtime.local_timings",
+    "runtime.session_card",
+    "runtime.session_state",
+    "runtime.fallback",
+    "runtime.outbox",
+    "runtime.deadline",
+    "runtime.predictor",
+    "runtime.cascade",
+    "runtime.loading",
+    "runtime.metrics",
+    "runtime.caching",
+    "runtime.chain",
+    "runtime.generate",
+    "runtime.remote",
+    "runtime.streaming",
+    "runtime.ab_testing",
+    "runtime.latency",
+    "runtime.scheduling",
+    "runtime.session",
+    "runtime.store",
     "runtime",
     "release.updates",
     # Host side.
@@ -101,7 +126,7 @@ def module_of(path: Path) -> str:
 def floor(module: str) -> str:
     """``system`` of ``edgekit.system.cpu``, ``compiler.model`` of ``edgekit.compiler.model.reference``."""
     parts = module.split(".")[1:]
-    return ".".join(parts[: 2 if parts[:1] in (["compiler"], ["release"]) else 1])
+    return ".".join(parts[: 2 if parts[:1] in (["compiler"], ["release"], ["runtime"]) else 1])
 
 
 def height(module: str) -> float:

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit.errors import UsageError, reason_of
+from edgekit.errors import UsageError, blame_of, reason_of
 from edgekit.runtime.deadline.background import Preparation
 from edgekit.runtime.deadline.watchdog import DeadlineExceededError, Watched, cutoff_s, first_answer
 from edgekit.runtime.device_builds.memory import resident_mb
-from edgekit.runtime.fallback.policy import Failure, blame_of
+from edgekit.runtime.fallback.policy import Failure
 from edgekit.runtime.session_state import StateCallback
 from edgekit.tensor_spec import Array, TensorSpec
 

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit.errors import EdgeKitError, MissingDependency, NoVariantError, ProfileError
+from edgekit.errors import MissingDependency, NoVariantError
 from edgekit.system.cpu import processor_kind
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Failure(NamedTuple):
         reason: For the user.
         missing: Its engine is not installed.
         stuck: It timed out and may still be running.
-        blame: The cause, as :func:`blame_of` gives it.
+        blame: The cause, as :func:`edgekit.errors.blame_of` gives it.
     """
 
     reason: str
@@ -352,19 +352,6 @@ def no_variant_error(bundle: str, order: LoadOrder, failures: Mapping[str, Failu
     blames = {"machine" if failure.missing else failure.blame for failure in failures.values()} or {"bundle"}
     error.blame = blames.pop() if len(blames) == 1 else "both" if "machine" in blames else ""
     return error
-
-
-def blame_of(problem: BaseException) -> str:
-    """The cause of a failure, as in ``EdgeKitError.blame``; "" if unknown.
-
-    >>> blame_of(OSError(28, "No space left on device")), blame_of(RuntimeError("kernel died"))
-    ('machine', '')
-    """
-    if isinstance(problem, (OSError, MemoryError, ImportError, ProfileError)):
-        return "machine"
-    if isinstance(problem, EdgeKitError) and problem.blame:
-        return problem.blame
-    return blame_of(problem.__cause__) if problem.__cause__ is not None else ""
 
 
 def _fastest_first(variants: Sequence[Variant], times_ms: Mapping[str, float]) -> list[Variant]:

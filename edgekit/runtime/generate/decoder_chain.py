@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from edgekit.errors import EngineError, MissingDependency, ProfileError, UsageError, reason_of
+from edgekit.errors import EngineError, MissingDependency, ProfileError, UsageError, blame_of, reason_of
 from edgekit.runtime import local_timings
 from edgekit.runtime.fallback import strict_errors
 from edgekit.runtime.fallback.load_order import rank_variants, why_emulated
@@ -19,7 +19,6 @@ from edgekit.runtime.fallback.policy import (
     Failure,
     Fallback,
     best_candidate,
-    blame_of,
     due_for_retry,
     explain_fallbacks,
     no_variant_error,

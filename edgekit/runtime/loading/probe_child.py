@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.errors import EngineError, MissingDependency, ProfileError, reason_of
+from edgekit.errors import EngineError, MissingDependency, ProfileError, blame_of, reason_of
 from edgekit.runtime.device_builds import child_limits
-from edgekit.runtime.fallback.policy import blame_of
 from edgekit.runtime.loading import golden_check
 from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.runtime.loading.probe import REQUEST, RESULT, VERSION

@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
-from edgekit.runtime.fallback.policy import blame_of
+from edgekit.errors import BundleError, EdgeKitError, UsageError, blame_of, reason_of
 from edgekit.runtime.store import health
 from edgekit.runtime.store.files import StoreFiles
 from edgekit.runtime.store.health import HealthWindow as HealthWindow
