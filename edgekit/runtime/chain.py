@@ -77,8 +77,7 @@ class Chain:
     # --- running -----------------------------------------------------------------------------------------
 
     def run_on_next(self, feeds: Mapping[str, Array], problem: Exception | None) -> dict[str, Array]:
-        """Run on the next variant that works, after ``problem`` of the active one. Raises NoVariantError if
-        all failed, and the next request starts where this one did; EngineError if strict."""
+        """Run on the next variant that works. Raises NoVariantError if all fail, EngineError if strict."""
         self._begin_change()
         failures, cooldowns = dict(self._health.failures), dict(self._health.cooldowns)
         history = self.history
@@ -126,8 +125,7 @@ class Chain:
     def _late_answer(
         self, feeds: Mapping[str, Array], problem: Exception, tried: set[str]
     ) -> tuple[dict[str, Array] | None, Exception]:
-        """After a missed deadline, the first answer of the active variant and its standby; None, and what the
-        active variant raised, if there is none."""
+        """Return the first late result of the active variant or its standby, or None and the error."""
         if self.deadline is None or self._options.strict:
             return None, problem
         late = self.deadline.late_answer(self.runner, problem, feeds, self.output_checks.check)

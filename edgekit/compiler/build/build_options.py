@@ -13,6 +13,7 @@ from edgekit.compiler.evaluate.fidelity import PART_SNR, Fidelity, Score
 from edgekit.compiler.evaluate.task_metrics import metric_named
 from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.errors import UsageError
+from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, TABLE
 from edgekit.tensor_spec import Json
 
@@ -279,3 +280,21 @@ def _is_counted(name: str) -> bool:
 
 def _figure(value: float) -> str:
     return f"{value:.1f}" if math.isfinite(value) else str(value)
+
+
+def precisions_to_compile(
+    precision: str, name: str, quantized: bool, targets: Sequence[BuildTarget]
+) -> tuple[str, ...]:
+    """Return the precisions to compile, the parent first. A model with Q/DQ pairs is compiled as it is.
+
+    Raises:
+        UsageError: a target lacks the precision, or the model is already quantized.
+    """
+    without = [t.profile.name for t in targets if precision in NARROW and precision not in t.info.precisions]
+    if without:
+        raise UsageError(f"{', '.join(without)} has no {precision}; use fp32, fp16, int8 or auto")
+    if quantized:
+        if precision != AUTO and (precision in ("fp16", FLOAT8, *NARROW) or precision in WEIGHT_FORMS):
+            raise UsageError(f"{name} is already quantized; build it with --precision int8 or auto")
+        return ("int8",)
+    return PRECISIONS[precision]

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.compiler.build.build_options import FLOAT8, NARROW, PRECISIONS, WEIGHT_FORMS, BuildOptions
+from edgekit.compiler.build.build_options import FLOAT8, NARROW, BuildOptions, precisions_to_compile
 from edgekit.compiler.build.causes import add_float16_causes
 from edgekit.compiler.build.distilled import TrainingParts, distillation, split_for_training
 from edgekit.compiler.build.estimates import estimate_costs
@@ -179,7 +179,7 @@ def open_source(
             fold_bytes(canonical, image)
             inputs, card = signature(source)[0], byte_card(card, image.name)
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
-        precisions = _precisions(options.precision, name, quantized, targets)
+        precisions = precisions_to_compile(options.precision, name, quantized, targets)
         refuse_without_float8(options, targets, has_samples)
         refuse_what_cannot_shrink(options, canonical, has_samples, quantized)
         rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
@@ -390,17 +390,3 @@ def _opened(
     except UsageError as problem:
         hint = f"; the shapes of the card {card.title!r} count as --shape" if card else ""
         raise UsageError(f"{problem}{hint}") from None
-
-
-def _precisions(
-    precision: str, name: str, quantized: bool, targets: Sequence[BuildTarget]
-) -> tuple[str, ...]:
-    """The precisions to compile, the parent first. A model with Q/DQ pairs is compiled as it is."""
-    without = [t.profile.name for t in targets if precision in NARROW and precision not in t.info.precisions]
-    if without:
-        raise UsageError(f"{', '.join(without)} has no {precision}; use fp32, fp16, int8 or auto")
-    if quantized:
-        if precision != AUTO and (precision in ("fp16", FLOAT8, *NARROW) or precision in WEIGHT_FORMS):
-            raise UsageError(f"{name} is already quantized; build it with --precision int8 or auto")
-        return ("int8",)
-    return PRECISIONS[precision]
