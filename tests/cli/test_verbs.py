@@ -21,7 +21,7 @@ def test_build_prints_the_table_and_the_next_step(model: Path, call: Call, tmp_p
     result = call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit")
     assert result.exit_code == 0
     header, row, *_ = result.stdout.splitlines()
-    assert header.split() == ["target", "variant", "size", "SNR", "p50", "here", "verified"]
+    assert header.split() == ["target", "variant", "size", "SNR", "p50", "at", "build", "verified"]
     assert row.split()[:2] == ["ort", "fp32"]
     assert f"next: edgekit verify {tmp_path / 'm.edgekit'}, or copy it to the device" in result.stdout
     assert [line.split()[0] for line in result.stderr.splitlines() if line] == [

@@ -101,7 +101,7 @@ def test_names_and_paths_in_backticks_exist(path: Path) -> None:
     metrics = {"edgekit.inference.duration", "edgekit.stage.duration", "edgekit.inferences"}
     metrics |= {
         "edgekit.fallbacks",
-        "edgekit.compiler.model.info",
+        "edgekit.model.info",
         "edgekit.names",
     }  # of OpenTelemetry, of Core ML
     metrics |= {"edgekit.device.class", "edgekit.channel"}  # of OpenTelemetry, too

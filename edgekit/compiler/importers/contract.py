@@ -1,7 +1,7 @@
 """The contract of an importer: what turns one framework's models into ONNX.
 
 An importer is a module with ``IMPORTER = Importer(...)``, found by the entry-point group
-``edgekit.compiler.importers``. All of them are imported whenever a model is not ONNX, to ask whose it is: the
+``edgekit.importers``. All of them are imported whenever a model is not ONNX, to ask whose it is: the
 module imports neither its framework nor anything large; the functions do, when they are called.
 """
 

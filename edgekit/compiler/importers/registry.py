@@ -20,7 +20,7 @@ def importers() -> Mapping[str, Importer]:
     """Name of its entry point -> importer, sorted by name."""
     from importlib.metadata import entry_points  # here: it costs 15 ms, and an ONNX file needs none
 
-    points = sorted(entry_points(group="edgekit.compiler.importers"), key=lambda point: point.name)
+    points = sorted(entry_points(group="edgekit.importers"), key=lambda point: point.name)
     return {point.name: cast(Importer, point.load().IMPORTER) for point in points}
 
 

@@ -2,7 +2,7 @@
 
 The packages of a vendor's compiler often can't be installed beside EdgeKit's: they ask for another numpy,
 another onnx, another Python. A target whose compiler is so has a module with ``TOOLCHAIN = Toolchain(...)``
-and an entry point of the group ``edgekit.compiler.toolchains``, named after it.
+and an entry point of the group ``edgekit.toolchains``, named after it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 from edgekit.errors import ProfileError, UsageError
 from edgekit.target import registry
 
-GROUP = "edgekit.compiler.toolchains"
+GROUP = "edgekit.toolchains"
 
 
 class Toolchain(NamedTuple):

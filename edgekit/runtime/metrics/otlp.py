@@ -26,7 +26,7 @@ JSON = "application/json"
 CUMULATIVE = 2
 """AGGREGATION_TEMPORALITY_CUMULATIVE"""
 INFERENCE, STAGE = "edgekit.inference.duration", "edgekit.stage.duration"
-INFERENCES, FALLBACKS, MODEL = "edgekit.inferences", "edgekit.fallbacks", "edgekit.compiler.model.info"
+INFERENCES, FALLBACKS, MODEL = "edgekit.inferences", "edgekit.fallbacks", "edgekit.model.info"
 SCORES, SCORE_SUM, GIVEN_UP = "edgekit.scores", "edgekit.scores.sum", "edgekit.bundles.given_up"
 FLEET = {"device.id": "device", "edgekit.device.class": "class", "edgekit.channel": "channel"}
 """Resource attribute -> the key of a device's report (``device_report.py``)."""

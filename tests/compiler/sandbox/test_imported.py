@@ -95,7 +95,7 @@ def test_a_crash_is_one_error(
         "Metadata-Version: 2.1\nName: crashing\nVersion: 1\n"
     )
     (folder / "crashing-1.dist-info" / "entry_points.txt").write_text(
-        "[edgekit.compiler.importers]\naaa_crashing = a_crashing_importer\n"
+        "[edgekit.importers]\naaa_crashing = a_crashing_importer\n"
     )
     (folder / "a_crashing_importer.py").write_text(
         "import os\n"
