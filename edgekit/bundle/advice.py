@@ -68,7 +68,7 @@ def stood_in(variant: Variant) -> bool:
 
 
 def machine(variant: Variant) -> str:
-    """Where a variant was timed, e.g. ``AMD EPYC 9B45, 2 threads``."""
+    """Return the processor and threads that a variant was timed on, e.g. ``AMD EPYC 9B45, 2 threads``."""
     timing = variant.evidence["timing"]
     return f"{timing['cpu']}, {timing['threads']} thread{'s' if timing['threads'] > 1 else ''}"
 

@@ -355,7 +355,7 @@ class Evidence(TypedDict, total=False):
     size_bytes: int
     """Of its files."""
     larger: LargerThanSource
-    """Absent where it is no larger than the source."""
+    """Reasons why the variant is larger than its source; absent if it is not larger."""
     compile: dict[str, Json]
     """What the compiler tells, each target in its own words."""
     engine: str

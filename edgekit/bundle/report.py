@@ -279,7 +279,7 @@ def shared_notes(kept: Sequence[Variant]) -> dict[str, list[str]]:
 
 
 def _less_text(variant: Variant, tokens: int) -> Iterator[str]:
-    """Where perplexity is not of the whole text: its figure is not like the others'."""
+    """Return notes on variants whose perplexity was measured on fewer tokens than the others'."""
     found = variant.evidence.get("generation")
     if found and found["perplexity"] is not None and found.get("tokens", tokens) < tokens:
         whole = f"the float model's is {found['float_perplexity']:.2f} there"
@@ -287,7 +287,7 @@ def _less_text(variant: Variant, tokens: int) -> Iterator[str]:
 
 
 def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
-    """What the compiler or the engine has to say of a variant, with its reasons.
+    """Return the notes of the compiler and the engine about a variant, with reasons.
 
     Args:
         variant: The variant.

@@ -20,7 +20,7 @@ KNOWN_LIMIT = 200
 """Devices remembered."""
 RECORD_LIMIT_BYTES = 65_536
 WORDS_LIMIT_CHARS = 200
-"""Of a name that a device says."""
+"""Maximum length of a name in a device's answer."""
 DISTRIBUTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 VERSION = re.compile(r"[0-9][A-Za-z0-9.!+_-]{0,63}")
 """Both stand in lines of a file that pip reads here, in which another line could name an index."""
@@ -114,7 +114,7 @@ def words(value: Any) -> str:
         ValueError: it is none: too long, or with control characters or line ends.
     """
     if not isinstance(value, str) or len(value) > WORDS_LIMIT_CHARS or not value.isprintable():
-        raise ValueError(f"{strict_json.brief(value)} is no name")
+        raise ValueError(f"{strict_json.brief(value)} is not a name")
     return value
 
 

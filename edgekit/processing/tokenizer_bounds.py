@@ -64,7 +64,7 @@ def _table(text: str | bytes) -> bytes:
 
 
 class TokenizerBounds:
-    """How much longer a tokenizer makes texts.
+    """Bounds of how much a tokenizer lengthens texts.
 
     Args:
         tokenizer: The package's ``Tokenizer``.

@@ -30,9 +30,9 @@ EXPERIMENT = "edgekit"
 MLFLOW_VALUE_CHARS = 6000
 """Of a parameter; longer ones are cut. ``mlflow.utils.validation`` of MLflow 3.17 has the limits."""
 MLFLOW_KEY_CHARS = 250
-"""Of a parameter's or metric's name."""
+"""Maximum length of a parameter's or metric's name."""
 WANDB_NAME_CHARS = 128
-"""Of an artifact's name."""
+"""Maximum length of an artifact's name."""
 MLFLOW_BATCH = 100
 """Parameters of one request; of metrics 1000 are allowed."""
 _OWN_SETTINGS = {

@@ -21,7 +21,7 @@ GRPC_PART = 0.25
 
 
 class Transport(Protocol):
-    """What is needed of an asyncio transport."""
+    """Methods of an asyncio transport that are used here."""
 
     def abort(self) -> None: ...
 

@@ -22,7 +22,7 @@ FIELDS = 10_000
 TENSOR, CONTENTS, RAW = 5, 5, 7
 """Numbers of fields: inputs of ModelInferRequest, contents of InferInputTensor, raw_input_contents."""
 OF_RAW = 3
-"""As it came, as protobuf has it, and as an array."""
+"""Copies of a tensor in memory: as received, in protobuf, and as an array."""
 OF_CONTENTS = 24
 """A varint of one byte becomes 8 bytes, an entry of a list and 8 bytes of an array."""
 OF_OTHERS = 128
@@ -44,7 +44,7 @@ def parsed_bytes(message: bytes) -> int:
     """Return the memory that a ModelInferRequest takes with what is made of it; others take less.
 
     Raises:
-        RequestError: it has too many fields, or is no message.
+        RequestError: it has too many fields, or is not a message.
     """
     size, count = len(message), 0
     for number, start, end in _fields(message, 0, len(message)):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 JSON_BYTES, COPIED_BYTES = 64 << 10, 4 << 20
 """Bodies with more JSON, or more of all, are read in a thread: the others' connections go on meanwhile."""
 BUFFERED_BYTES = 64 << 10
-"""Of an answer that need not be read before its memory is given back."""
+"""Size below which a response releases its memory before the client has read it."""
 JSON_VALUES = 4096
 """Answers with more values in JSON are written in one."""
 _LENGTH = LENGTH.encode()

@@ -130,7 +130,7 @@ class RequestMemory:
 
 
 class Lease:
-    """What one request holds, until it is closed.
+    """Memory that one request holds until it is closed.
 
     Attributes:
         network: Address of its client; see ``network_of``.

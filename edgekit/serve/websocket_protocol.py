@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from edgekit.serve.request_memory import Lease
 
 FRAMES = 4096
-"""Of one message: each takes memory, however few bytes it has."""
+"""Maximum number of frames of one message; each takes memory, however few bytes it has."""
 COPIES = 2
-"""Of a message: the bytes as they came, and the message made of them."""
+"""Copies of a message in memory: the received bytes, and the parsed message."""
 UNREAD_BYTES = 1 << 20
 """Answers to pings, and others, that a client has not read."""
 

@@ -6,7 +6,7 @@ import ctypes
 import sys
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Of mallopt(3)."""
+"""Parameters of mallopt(3)."""
 LARGE_BYTES = 1 << 20
 KEPT_BYTES = 16 << 20
 

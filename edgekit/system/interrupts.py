@@ -25,7 +25,7 @@ from types import FrameType
 _VARARGS = 0x04
 """``inspect.CO_VARARGS``; the module costs 10 ms to import."""
 EXIT_S = 10.0
-"""How long the interpreter waits, when it exits, for threads that are inside an engine."""
+"""Seconds that the exiting interpreter waits for threads that are inside an engine."""
 END_S = 1.0
 """Timeout of Thread.join for a thread whose work is done: interrupted twice, join may block forever."""
 

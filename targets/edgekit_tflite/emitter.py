@@ -218,6 +218,7 @@ class Emitter:
 
 
 def _view(array: Array) -> Hashable:
-    """What memory a large array is a view of, and how: layers that share weights share it. Its address stays
-    its own while the array is held."""
+    """Return the memory and layout that a large array is a view of; layers that share weights share it.
+
+    The address is unique while the array is held."""
     return array.__array_interface__["data"][0], array.strides, array.shape

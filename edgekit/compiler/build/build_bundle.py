@@ -62,7 +62,7 @@ def build(
     progress: Progress = lambda stage: None,
     claim: Callable[[int], None] = lambda extra_bytes: None,
 ) -> Bundle:
-    """What ``edgekit.build`` does, in this process; arguments and errors are listed there.
+    """Build in this process; ``edgekit.build`` documents the arguments and errors.
 
     ``claim`` is called with the memory that the values of the model need, before they are computed.
     """

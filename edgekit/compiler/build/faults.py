@@ -77,7 +77,7 @@ class Faults:
         return told
 
     def contain(self, profile: str, name: str, do: Callable[[], T]) -> T | Fault:
-        """What ``do`` returns, or the fault that it met: an exception, or the end of an earlier process.
+        """Return the result of ``do``, or the fault: an exception, or the death of an earlier process.
 
         Args:
             profile: Whose variant it is about.

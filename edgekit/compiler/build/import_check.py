@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 NOISE_RUNS = 4
-"""How often rounding errors are changed, to see what an output makes of them."""
+"""Number of perturbations by rounding errors, from which the noise of an output is estimated."""
 NEGLIGIBLE = 1e-6
 """Largest difference of a saturating output, of 0 to 1 or -1 to 1, that counts as none whatever its ratio is:
 engines approximate a sigmoid near zero in their own ways (of -30, ONNX Runtime and LiteRT differ by all of

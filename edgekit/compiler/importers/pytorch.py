@@ -254,7 +254,7 @@ def _examples(module: Any, options: ImportOptions) -> tuple[tuple[Any, ...], dic
 def _example(
     program: Any, examples: tuple[Any, ...], keywords: dict[str, Any], options: ImportOptions
 ) -> dict[str, Array] | None:
-    """What the user gave, by the names of the inputs; None for zeros of our own."""
+    """Return the user's example by input name, or None for zeros."""
     if options.example_inputs is None:
         return None
     torch = _torch()

@@ -27,12 +27,12 @@ from edgekit.tensor_spec import Json
 PROGRAM, SAMPLE_INPUTS = "models/model.json", "data/sample_inputs/model.pt"
 WEIGHTS, CONSTANTS = "data/weights/", "data/constants/"
 OLD_PROGRAM, OLD_SAMPLE_INPUTS = "serialized_exported_program.json", "serialized_example_inputs.pt"
-"""Of torch 2.7 and older, with weights as pickles of tensors, which torch is made to load as such."""
+"""Members of archives of torch 2.7 and older: weights are pickles of tensors, loaded with weights_only."""
 OLD_PICKLES = ("serialized_state_dict.pt", "serialized_constants.pt")
 TENSOR_NAMES = frozenset(
     {"collections.OrderedDict", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"}
 )
-"""What a pickle of tensors imports, besides classes such as ``torch.FloatStorage``."""
+"""Globals that a pickle of tensors may import, besides classes such as ``torch.FloatStorage``."""
 NAME_LIMIT_CHARS, EXPRESSION_LIMIT_CHARS = 2000, 4000
 
 _PLAIN = ("archive_format", "archive_version", "byteorder", ".data/version", "version")
@@ -41,7 +41,7 @@ _STORAGE = re.compile(r"torch\.\w+Storage")
 _OTHER_IMPORTS = ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4")
 _NAME = re.compile(r"[\w.@:+\-]*")
 _IMPORTED = ("collections.defaultdict", "__enum__")
-"""Of these torch imports a module by its name."""
+"""Containers for which torch imports a module by name."""
 _SYMBOL = re.compile(r"[a-z]{1,6}\d+|-?[\d.]+(e[+-]?\d+)?")
 _OPERATOR = re.compile(
     r"torch\.ops\.(aten|prims|quantized_decomposed|torchvision|torchaudio)\.\w+(\.\w+)?"

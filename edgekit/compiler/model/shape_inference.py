@@ -359,7 +359,7 @@ def _computation(node: ir.Node, opset: int, walk: _Walk) -> Hashable:
 
 
 def _source(value: ir.Value | None, walk: _Walk) -> ir.Value | None:
-    """What an Identity copies; else the value itself."""
+    """Return the source of an Identity, or the value itself."""
     return value if value is None else walk.sources.get(value, value)
 
 

@@ -29,7 +29,7 @@ CRUMBS, NEED = "crumbs", "need"
 """Files of the private folder that both processes know."""
 
 STARVED_TEXTS = ("bad_alloc", "Arena alloc failed", "Failed to allocate memory")
-"""How the C++ library, protobuf and ONNX Runtime say that memory was refused."""
+"""Messages of the C++ library, protobuf and ONNX Runtime for a failed allocation."""
 
 Send = Callable[[bytes], object]
 
@@ -181,7 +181,7 @@ def _place() -> str:
 
 
 def _of_bug(request: Request, problem: Exception) -> CrashError:
-    """What is said of an exception that nobody expected."""
+    """Return the message for an unexpected exception."""
     from edgekit.compiler.build.faults import Faults, traceback_path
 
     model = Path(request.options["model"]).name

@@ -58,7 +58,7 @@ WAITING_LINES = 64
 SAID_BYTES = 256 << 20
 """How much a child may say."""
 NEED_LIMIT_BYTES = 20
-"""Of a file with one number."""
+"""Maximum size of a file that holds one number."""
 CRASHED = "the model may be hostile or malformed, or an engine has a bug"
 DEATHS_LIMIT = 24
 """Maximum number of steps that one request leaves out."""

@@ -36,7 +36,7 @@ TIMES_SHAPES = 100
 FRAMEWORK_BYTES = 4_000_000_000
 """More for a file that its framework loads: PyTorch alone takes half of it to be imported."""
 MACHINE_SHARE = 7 / 8
-"""Of the machine's memory, or its control group's: the most that a limit is without the variable."""
+"""Maximum share of the memory of the machine or its control group that a limit takes by default."""
 RESERVED_BYTES = 512 << 20
 RESERVED_BYTES_A_CORE = 64 << 20
 """What engines reserve beyond what they touch: the stacks and heaps of their threads. Measured: 200 MB on two

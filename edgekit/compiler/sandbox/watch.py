@@ -14,9 +14,9 @@ from edgekit.compiler.sandbox.limits import MEMORY_MB, SECONDS, Limits
 from edgekit.system.memory import UNKNOWN_BYTES, free_memory_bytes
 
 POLL_S = 0.02
-"""How often memory is looked at: a core fills 100 MB in that time."""
+"""Seconds between two checks of memory; a core fills 100 MB in that time."""
 SEARCH_S = 0.5
-"""How often the child's own children are looked for, which reads a file for every process of the machine."""
+"""Seconds between two searches for the child's own children, each of which reads a file per process."""
 STEP_SHARE = 0.5
 """Largest part of the time limit without a crumb while a step is at risk: the engine hangs."""
 STOPPED_S = 1.0
@@ -103,7 +103,7 @@ class Watch:
 
 
 def starved(limit_bytes: int, peak_bytes: int) -> str:
-    """How a child ended to which memory was refused, though it had touched less than its limit."""
+    """Return how a child ended whose allocation failed below its memory limit."""
     return (
         f"its process took {_megabytes(peak_bytes)} of memory and asked for more than its limit, "
         f"{_megabytes(limit_bytes)}"
@@ -111,7 +111,7 @@ def starved(limit_bytes: int, peak_bytes: int) -> str:
 
 
 def memory_advice(limit_bytes: int, needed_bytes: int = 0) -> str:
-    """How to raise the limit of memory, and whether this machine has as much.
+    """Return how to raise the memory limit, and whether this machine has as much.
 
     Args:
         limit_bytes: That was hit.

@@ -60,7 +60,7 @@ class _Process:
             self.last = row
 
     def intervals(self, start: float) -> Iterator[Interval]:
-        """What it did between its rows, from its start on."""
+        """Return the counts between its rows, from its start on."""
         before = Amounts()
         for until, amounts in sorted(self.points.items()):
             # Counts never fall: a row in which one does contradicts the one before.
@@ -149,7 +149,7 @@ class Fleet:
 
 
 def ignored(devices: int) -> int:
-    """How many of so many devices can say anything and change no decision.
+    """Return how many of a number of devices may report anything without changing a decision.
 
     >>> ignored(0), ignored(1), ignored(100), ignored(101)
     (0, 1, 1, 2)

@@ -205,9 +205,9 @@ def _row(
     """Checked, whoever sent it."""
     for what in ("device", "class"):
         if NAME.fullmatch(about[what]) is None:
-            raise RowError(f"its {what} {printable(about[what])[:80]!r} is no name")
+            raise RowError(f"its {what} {printable(about[what])[:80]!r} is not a name")
     if about["channel"] and NAME.fullmatch(about["channel"]) is None:
-        raise RowError(f"its channel {printable(about['channel'])[:80]!r} is no name")
+        raise RowError(f"its channel {printable(about['channel'])[:80]!r} is not a name")
     words = {key: _text(runs[key]) for key in ("model", "version", "bundle", "variant", "engine")}
     since, until = (_number(each) for each in when)
     if since > until:

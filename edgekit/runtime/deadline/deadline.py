@@ -3,7 +3,7 @@
 Only a loaded variant can run within milliseconds, so a deadline costs the memory of a second variant. Its
 first load happens before the session is ready, later ones in the background.
 
-A missed deadline is no fault: the variant and its standby both go on, and the first good answer is taken,
+A missed deadline is not a fault: the variant and its standby both go on, and the first good answer is taken,
 however late. Only what hangs for HANG_S or longer has failed.
 """
 
@@ -37,7 +37,7 @@ ABANDONED_LIMIT = 3
 
 
 class LateAnswer(NamedTuple):
-    """What came after a missed deadline.
+    """Result of a request that missed its deadline.
 
     Attributes:
         outputs: The first good answer; None: there was none.

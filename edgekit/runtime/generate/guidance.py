@@ -142,7 +142,7 @@ def _with_stack(call: Callable[[], Any], size_bytes: int) -> tuple[Any, str]:
         try:
             thread.start()
         except RuntimeError:
-            return None, f"there is no memory for a stack of {size_bytes >> 20} MB; make it shorter"
+            return None, f"not enough memory for a stack of {size_bytes >> 20} MB; make it shorter"
         finally:
             threading.stack_size(before)
     thread.join()

@@ -59,7 +59,7 @@ class DeviceReport:
         for what, name in (("device", device), ("device_class", device_class), ("channel", channel)):
             if NAME.fullmatch(name) is None and (name or what != "channel"):
                 raise UsageError(
-                    f"{what} {name!r} is no name; up to 80 letters, digits, spaces and ._:/- are"
+                    f"{what} {name!r} is not a name; up to 80 letters, digits, spaces and ._:/- are"
                 )
         self._about: dict[str, Json] = {"device": device, "class": device_class, "channel": channel}
         self._store = store

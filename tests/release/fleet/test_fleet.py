@@ -137,7 +137,7 @@ def test_a_row_of_a_device_whose_name_is_none_is_no_row(what: str, name: str) ->
     """Names are file names, cells and keys of a backend's tables."""
     with pytest.raises(RowError) as error:
         decoded(reported(**{what: name}))
-    assert str(error.value) == f"its {what} {printable(name)[:80]!r} is no name"
+    assert str(error.value) == f"its {what} {printable(name)[:80]!r} is not a name"
 
 
 @pytest.mark.parametrize("total", [300.0001, 1e308])
@@ -196,7 +196,7 @@ def test_a_row_whose_counts_fall_is_not_counted() -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "a" * 81, "tab\t", "ü"])
 def test_names_of_devices(name: str) -> None:
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError, match="is not a name"):
         DeviceReport(name, "rpi5")
 
 
