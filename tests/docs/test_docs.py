@@ -105,7 +105,12 @@ def test_names_and_paths_in_backticks_exist(path: Path) -> None:
         "edgekit.names",
     }  # of OpenTelemetry, of Core ML
     metrics |= {"edgekit.device.class", "edgekit.channel"}  # of OpenTelemetry, too
-    groups = {"edgekit.compilers", "edgekit.runners"}  # of entry points
+    groups = {
+        "edgekit.compilers",
+        "edgekit.importers",
+        "edgekit.runners",
+        "edgekit.toolchains",
+    }  # of entry points
     missing = [name for name in paths if not (ROOT / name.partition(":")[0]).exists()]
     assert missing + [name for name in names if name not in metrics | groups and not resolves(name)] == []
 
