@@ -181,7 +181,7 @@ def serve(
             uvicorn.Server(_config(app, 1, tls, connections)).run(sockets=[listening])
             return
         models.close()  # that they load is known; the workers load their own
-        from uvicorn.supervisors import Multiprocess
+        from edgekit.serve.worker_restarts import Workers
 
         settings: dict[str, Any] = {"bundles": _as_json(bundles), "grpc": target, "tls": tls and asdict(tls)}
         folder = None if repository is None else str(repository.resolve())
@@ -190,7 +190,7 @@ def serve(
         settings |= {"limits": asdict(limits), "connections": asdict(connections)}
         os.environ[SETTINGS] = json.dumps({**settings, "options": asdict(options), "access": access})
         config = _config("edgekit.serve.server:worker_app", workers, tls, connections)
-        Multiprocess(config, sockets=[listening]).run()
+        Workers(config, sockets=[listening]).run()
 
 
 def worker_app() -> Starlette:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,23 +117,23 @@ def test_line_breaks_do_not_keep_an_idle_connection(server: Running, monkeypatch
         assert read_all(wire) == b""
 
 
-def test_answers_that_are_never_read(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_never_read(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request, whose answer does not fit into the buffers: no other limit ends its connection."""
+
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for more in (True, False):  # the second waits until the first is read
+            await send({"type": "http.response.body", "body": bytes(32 << 20), "more_body": more})
+
     monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.3)
-    open_connections: Connections = server.server.config.open_connections
-    until(lambda: len(open_connections) == 0)
-    with socket.socket() as wire:
-        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        wire.settimeout(0.2)
-        wire.connect(("127.0.0.1", server.port))
-        request = b"GET /v2/openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
-        end = time.monotonic() + 60
-        try:
-            while time.monotonic() < end:  # until nothing more is taken from either side
-                with suppress(TimeoutError):
-                    wire.sendall(request * 10)
-        except OSError:
-            pass
-        until(lambda: len(open_connections) == 0)
+    with running({("net", "1"): bundle}) as own:
+        until(lambda: own.server.started)  # its app is loaded
+        own.server.config.loaded_app = large
+        open_connections: Connections = own.server.config.open_connections
+        with wire_to(own) as wire:
+            wire.sendall(LIVE + b"\r\n")
+            until(lambda: len(open_connections) == 1)
+            until(lambda: len(open_connections) == 0)
 
 
 def test_connections_beyond_the_share_of_an_address(bundle: Path) -> None:

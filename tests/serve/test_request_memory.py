@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import gc
 import io
 import json
-import os
 import socket
-import struct
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +25,7 @@ from edgekit.serve.request_memory import (
     default_budget_bytes,
     parsed_bytes,
 )
+from edgekit.serve.service import IN_FLIGHT
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.classifiers import vectors
 from tests.fixtures.servers import Running, running
@@ -213,15 +210,16 @@ def test_bodies_over_http(server: Running) -> None:
     assert memory.held_bytes == 0
 
 
-def test_bodies_that_do_not_end_keep_nobody_out(server: Running) -> None:
+@pytest.mark.parametrize("kind", [b"infer", b"predict"])
+def test_bodies_that_do_not_end_keep_nobody_out(server: Running, kind: bytes) -> None:
     """More of them than requests may be answered at once, which are counted from their end on."""
     memory = server.app.memory
-    head = b"POST /v2/models/net/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 30000000\r\n\r\n"
+    head = b"POST /v2/models/net/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 500000\r\n\r\n"
     with ExitStack() as stack:
-        for number in range(300):
+        for _ in range(IN_FLIGHT + 44):
             wire = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
-            wire.sendall(head % (b"infer", b"predict")[number % 2] + b"{" * 1000)
-        until(lambda: memory.held_bytes >= 300 * 1000)
+            wire.sendall(head % kind + b"{" * 1000)
+        until(lambda: memory.held_bytes >= 2000 * (IN_FLIGHT + 44))
         for _ in range(20):
             assert server.ask("POST", "/v2/models/net/infer", ASK)[0] == 200
     until(lambda: memory.held_bytes == 0)
@@ -256,133 +254,3 @@ def test_a_picture_is_decoded_within_the_budget(server: Running) -> None:
     memory.limit_bytes = 64 * MB
     status, _, told = server.ask("POST", "/v2/models/net/predict", file.getvalue())
     assert (status, "this request needs 1" in json.loads(told)["error"]) == (413, True)
-
-
-# --- WebSocket ---------------------------------------------------------------------------------------------
-
-
-def websocket(server: Running, extensions: str = "permessage-deflate") -> tuple[socket.socket, bytes]:
-    wire = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-    key = base64.b64encode(os.urandom(16)).decode()
-    wire.sendall(
-        f"GET /v2/models/net/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        "Upgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n"
-        f"Sec-WebSocket-Extensions: {extensions}\r\n\r\n".encode()
-    )
-    return wire, wire.recv(4096)
-
-
-def frame(content: bytes, kind: int = 0x82, size: int | None = None) -> bytes:
-    """A frame with a mask of zeros; ``size``: what it says its length is."""
-    return (
-        bytes([kind, 0x80 | 127])
-        + struct.pack(">Q", len(content) if size is None else size)
-        + bytes(4)
-        + content
-    )
-
-
-def read_until_closed(wire: socket.socket) -> bytes:
-    received = b""
-    try:
-        while more := wire.recv(4096):
-            received += more
-    except ConnectionResetError:
-        pass
-    return received
-
-
-def test_websockets_do_not_compress(server: Running) -> None:
-    wire, head = websocket(server)
-    with wire:
-        assert head.startswith(b"HTTP/1.1 101")
-        assert b"permessage-deflate" not in head.lower()
-
-
-def test_a_message_is_held_as_long_as_it_takes_memory(server: Running) -> None:
-    memory = server.app.memory
-    wire, _ = websocket(server)
-    with wire:
-        wire.sendall(frame(bytes(3_000_000), size=4_000_000))
-        until(lambda: memory.held_bytes >= 6_000_000)
-        wire.sendall(bytes(1_000_000))
-        assert b'"status":400' in wire.recv(4096)  # it is no picture
-        until(lambda: memory.held_bytes == 0)
-        for _ in range(3):
-            wire.sendall(frame(b"no picture"))
-            assert b'"status":400' in wire.recv(4096)
-        wire.sendall(frame(b"", 0x89))  # a ping
-        assert wire.recv(4096)[:1] == b"\x8a"
-        assert memory.held_bytes == 0
-        wire.sendall(frame(bytes(3_000_000), size=4_000_000))
-        until(lambda: memory.held_bytes >= 6_000_000)
-    until(lambda: memory.held_bytes == 0)
-
-
-def test_the_memory_of_a_lost_connection_waits_for_no_collection(server: Running) -> None:
-    from edgekit.serve.websocket_protocol import WebSocketProtocol
-
-    memory = server.app.memory
-    gc.collect()
-    gc.disable()
-    try:
-        wire, _ = websocket(server)
-        with wire:
-            wire.sendall(frame(bytes(3_000_000), size=4_000_000))
-            until(lambda: memory.held_bytes >= 6_000_000)
-            (lost,) = (each for each in gc.get_objects() if isinstance(each, WebSocketProtocol))
-            conn: Any = lost.conn
-            assert len(conn.reader.buffer) >= 3_000_000
-        until(lambda: memory.held_bytes == 0)
-        assert (len(conn.reader.buffer), lost.frames) == (0, [])
-    finally:
-        gc.enable()
-
-
-def test_messages_beyond_the_budget_end_their_connection(server: Running) -> None:
-    server.app.memory.limit_bytes = 8 * MB
-    wire, _ = websocket(server)
-    with wire:
-        with suppress(OSError):
-            wire.sendall(frame(bytes(16_000_000)))
-        told = read_until_closed(wire)
-    assert told == b"" or b"this request needs" in told
-    until(lambda: server.app.memory.held_bytes == 0)
-    assert server.app.memory.peak_bytes <= 8 * MB
-
-
-def test_a_message_of_many_frames_and_a_long_text(server: Running) -> None:
-    from edgekit.serve.websocket_protocol import FRAMES
-
-    wire, _ = websocket(server)
-    with wire:
-        wire.sendall(frame(b"x" * 1_000_000, 0x81))
-        assert b"send each picture as a binary message" in wire.recv(4096)
-        wire.sendall(frame(b"", 0x02) + frame(b"", 0x00) * (FRAMES - 2) + frame(b"", 0x80))
-        assert b'"status":400' in wire.recv(4096)
-        wire.sendall(frame(b"", 0x02) + frame(b"", 0x00) * FRAMES)
-        assert b"a message has at most 4096 frames" in read_until_closed(wire)
-
-
-def test_pings_whose_answers_are_never_read(server: Running) -> None:
-    config: Any = server.server.config
-    wire, _ = websocket(server)
-    with wire:
-        wire.settimeout(20)
-        try:
-            for _ in range(2000):
-                wire.sendall(frame(bytes(125), 0x89) * 500)
-        except OSError:
-            pass
-        until(lambda: len(config.open_connections) == 0)
-
-
-def test_a_session_that_is_idle_is_kept(server: Running) -> None:
-    config: Any = server.server.config
-    wire, _ = websocket(server)
-    with wire:
-        until(lambda: len(config.open_connections) == 1)
-        assert not any(config.open_connections._waiting.values())  # nobody's connection makes it go
-        wire.sendall(frame(b"no picture"))
-        assert b'"status":400' in wire.recv(4096)
