@@ -30,20 +30,21 @@ class CachedDecoder:
     """A runner, and what its cache holds. Not thread-safe.
 
     Args:
-        runner: Empty; ``close`` closes it.
+        runner: ``close`` closes it. It is emptied before its first step.
         prefixes: Caches of texts that were read before.
 
     Attributes:
         tokens: Those that the cache holds.
         computed: Tokens computed so far.
-        whole: Whether the runner's cache holds ``tokens``; False in a step, and after an interrupted one.
+        whole: Whether the runner's cache holds ``tokens``; False before the first step, in each step, and
+            after an interrupted one.
     """
 
     def __init__(self, runner: DecoderRunner, prefixes: PrefixCache) -> None:
         self.runner, self.prefixes = runner, prefixes
         self.tokens: list[int] = []
         self.computed = 0
-        self.whole = True
+        self.whole = False
 
     def common(self, tokens: list[int]) -> int:
         """How many of a text's first tokens the cache holds."""
@@ -126,6 +127,11 @@ class CachedDecoder:
             self.runner.truncate(kept)
             del self.tokens[kept:]
         return kept
+
+
+def last_used(caches: list[CachedDecoder], used: CachedDecoder) -> list[CachedDecoder]:
+    """Return the caches with ``used`` as the last one, in a new list: an interrupt loses none of them."""
+    return [*(cache for cache in caches if cache is not used), used]
 
 
 def logits_of_each(caches: list[CachedDecoder], texts: list[list[int]]) -> Array:

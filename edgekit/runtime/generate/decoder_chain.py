@@ -159,7 +159,7 @@ class DecoderChain:
                 if why := why_emulated(candidate.variant, self._options):
                     self._order = without(self._order, candidate.variant.name, why)
                     continue
-                self.runner = self._open(candidate.variant)
+                runner = self._open(candidate.variant)
             except (MissingDependency, ProfileError) as problem:
                 self._missing(candidate, problem)
             except UsageError:  # the options do not fit the model
@@ -168,7 +168,8 @@ class DecoderChain:
                 pass_on(problem)
                 self._fail(candidate, problem)
             else:
-                self._activate(candidate, self.runner)
+                self._activate(candidate, runner)
+                self.runner = runner  # last: an interrupt leaves none without its identity
         return self.runner
 
     def failed(self, problem: Exception) -> DecoderRunner:

@@ -11,7 +11,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError, reason_of
-from edgekit.runtime.generate.cached_decoder import CachedDecoder, logits_of_each
+from edgekit.runtime.generate.cached_decoder import CachedDecoder, last_used, logits_of_each
 from edgekit.runtime.generate.decoder_chain import Decoders
 from edgekit.runtime.generate.draft_model import DraftModel, DraftText
 from edgekit.runtime.generate.measure_speculation import check_mode, speculation_on
@@ -93,6 +93,7 @@ class DecoderPool:
         self._batched = self._batched_tokens = 0
         self._prefixes = PrefixCache(options.kept_bytes)
         self._caches: list[CachedDecoder] = []
+        self._loaded: DecoderRunner | None = None
         self._owners: dict[int, weakref.ref[TextStream]] = {}
         self.closed = self.lost = False
         self._draft: DraftModel | None = None
@@ -121,10 +122,9 @@ class DecoderPool:
                 raise self.unusable()
             if stream.stops:
                 return None
-            if stream.is_new and not self._busy(stream) and self._decoders.recovers():
-                self._drop_caches()
-                self._prefixes.clear()
-            if not self._caches:
+            if stream.is_new and not self._busy(stream):
+                self._decoders.recovers()
+            if self._loaded is None or self._loaded is not self._decoders.runner:
                 self._use(self._decoders.load())
             cache = self._cache_for(stream, tokens)
             before = cache.computed
@@ -291,8 +291,7 @@ class DecoderPool:
             free = self._caches[-1:]
         chosen = max(free or self._caches[:1], key=lambda cache: cache.common(tokens))
         self._owners[id(chosen)] = weakref.ref(stream)
-        self._caches.remove(chosen)
-        self._caches.append(chosen)
+        self._caches = last_used(self._caches, chosen)
         return chosen
 
     def _owner(self, cache: CachedDecoder) -> TextStream | None:
@@ -309,10 +308,12 @@ class DecoderPool:
 
     def _fall_back(self, problem: Exception) -> None:
         self._drop_caches()
-        self._prefixes.clear()  # another variant computes others
         self._use(self._decoders.failed(problem))
 
     def _use(self, runner: DecoderRunner) -> None:
+        """Begin with a decoder. Where an interrupt ends this, the next text begins again."""
+        self._drop_caches()
+        self._prefixes.clear()  # another variant computes others
         options, identity = self._options, self._decoders.identity
         self.capacity: int = runner.capacity
         self._files = PrefixFiles(identity) if options.keeps_on_disk and identity else None
@@ -331,6 +332,7 @@ class DecoderPool:
             self._draft = draft if self.speculation.on and self.speculation.by == DRAFT else None
         runner.row_consistent = self.batches or self.speculation.on
         self._caches = [CachedDecoder(runner, self._prefixes)]
+        self._loaded = runner
 
     def _drop_draft(self) -> None:
         draft, self._draft = self._draft, None
@@ -342,10 +344,11 @@ class DecoderPool:
                 log().warning("the draft did not close: %s", type(problem).__name__)
 
     def _drop_caches(self) -> None:
-        """Free all caches but the first runner's, which the chain closes."""
+        """Free all caches but the loaded runner's, which the chain closes."""
+        loaded, self._loaded = self._loaded, None
         caches, self._caches = self._caches, []
         self._owners.clear()
         self._last = []
         for cache in caches:
-            if cache.runner is not self._decoders.runner:
+            if cache.runner is not loaded:
                 cache.close()

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.runtime.generate.cached_decoder import CachedDecoder
+from edgekit.runtime.generate.cached_decoder import CachedDecoder, last_used
 from edgekit.runtime.generate.prefix_cache import PrefixCache
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class DraftModel:
     def measured_ms(self, history: int, rounds: int) -> float:
         """Time of one token after ``history`` others, in ms: the fastest of so many rounds."""
         self.load()
-        runner, best = self._caches[0].runner, float("inf")
+        cache, best = self._caches[0], float("inf")
+        cache.whole, runner = False, cache.runner  # interrupted, this leaves tokens
+        runner.truncate(0)
         runner.forward([0] * history)
         for _ in range(rounds):
             began = time.perf_counter()
@@ -86,8 +88,7 @@ class DraftModel:
             for other in [other for other, cache in self._owners.items() if cache is found]:
                 del self._owners[other]
             self._owners[text] = found
-        self._caches.remove(found)
-        self._caches.append(found)
+        self._caches = last_used(self._caches, found)
         return found
 
     def close(self) -> None:

@@ -108,6 +108,7 @@ class TextStream:
         began_s = time.monotonic()
         try:
             piece = next(self._flow)
+            self._text.append(piece)
         except StopIteration:
             self._spent_s += time.monotonic() - began_s
             self._end()
@@ -118,7 +119,6 @@ class TextStream:
             self._end()
             raise
         self._spent_s += time.monotonic() - began_s
-        self._text.append(piece)
         return piece
 
     def text(self) -> str:

@@ -201,7 +201,7 @@ class Budget:
             monitor = monitors.setdefault(stage, _StageMonitor(None))
             if monitor.baseline is None:
                 monitor.first.append(stage_s)
-                if len(monitor.first) == BASELINE_SAMPLES:
+                if len(monitor.first) >= BASELINE_SAMPLES:  # an interrupt may come after the last one
                     monitor.baseline, monitor.first = baseline_of(monitor.first), []
                     self._remember(monitors)
                 continue

@@ -1,0 +1,49 @@
+"""An interrupt before any instruction of a text: the next text is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgekit.runtime import generate
+from edgekit.runtime.generate import TextSession
+from tests.runtime.generate.conftest import Open
+from tests.runtime.interrupted_everywhere import interrupted_at
+
+pytestmark = pytest.mark.needs_tokenizers
+PLACE = Path(generate.__file__).parent
+NAMES = ("decoder_pool", "cached_decoder", "prefix_cache", "draft_model")
+CACHES = tuple(PLACE / f"{name}.py" for name in NAMES)
+    PLACE / f"{name}.py" for name in ("decoder_pool", "cached_decoder", "prefix_cache", "draft_model")
+)
+
+
+def everywhere(
+    session: TextSession, texts: list[Callable[[], str]], files: tuple[Path, ...], step: int = 1
+) -> int:
+    """Interrupt the texts in turn at one instruction after the other, and check each one's next text.
+
+    Returns:
+        How many interrupts there were.
+    """
+    expected = [text() for text in texts]
+    number, turn, uninterrupted = 1, 0, 0
+    while uninterrupted < len(texts):
+        place = interrupted_at(texts[turn], number, files)
+        uninterrupted = 0 if place else uninterrupted + 1
+        turn = (turn + 1) % len(texts)
+        assert texts[turn]() == expected[turn], f"a wrong text after an interrupt at {place}"
+        assert session.history == ()
+        number += 1
+    return number
+
+
+def once(session: TextSession, prompt: str, count: int = 3) -> Callable[[], str]:
+    return lambda: session.generate(prompt, max_tokens=count).text()
+
+
+def test_one_conversation(opened: Open) -> None:
+    session = opened()
+    assert everywhere(session, [once(session, "once")], CACHES) > 500

@@ -1,0 +1,54 @@
+"""An interrupt at each boundary between two bytecode instructions, one after the other: no soak, no luck."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+
+class Interrupt(Exception):  # noqa: N818
+    """What an app's signal handler raises."""
+
+
+def interrupted_at(call: Callable[[], object], number: int, folders: tuple[Path, ...]) -> str:
+    """Call, and raise Interrupt before the instruction of this number, counted in the folders' files.
+
+    Returns:
+        The file, line and offset of the interrupted instruction; "" if the call ended before it.
+
+    Raises:
+        AssertionError: the interrupt did not reach the caller.
+    """
+    left, place, known = number, "", dict[str, bool]()
+
+    def opcode(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left, place
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} +{frame.f_lasti}"
+                raise Interrupt
+        return opcode
+
+    def entered(frame: FrameType, event: str, argument: Any) -> Any:
+        name = frame.f_code.co_filename
+        if name not in known:
+            known[name] = any(folder in Path(name).parents or folder == Path(name) for folder in folders)
+        if left <= 0 or not known[name]:
+            return None
+        frame.f_trace_opcodes = True
+        return opcode
+
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        call()
+    except Interrupt:
+        return place
+    finally:
+        sys.settrace(before)
+    assert not place, f"the interrupt at {place} was swallowed"
+    return ""
