@@ -16,8 +16,6 @@ pytestmark = pytest.mark.needs_tokenizers
 PLACE = Path(generate.__file__).parent
 NAMES = ("decoder_pool", "cached_decoder", "prefix_cache", "draft_model")
 CACHES = tuple(PLACE / f"{name}.py" for name in NAMES)
-    PLACE / f"{name}.py" for name in ("decoder_pool", "cached_decoder", "prefix_cache", "draft_model")
-)
 
 
 def everywhere(

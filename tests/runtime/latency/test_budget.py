@@ -305,7 +305,7 @@ def test_history_is_bounded(session: Session) -> None:
 def test_an_interrupt_at_the_last_sample_does_not_prevent_the_baseline(session: Session) -> None:
     """It may come after the sample is kept, before their number is compared."""
     clock = Clock()
-    with Budget(session, clock=clock) as budget:
+    with Budget(session, CONTRACT, clock=clock) as budget:
         live(budget, clock, 1, 0.010)
         monitor = budget._monitors[budget.active]["infer"]
         monitor.first += [0.010] * (BASELINE_SAMPLES - len(monitor.first))
