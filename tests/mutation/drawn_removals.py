@@ -55,7 +55,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ("edgekit/devices/vendor_tools.py", "tests/devices/test_hostile_devices.py"): [
         ("if len(out) > OUTPUT_LIMIT_BYTES:", "test_a_tool_that_prints_for_ever_is_ended"),
     ],
-    ("edgekit/release/fleet/devices.py", "tests/release/fleet/test_fleet.py"): [
+    ("edgekit/release/fleet/devices.py", "tests/release/fleet/test_wrong_clocks.py"): [
         ("known[min(ignored(len(known)), len(known) - 1)]", "test_one_device_decides_nothing", "known[0]"),
         (
             "process.last.since if process.last.since >= EARLIEST else process.first_sent",
@@ -68,13 +68,17 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "return since",
         ),
     ],
-    ("edgekit/release/fleet/rollout.py", "tests/release/fleet/test_fleet.py"): [
+    ("edgekit/release/fleet/rollout.py", "tests/release/fleet/test_wrong_clocks.py"): [
         ("cut = min(ignored(count), (count - 1) // 2)", "test_one_device_decides_nothing", "cut = 0"),
+    ],
+    ("edgekit/release/fleet/rollout.py", "tests/release/fleet/test_fleet.py"): [
         ("if digest not in known:", "test_a_bundle_that_nobody_has"),
     ],
-    ("edgekit/release/fleet/rows.py", "tests/release/fleet/test_fleet.py"): [
+    ("edgekit/release/fleet/rows.py", "tests/release/fleet/test_wrong_clocks.py"): [
         ("if not EARLIEST <= row.until <= now + DAY_S:", "test_rows_of_a_wrong_clock_are_counted"),
         ("if seconds > count * MOST:", "test_times_that_add_up_to_too_much_are_no_times"),
+    ],
+    ("edgekit/release/fleet/rows.py", "tests/release/fleet/test_fleet.py"): [
         ("if score_sum > score_count:", "test_scores_are_at_most_1"),
         (
             "if scale != SCALE or type(offset) is not int or abs(offset) > 1000 or len(found) > 1000:",
