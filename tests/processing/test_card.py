@@ -288,3 +288,15 @@ def test_who_made_it_and_what_is_remembered_travel() -> None:
         with pytest.raises(CardError) as error:
             parse_card({**table, key: wrong})
         assert str(error.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    "output", [None, TensorSpec("next", "float32", (1, 5)), TensorSpec("next", "int32", (1, 4))]
+)
+def test_a_state_is_an_output_like_its_input(output: TensorSpec | None) -> None:
+    table = {"title": "Sums", "inputs": {"h": {"kind": "tensor", "shape": [1, 4]}}, "states": {"h": "next"}}
+    card, h = parse_card(table), TensorSpec("h", "float32", (1, 4))
+    card.check([h], [h._replace(name="next")])
+    with pytest.raises(CardError) as error:
+        card.check([h], [output] if output else [])
+    assert str(error.value) == "Sums: states.h is 'next', and that is no output like h"

@@ -17,7 +17,7 @@ from edgekit.processing import Card
 from edgekit.processing.card import parse_card
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.sounds import KWS, audio, chirp, wav
-from tests.fixtures.texts import TOKENIZER, table
+from tests.fixtures.texts import TOKENIZER, table, text_card
 
 SPECS = (
     TensorSpec("x", "float32", (1, 8)),
@@ -117,3 +117,12 @@ def test_what_becomes_of_padding_is_not_compared(parts: tuple[str, ...]) -> None
     other[0, 1] *= -1
     assert judge.evaluate([{"y": other}]).score.value < 0.9
     assert text_placements(card(), [sample]) is None
+
+
+def test_a_sample_is_one_text(tmp_path: Path) -> None:
+    specs = [TensorSpec(name, "int64", (1, 8)) for name in ("ids", "mask")]
+    path = tmp_path / "a.txt"
+    path.write_text("good\nbad\n", "utf-8")
+    with pytest.raises(SampleError) as error:
+        read_sample(path, specs, text_card())
+    assert str(error.value) == f"{path} has 2 texts, one a line; a sample is one"

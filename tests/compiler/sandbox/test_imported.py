@@ -73,6 +73,15 @@ def test_figures_of_an_imported_model_are_checked(change: dict[str, Any], tflite
         parse_imported({**figures, **change}, tflite, b"onnx")
 
 
+@pytest.mark.needs_tflite
+def test_an_output_is_compared_with_all_its_figures(tflite: Path) -> None:
+    figures = messages.parse_line(messages.as_line(imported_figures(import_model(tflite))))
+    for row in ([None, "0", None, "1", "30"], ["0", None, None, "1", "30"], ["0", "0", None, "1", None]):
+        outputs = {"y": row}
+        with pytest.raises(Broken, match=r"^an imported model: a figure is missing$"):
+            parse_imported({**figures, "compared": {**figures["compared"], "outputs": outputs}}, tflite, b"")
+
+
 @pytest.mark.parametrize(
     "change", [{"lines": ["= ="]}, {"lines": ["title = 1"]}, {"guessed": [1]}, {"inputs": []}, {"more": 1}]
 )

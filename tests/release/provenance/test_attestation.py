@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import SignatureError
-from edgekit.release.provenance.attestation import check_document, sign_statement
+from edgekit.release.provenance.attestation import check_document, sign_bill, sign_statement
+from edgekit.release.provenance.bill_of_materials import bill_of_materials
 from edgekit.release.provenance.slsa import provenance_of
-from edgekit.signing import TrustedKeys
+from edgekit.signing import SignedBy, TrustedKeys
 from edgekit.signing.signature_file import PAYLOAD_TYPE, parse_signature_file
 from edgekit.signing.signing_keys import load_private_key
 from tests.fixtures.bundles import small_bundle
@@ -43,3 +44,32 @@ def test_a_statement_that_no_check_would_read(tmp_path: Path) -> None:
         SignatureError, match=r"can't be signed, no check would read it: .* 65536 are allowed"
     ):
         sign_statement(b"x" * 60_000, load_private_key(private))
+
+
+def test_a_statement_about_another_bundle(tmp_path: Path) -> None:
+    private, public = key_files(tmp_path, "key", KINDS["Ed25519"]())
+    content = json.dumps(provenance_of(small_bundle(), "a", SHA256)).encode()
+    document = tmp_path / "p.json"
+    document.write_bytes(content)
+    (tmp_path / "p.json.sig").write_bytes(sign_statement(content, load_private_key(private)))
+    with pytest.raises(SignatureError) as error:
+        check_document(document, TrustedKeys([public]), "cd" * 32)
+    assert str(error.value) == f"{document} is about another bundle: its sha256 is not this one's"
+
+
+def test_a_bill_is_put_in_place_while_it_is_checked(tmp_path: Path) -> None:
+    """What was read is not what the signature is checked with."""
+    private, public = key_files(tmp_path, "key", KINDS["Ed25519"]())
+    forged, honest = (json.dumps(bill_of_materials(small_bundle(), name, SHA256)).encode() for name in "fh")
+    document = tmp_path / "b.json"
+    document.write_bytes(forged)
+    (tmp_path / "b.json.sig").write_bytes(sign_bill("b.json", honest, load_private_key(private)))
+
+    class Meanwhile(TrustedKeys):
+        def check_content(self, path: Path, signature: bytes, name: str) -> SignedBy:
+            path.write_bytes(honest)
+            return super().check_content(path, signature, name)
+
+    with pytest.raises(SignatureError) as error:
+        check_document(document, Meanwhile([public]), SHA256)
+    assert str(error.value) == f"{document} changed while it was checked"

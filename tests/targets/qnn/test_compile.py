@@ -148,6 +148,16 @@ def test_an_unknown_precision() -> None:
         compile_model(with_shapes(SMALL_CNN), QNN, "fp8")
 
 
+def test_a_node_that_the_emulator_computes_wrongly_is_no_file() -> None:
+    text = "{ [far] y = Conv<pads=[3,3,3,3]>(x, w) }"
+    model = with_shapes(
+        f'<ir_version: 10, opset_import: ["": 23]> '
+        f"g (float[1,2,4,4] x) => (float[1,2,8,8] y) <float[2,2,3,3] w = {{{','.join('1' * 36)}}}> {text}"
+    )
+    with pytest.raises(UnsupportedError, match=r"a window that lies wholly in the pads is computed wrongly"):
+        compile_model(model, QNN, "fp32")
+
+
 @pytest.mark.needs_qnn
 def test_all_refused_nodes_are_named_at_once() -> None:
     model = with_shapes(

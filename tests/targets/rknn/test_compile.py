@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from edgekit_rknn import compile as rknn
-from edgekit_rknn import run, simulator
+from edgekit_rknn import npu_child, run, simulator
 from edgekit_rknn.layers import estimate, read_layers
 from edgekit_rknn.toolchain import TOOLCHAIN
 
@@ -130,3 +130,16 @@ def test_a_network_is_built_and_simulated(tmp_path: Path, monkeypatch: pytest.Mo
         np.testing.assert_allclose(runner.run({"x": x})["y"], np.maximum(x, 0), atol=2e-3)
     finally:
         runner.close()
+
+
+def test_a_simulator_without_outputs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Toolkit:
+        """Simulator that failed: ``inference`` returns None then."""
+
+        def inference(self, **_: object) -> None: ...
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(npu_child._built, "rknn", Toolkit())
+    np.savez(tmp_path / "in.npz", x=np.zeros((1, 4), np.float32))
+    with pytest.raises(RuntimeError, match=r"^the simulator gave no outputs$"):
+        npu_child.answer({"do": "run", "inputs": ["x"]}, str(tmp_path))

@@ -187,6 +187,10 @@ def test_a_full_disk_is_not_the_engines_fault(jetson: pytest.MonkeyPatch, tmp_pa
         (folder / name).symlink_to("/dev/full")  # opens, and takes nothing
         command = [sys.executable, "-m", "edgekit_tensorrt.device.build_engine", str(request), str(folder)]
         assert subprocess.run(command, check=False).returncode == NO_ROOM
+    command[-1] = str(tmp_path / "absent")
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode not in (0, NO_ROOM)
+    assert "FileNotFoundError" in done.stderr
 
 
 def test_the_builder_stands_back(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
