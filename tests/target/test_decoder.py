@@ -16,9 +16,7 @@ def test_a_capacity_is_within_the_context(capacity: int) -> None:
     assert [check_capacity(each, SHAPE) for each in (None, 1, 16)] == [16, 1, 16]
     with pytest.raises(UsageError) as error:
         check_capacity(capacity, SHAPE)
-    assert (
-        str(error.value) == f"a cache of {capacity} tokens was asked for; the file has positions for 16"
-    )
+    assert str(error.value) == f"a cache of {capacity} tokens was asked for; the file has positions for 16"
 
 
 def test_a_saved_cache_fits_into_the_capacity() -> None:

@@ -10,9 +10,9 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit.compiler.bench import compare as bench_compare
 from edgekit.compiler.bench.compare import Side, compare, compare_bundles, render_comparisons, statement
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import BundleError, MissingDependency, UsageError
 from edgekit.tensor_spec import Array
-from tests.fixtures.bundles import small_bundle, variant
+from tests.fixtures.bundles import small_bundle, small_manifest, variant
 from tests.fixtures.fake_engines import Engines, doubled
 
 TWO = [variant("a-fp32", "a"), variant("b-fp32", "b")]
@@ -130,3 +130,18 @@ def test_an_engine_that_is_missing(engines: Engines) -> None:
     bundle = small_bundle(TWO)
     with pytest.raises(MissingDependency):
         compare(Side(bundle, "a-fp32", "A"), Side(bundle, "b-fp32", "B"), threads=1, seconds=0.001)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("inf"), float("nan")])
+def test_a_comparison_has_an_end(engines: Engines, seconds: float) -> None:
+    side = Side(small_bundle(TWO), "a-fp32", "A")
+    with pytest.raises(UsageError, match=rf"^seconds must be greater than 0, not {seconds:g}$"):
+        compare(side, side, seconds=seconds)
+
+
+def test_without_golden_vectors_there_is_nothing_to_compare_on(engines: Engines) -> None:
+    manifest = {**small_manifest(TWO), "golden": []}
+    contents = {f"variants/{each.name}/model.bin": b"" for each in TWO}
+    side = Side(Bundle.create(manifest, contents), "a-fp32", "A")
+    with pytest.raises(BundleError, match=r" has no golden vector to run; build it again$"):
+        compare(side, side)

@@ -123,3 +123,10 @@ def test_all_files_are_written_or_none(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(UsageError, match="No space left on device"):
         export_variant(bundle, "v", tmp_path / "made")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_target_without_an_app_export(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        export_variant(small_bundle(), "ort-fp32", tmp_path / "raw", app=True)
+    assert str(error.value) == "ort has no app export; export ort-fp32 without --app"
+    assert not (tmp_path / "raw").exists()

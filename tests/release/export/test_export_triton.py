@@ -15,9 +15,11 @@ import pytest
 
 import edgekit
 from edgekit.bundle.bundle import Bundle
+from edgekit.errors import UsageError
 from edgekit.release.export.export_triton import export_triton
 from edgekit.runtime import Session
 from tests.fixtures import models
+from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.command_line import call as call
 
@@ -194,3 +196,18 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {message}") or message in result.stderr
     assert not Path("new").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lite", "Triton has no backend for lite, which is for tflite"),
+        ("other", "unknown variant 'other'; available: onnx, lite"),
+    ],
+)
+def test_variants_that_triton_does_not_serve(tmp_path: Path, name: str, message: str) -> None:
+    made = small_bundle([variant("onnx", "ort"), variant("lite", "tflite")])
+    with pytest.raises(UsageError) as error:
+        export_triton(made, tmp_path / "models", [name])
+    assert str(error.value) == message
+    assert not (tmp_path / "models").exists()

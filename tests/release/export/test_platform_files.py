@@ -16,7 +16,8 @@ import pytest
 
 from edgekit.cli import main
 from edgekit.cli.publish_verb import PLATFORMS as NAMED
-from edgekit.release.export.platform_files import PLATFORMS
+from edgekit.errors import UsageError
+from edgekit.release.export.platform_files import PLATFORMS, service_of
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.command_line import call as call
@@ -144,3 +145,11 @@ def test_mistakes(
     assert done.exit_code == 2
     assert why in done.stderr
     assert not (bundle.parent / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["a b", "a\nb", "a'b", 'a"b', "a%n", "a$HOME", "a\\b"])
+def test_a_file_whose_name_a_unit_would_read_otherwise(name: str) -> None:
+    with pytest.raises(UsageError) as error:
+        service_of(small_bundle(), Path(f"{name}.edgekit"))
+    named = repr(f"{name}.edgekit")
+    assert str(error.value) == f"{named} can't stand in a command line of a service: rename the file"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 import pytest
 from edgekit_coreml import compile as coreml
 from edgekit_coreml.package import MANIFEST, SPECIFICATION, WEIGHTS
@@ -131,6 +132,12 @@ def test_every_reason_at_once() -> None:
     assert [f.message for f in coreml.check_model(model, profile(COREML))] == [
         f.message for f in caught.value.findings
     ]
+
+
+def test_an_output_of_another_shape_than_is_declared() -> None:
+    text = '<ir_version: 10, opset_import: ["": 23]> g (float[2,3] x) => (float[2,3] y) { y = Transpose(x) }'
+    (found,) = coreml.check_model(ir.from_onnx_text(text), profile(COREML))
+    assert found.message == "y is declared as (2, 3), and the node gives (3, 2)"
 
 
 def test_unknown_precision(tmp_path: Path) -> None:

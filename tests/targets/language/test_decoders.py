@@ -120,6 +120,15 @@ def test_wrong_calls_are_refused_and_change_nothing(runner: DecoderRunner) -> No
     assert runner.length == 4
 
 
+@pytest.mark.parametrize("target", ENGINES)
+def test_an_unknown_precision(target: str) -> None:
+    compiler = decoder_compiler(target)
+    with pytest.raises(UsageError) as error:
+        compiler.compile_decoder(tiny_model(), "fp8", {}, 64)
+    known = ", ".join(compiler.PRECISIONS)
+    assert str(error.value) == f"{target} compiles language models as {known}, not fp8"
+
+
 @pytest.mark.needs_ort
 def test_a_sliding_window_needs_an_engine_that_computes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -150,3 +150,19 @@ def test_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
         "tflite-micro is not installed, and running a .tflite file as a microcontroller does needs it: "
         f"{install_line('tflm')}"
     )
+
+
+NUMBERS = """
+<ir_version: 10, opset_import: ["": 23]>
+numbers (int64[1,4] k) => (int64[4] y) <int64[1] flat = {4}> { y = Reshape(k, flat) }
+"""
+
+
+def test_integers_that_the_file_cannot_hold(tmp_path: Path) -> None:
+    """The file holds 64 bits as 32."""
+    runner = load(with_shapes(NUMBERS), "tflm", tmp_path)
+    given = np.array([[1, -2, 3, 4]])
+    assert runner.run({"k": given})["y"].tolist() == [1, -2, 3, 4]
+    with pytest.raises(EngineError) as error:
+        runner.run({"k": given << 32})
+    assert str(error.value) == ("k holds -8589934592 to 17179869184, and the .tflite file holds it as int32")

@@ -1,0 +1,199 @@
+"""Lines that refuse or bound something, drawn from the compiler, the cards, the exports and the targets.
+
+The form of the rows is that of ``drawn_removals.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
+    # --- the child that opens a model --------------------------------------------------------------------
+    ("edgekit/compiler/sandbox/imported_message.py", "tests/compiler/sandbox/test_imported.py"): [
+        (
+            "if None in (max_abs, relative_norm, cosine, limit_db):",
+            "test_an_output_is_compared_with_all_its_figures",
+        ),
+    ],
+    ("edgekit/compiler/sandbox/messages.py", "tests/compiler/sandbox/test_contained.py"): [
+        (
+            'if not isinstance(about, dict) or not _all_texts([about.get(key) for key in ("kind", "text", '
+            '"blame")]):',
+            "test_what_no_child_of_ours_says_is_refused",
+        ),
+        (
+            "if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):",
+            "test_what_no_child_of_ours_says_is_refused",
+        ),
+    ],
+    ("edgekit/compiler/toolchains/child.py", "tests/compiler/toolchains/test_child.py"): [
+        ("if not isinstance(found, dict):", "test_what_is_no_object_is_no_answer"),
+        ('if "error" in found:', "test_what_it_raises_is_one_line_and_the_next_request_is_answered"),
+    ],
+    ("edgekit/compiler/toolchains/install.py", "tests/compiler/toolchains/test_install.py"): [
+        ("if this_platform() != toolchain.platform:", "test_another_platform_or_python"),
+    ],
+    # --- cards, and what is computed by them -------------------------------------------------------------
+    ("edgekit/processing/card.py", "tests/processing/test_card.py"): [
+        (
+            "if name not in self.inputs or given.get(output) != (specs[name].shape, specs[name].dtype):",
+            "test_a_state_is_an_output_like_its_input",
+        ),
+    ],
+    ("edgekit/processing/image_preparation.py", "tests/processing/test_processing.py"): [
+        ('if order not in ("rgb", "bgr"):', "test_what_is_no_frame"),
+    ],
+    ("edgekit/processing/tasks/pose/movenet.py", "tests/processing/tasks/pose/test_movenet.py"): [
+        (
+            "if rows.ndim < 2 or rows.shape[-1] != 3 or rows.size != 3 * rows.shape[-2]:",
+            "test_movenet_refuses_another_form",
+        ),
+    ],
+    # --- samples and labels ------------------------------------------------------------------------------
+    ("edgekit/compiler/evaluate/labels.py", "tests/compiler/evaluate/test_labels.py"): [
+        ("if missing:", "test_malformed_classes"),
+    ],
+    ("edgekit/compiler/evaluate/prepared_files.py", "tests/compiler/evaluate/test_prepared_files.py"): [
+        ("if len(lines) > 1:", "test_a_sample_is_one_text"),
+    ],
+    ("edgekit/compiler/evaluate/samples.py", "tests/compiler/evaluate/test_samples.py"): [
+        ("if not path.is_file():", "test_what_is_no_sample_file"),
+    ],
+    ("edgekit/compiler/evaluate/tiff_directory.py", "tests/compiler/evaluate/test_tiff_directory.py"): [
+        ("if tile[0] * tile[1] > pixels_limit:", "test_a_directory_that_is_no_honest_one"),
+    ],
+    # --- what targets declare and decoders check ---------------------------------------------------------
+    ("edgekit/target/decoder.py", "tests/target/test_decoder.py"): [
+        ("if not 1 <= capacity <= shape.context:", "test_a_capacity_is_within_the_context"),
+        ("if tokens > capacity:", "test_a_saved_cache_fits_into_the_capacity"),
+    ],
+    ("edgekit/target/deferral.py", "tests/target/test_deferral.py"): [
+        (
+            "if decode not in DECODES or scores not in {spec.name for spec in outputs}:",
+            "test_options_that_fit_no_deferral",
+        ),
+        ('if target == "deferral":', "test_options_that_fit_no_deferral"),
+    ],
+    ("edgekit/target/profile.py", "tests/target/test_profile.py"): [
+        ('if not fact.get("source"):', "test_malformed_profiles_are_refused"),
+    ],
+    # --- lowering ----------------------------------------------------------------------------------------
+    ("edgekit/compiler/lowering/byte_input.py", "tests/compiler/lowering/test_byte_input.py"): [
+        (
+            "if rounds and opset_in(model.opset_imports.items()) < ROUND_SINCE:",
+            "test_models_that_can_take_none",
+        ),
+    ],
+    ("edgekit/compiler/lowering/io_layouts.py", "tests/compiler/lowering/test_io_layouts.py"): [
+        (
+            "if INTEGERS in moved.values() and INTEGERS not in target.info.io_layouts:",
+            "test_what_cannot_be_obeyed",
+        ),
+        ("if INTEGERS in layouts.values() and not on_integers:", "test_integers_without_an_int8_variant"),
+    ],
+    # --- documents and exports ---------------------------------------------------------------------------
+    ("edgekit/release/provenance/attestation.py", "tests/release/provenance/test_attestation.py"): [
+        (
+            "if _about(content, document) != bundle_sha256:",
+            "test_a_statement_about_another_bundle",
+        ),
+        (
+            "if hashlib.sha256(content).hexdigest() != signed.sha256:",
+            "test_a_bill_is_put_in_place_while_it_is_checked",
+        ),
+    ],
+    ("edgekit/release/provenance/slsa.py", "tests/release/provenance/test_slsa.py"): [
+        (
+            "if not isinstance(digest, str) or len(digest) != 64 or not set(digest) <= "
+            'set("0123456789abcdef"):',
+            "test_evidence_that_no_build_writes",
+        ),
+    ],
+    ("edgekit/release/export/export.py", "tests/release/export/test_export.py"): [
+        ("if make is None:", "test_a_target_without_an_app_export"),
+    ],
+    ("edgekit/release/export/export_triton.py", "tests/release/export/test_export_triton.py"): [
+        ("if name not in variants:", "test_variants_that_triton_does_not_serve"),
+        ("if _form(variants[name]) is None:", "test_variants_that_triton_does_not_serve"),
+    ],
+    ("edgekit/release/export/platform_files.py", "tests/release/export/test_platform_files.py"): [
+        (
+            r"""if re.search(r"[\s'\"%$\\]", path.name):""",
+            "test_a_file_whose_name_a_unit_would_read_otherwise",
+        ),
+    ],
+    # --- figures of bundles ------------------------------------------------------------------------------
+    ("edgekit/compiler/bench/compare.py", "tests/compiler/bench/test_compare.py"): [
+        ("if not 0 < seconds < math.inf:", "test_a_comparison_has_an_end"),
+        ("if not first.bundle.golden:", "test_without_golden_vectors_there_is_nothing_to_compare_on"),
+    ],
+    ("edgekit/compiler/bench/history.py", "tests/compiler/bench/test_history.py"): [
+        ("if not isinstance(value, Mapping):", "test_a_bad_line_is_named"),
+    ],
+    ("edgekit/compiler/explain/diff.py", "tests/compiler/explain/test_diff.py"): [
+        ("if not both:", "test_variants_that_only_one_has"),
+    ],
+    ("edgekit/compiler/explain/explain.py", "tests/compiler/explain/test_explain.py"): [
+        ("if not bundle.golden:", "test_without_golden_vectors_there_is_nothing_to_run"),
+    ],
+    # --- targets -----------------------------------------------------------------------------------------
+    ("targets/edgekit_coreml/builder.py", "tests/targets/coreml/test_compile.py"): [
+        (
+            "if declared is not None and declared != handle.shape:",
+            "test_an_output_of_another_shape_than_is_declared",
+        ),
+    ],
+    ("targets/edgekit_openvino/compile_decoder.py", "tests/targets/language/test_decoders.py"): [
+        ("if precision not in PRECISIONS:", "test_an_unknown_precision"),
+    ],
+    ("targets/edgekit_openvino/run.py", "tests/targets/openvino/test_run.py"): [
+        ("if absent:", "test_outputs_of_another_model_are_an_engine_error"),
+    ],
+    ("targets/edgekit_ort/compile_decoder.py", "tests/targets/language/test_decoders.py"): [
+        ("if precision not in PRECISIONS:", "test_an_unknown_precision"),
+    ],
+    ("targets/edgekit_ort/decoder.py", "tests/targets/language/test_decoders.py"): [
+        (
+            "if 0 < window < room and (int(major), int(minor)) < SLIDES_SINCE:",
+            "test_a_sliding_window_needs_an_engine_that_computes_it",
+        ),
+    ],
+    ("targets/edgekit_qnn/compile.py", "tests/targets/qnn/test_compile.py"): [
+        ("if precision not in PRECISIONS:", "test_an_unknown_precision"),
+        ("if errors(found):", "test_a_node_that_the_emulator_computes_wrongly_is_no_file"),
+    ],
+    ("targets/edgekit_rknn/compile.py", "tests/targets/rknn/test_compile.py"): [
+        (
+            "if found := check_model(model, profile):",
+            "test_what_opset_19_lacks_and_other_types_are_named",
+        ),
+    ],
+    ("targets/edgekit_rknn/npu_child.py", "tests/targets/rknn/test_compile.py"): [
+        ("if found is None:", "test_a_simulator_without_outputs_is_an_error"),
+    ],
+    ("targets/edgekit_rknn/run.py", "tests/targets/rknn/test_compile.py"): [
+        ("if found is None or len(found) != len(outputs):", "test_outputs_are_those_of_the_model"),
+    ],
+    ("targets/edgekit_tensorrt/device/build_engine.py", "tests/targets/tensorrt/test_run.py"): [
+        (
+            "if problem.errno not in (errno.ENOSPC, errno.EDQUOT):",
+            "test_a_full_disk_is_not_the_engines_fault",
+        ),
+    ],
+    ("targets/edgekit_tensorrt/run.py", "tests/targets/tensorrt/test_run.py"): [
+        ("        if wrong:", "test_a_tensorrt_that_misbehaves_is_switched_off", "        if False:"),
+    ],
+    ("targets/edgekit_tflite/integer_rules.py", "tests/targets/tflite/test_integer_plan.py"): [
+        (
+            "if coarsest >= COARSEST:",
+            "test_add_of_steps_that_the_kernel_overflows_with_stays_float",
+        ),
+    ],
+    ("targets/edgekit_tflm/run.py", "tests/targets/tflm/test_run.py"): [
+        (
+            "if array.min() < limits.min or array.max() > limits.max:",
+            "test_integers_that_the_file_cannot_hold",
+        ),
+    ],
+}
+"""(file, file of tests) -> (lines, test, what stands there instead)."""
