@@ -49,6 +49,9 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_movenet_refuses_another_form",
         ),
     ],
+    ("edgekit/processing/tokenizer_bounds.py", "tests/processing/test_tokenizer_bounds.py"): [
+        ("if sum(map(len, lists)) > STEPS_LIMIT:", "test_a_hostile_tokenizer_is_one_error"),
+    ],
     # --- samples and labels ------------------------------------------------------------------------------
     ("edgekit/compiler/evaluate/labels.py", "tests/compiler/evaluate/test_labels.py"): [
         ("if missing:", "test_malformed_classes"),
@@ -61,6 +64,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("edgekit/compiler/evaluate/tiff_directory.py", "tests/compiler/evaluate/test_tiff_directory.py"): [
         ("if tile[0] * tile[1] > pixels_limit:", "test_a_directory_that_is_no_honest_one"),
+        ("if total > len(content):", "test_a_directory_that_is_no_honest_one"),
     ],
     # --- what targets declare and decoders check ---------------------------------------------------------
     ("edgekit/target/decoder.py", "tests/target/test_decoder.py"): [
@@ -76,6 +80,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("edgekit/target/profile.py", "tests/target/test_profile.py"): [
         ('if not fact.get("source"):', "test_malformed_profiles_are_refused"),
+        ('if fact.get("unit", "") != unit:', "test_malformed_profiles_are_refused"),
     ],
     # --- lowering ----------------------------------------------------------------------------------------
     ("edgekit/compiler/lowering/byte_input.py", "tests/compiler/lowering/test_byte_input.py"): [
@@ -90,6 +95,9 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_what_cannot_be_obeyed",
         ),
         ("if INTEGERS in layouts.values() and not on_integers:", "test_integers_without_an_int8_variant"),
+    ],
+    ("edgekit/compiler/lowering/sliding_windows.py", "tests/compiler/lowering/test_sliding_windows.py"): [
+        ("if auto_pad not in RULES:", "test_refusals"),
     ],
     # --- documents and exports ---------------------------------------------------------------------------
     ("edgekit/release/provenance/attestation.py", "tests/release/provenance/test_attestation.py"): [
@@ -127,6 +135,9 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if not 0 < seconds < math.inf:", "test_a_comparison_has_an_end"),
         ("if not first.bundle.golden:", "test_without_golden_vectors_there_is_nothing_to_compare_on"),
     ],
+    ("edgekit/compiler/bench/limits.py", "tests/compiler/bench/test_limits.py"): [
+        ("if known is None:", "test_a_baseline_that_does_not_tell"),
+    ],
     ("edgekit/compiler/bench/history.py", "tests/compiler/bench/test_history.py"): [
         ("if not isinstance(value, Mapping):", "test_a_bad_line_is_named"),
     ],
@@ -135,6 +146,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("edgekit/compiler/explain/explain.py", "tests/compiler/explain/test_explain.py"): [
         ("if not bundle.golden:", "test_without_golden_vectors_there_is_nothing_to_run"),
+        ("if rejected is not None:", "test_a_rejected_variant_says_why"),
     ],
     # --- targets -----------------------------------------------------------------------------------------
     ("targets/edgekit_coreml/builder.py", "tests/targets/coreml/test_compile.py"): [
@@ -189,7 +201,17 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_add_of_steps_that_the_kernel_overflows_with_stays_float",
         ),
     ],
+    ("targets/edgekit_tflite/importer/file.py", "tests/targets/tflite/importer/test_damaged_files.py"): [
+        (
+            "if any(graph.tensors[o].data is not None for o in op.outputs):",
+            "test_what_is_wrong_is_said",
+        ),
+    ],
     ("targets/edgekit_tflm/run.py", "tests/targets/tflm/test_run.py"): [
+        (
+            "if of_file.keys() != {spec.name for spec in specs}:",
+            "test_a_file_of_another_model_is_refused",
+        ),
         (
             "if array.min() < limits.min or array.max() > limits.max:",
             "test_integers_that_the_file_cannot_hold",

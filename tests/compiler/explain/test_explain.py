@@ -272,6 +272,16 @@ def test_a_bundle_of_rejected_variants_says_so(bundle: Bundle) -> None:
         explain(Bundle.create({**bundle.manifest, "variants": variants}, entries))
 
 
+def test_a_rejected_variant_says_why(bundle: Bundle) -> None:
+    first, *others = bundle.manifest["variants"]
+    variants = [{**first, "files": {}, "status": "rejected: slow"}, *others]
+    entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
+    made = Bundle.create({**bundle.manifest, "variants": variants}, entries)
+    with pytest.raises(UsageError) as error:
+        explain(made, variant=first["name"])
+    assert str(error.value) == f"{first['name']} has no files in new bundle: rejected: slow"
+
+
 def test_a_target_that_is_not_known_here_is_said_and_hides_no_other(bundle: Bundle) -> None:
     variants = [
         {**v, "target": "another"} if v["name"] == "tflite-fp16" else v for v in bundle.manifest["variants"]

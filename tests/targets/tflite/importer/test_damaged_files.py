@@ -132,6 +132,7 @@ WRONG: list[tuple[Callable[[], bytes], str, Any, str]] = [
         [3, 5],
         "tensor 1 (constant_1) has 48 bytes, its shape and type say 60",
     ),
+    (fully_connected, "operators.0.outputs", [1], f"{FULL} makes a tensor that is a constant"),
     (fully_connected, "tensors.0.shape", [1, 3], f"{FULL}: its weights are (3, 4), its data (1, 3)"),
     (
         fully_connected,
