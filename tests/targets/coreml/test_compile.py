@@ -134,6 +134,14 @@ def test_every_reason_at_once() -> None:
     ]
 
 
+def test_a_reduction_that_onnx_does_not_have() -> None:
+    model = with_shapes("""<ir_version: 10, opset_import: ["": 23]>
+        g (float[4] x, int64[2] i, float[2] u) => (float[4] y)
+        { y = ScatterElements<reduction="mean">(x, i, u) }""")
+    (found,) = coreml.check_model(model, profile(COREML))
+    assert (found.node, found.message) == ("y", "reduction 'mean' has no form in Core ML")
+
+
 def test_an_output_of_another_shape_than_is_declared() -> None:
     text = '<ir_version: 10, opset_import: ["": 23]> g (float[2,3] x) => (float[2,3] y) { y = Transpose(x) }'
     (found,) = coreml.check_model(ir.from_onnx_text(text), profile(COREML))

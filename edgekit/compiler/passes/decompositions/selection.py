@@ -122,7 +122,7 @@ def _reduced(node: ir.Node, tape: Tape, spots: str, counts: tuple[int, int, int]
     ):
         return None
     dtype, index = kind.numpy(), node.inputs[1]
-    if index is None or index.dtype != ir.DataType.INT64 or reduction == "none":
+    if index is None or index.dtype != ir.DataType.INT64 or reduction not in ("add", "mul", "max", "min"):
         return None
     low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     neutral, reduce, join = {
