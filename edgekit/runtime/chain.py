@@ -11,8 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, blame_of, reason_of
-from edgekit.runtime import local_timings
-from edgekit.runtime.deadline import background
+from edgekit.runtime import background, local_timings
 from edgekit.runtime.fallback import policy, strict_errors
 from edgekit.runtime.fallback.load_order import rank_variants, why_emulated
 from edgekit.runtime.fallback.policy import Candidate, Cooldown, Failure, Fallback, best_candidate

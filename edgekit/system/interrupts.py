@@ -40,10 +40,8 @@ def pass_on(problem: BaseException) -> None:
         if raised is not None:
             raise raised
     finally:
-        del (
-            raised,
-            problem,
-        )  # else the traceback's frames, and the files they hold open, live until a collection
+        # Else the traceback's frames, and the files they hold open, live until a collection.
+        del raised, problem
 
 
 def _of_the_app(problem: BaseException) -> BaseException | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
@@ -93,6 +92,8 @@ def _remove_oldest(folder: Path, kept: Path) -> None:
     for number, (_, path) in enumerate(sorted(found, reverse=True), 1):
         size += _size_bytes(path)
         if number >= FOLDERS_LIMIT or size > BYTES_LIMIT:
+            import shutil  # here: it takes 3 ms
+
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -30,6 +30,7 @@ FLOORS = (
     "runtime.generated_text",
     "runtime.http_connection",
     "runtime.local_timings",
+    "runtime.background",
     "runtime.session_card",
     "runtime.session_state",
     "runtime.fallback",

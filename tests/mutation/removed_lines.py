@@ -128,7 +128,7 @@ REMOVALS: tuple[Removal, ...] = (
         "if variant.options.get(background.OPTION) or",
     ),
     Removal(
-        "edgekit/runtime/deadline/background.py",
+        "edgekit/runtime/background.py",
         " if prepares_on_device(name)]",
         (f"{PROBE}test_a_bundle_cannot_switch_the_probe_off",),
         "]",

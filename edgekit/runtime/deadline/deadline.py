@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError, blame_of, reason_of
-from edgekit.runtime.deadline.background import Preparation
+from edgekit.runtime.background import Preparation
 from edgekit.runtime.deadline.watchdog import DeadlineExceededError, Watched, cutoff_s, first_answer
 from edgekit.runtime.device_builds.memory import resident_mb
 from edgekit.runtime.fallback.policy import Failure

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit._version import __version__
-from edgekit.runtime.deadline import background
+from edgekit.runtime import background
 from edgekit.runtime.loading import golden_check, unpacked_files
 from edgekit.system import cache_folder, cpu, json_records, timings
 from edgekit.system.formats import strict_json

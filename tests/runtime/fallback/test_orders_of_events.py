@@ -17,7 +17,7 @@ import pytest
 
 from edgekit.errors import EngineError, NoVariantError, UsageError
 from edgekit.runtime import Session
-from edgekit.runtime.deadline.background import OPTION
+from edgekit.runtime.background import OPTION
 from edgekit.runtime.deadline.watchdog import Watched
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from edgekit.bundle import Bundle, Variant
-from edgekit.runtime import Session
-from edgekit.runtime.deadline import background
+from edgekit.runtime import Session, background
 from edgekit.runtime.device_builds import child_limits
 from edgekit.runtime.loading import probe
 from edgekit.runtime.loading.probe import ProbeResult, judge_exit, probe_failure

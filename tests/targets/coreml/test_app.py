@@ -83,7 +83,7 @@ def test_a_picture_in_a_label_out(precision: str, tmp_path: Path) -> None:
     assert [f.name for f in spec.description.output] == ["classLabel", "classLabel_probs"]
     assert spec.description.predictedFeatureName == "classLabel"
     got = program.run({"image": FRAME[:, :, ::-1].transpose(2, 0, 1)[None].astype(np.float32)})
-    with Session(tmp_path / "model.edgekit") as session:
+    with Session(tmp_path / "model.edgekit", engine="coreml") as session:
         classes = session.predict(FRAME)
     names = ["crane", "1", "crane 2", "owl"]
     assert got["classLabel"].item() == names[classes.indices[0]]
