@@ -127,7 +127,8 @@ class Chain:
         """Return the first late result of the active variant or its standby, or None and the error."""
         if self.deadline is None or self._options.strict:
             return None, problem
-        late = self.deadline.late_answer(self.runner, problem, feeds, self.output_checks.check)
+        others = len(self.load_order.candidates) > 1
+        late = self.deadline.late_answer(self.runner, problem, feeds, self.output_checks.check, others)
         if late.failed is not None:
             name, failure = late.failed
             tried.add(name)

@@ -32,6 +32,8 @@ FIRST_RUN_S = 60.0
 HANG_S, HANG_RATIO = 10.0, 10.0
 """A run that has not returned after so long hangs: in seconds, or in deadlines or first runs of that variant
 if these are longer. A machine that is busy, or swaps, takes several times as long as usual."""
+LOADABLE_S = 1.0
+"""The same where no standby runs beside it, and another variant may be loaded instead."""
 ABANDONED_LIMIT = 3
 """Hung runs from which on no hung variant is retried: each holds a thread and a model."""
 
@@ -172,6 +174,7 @@ class Deadline:
         problem: Exception,
         feeds: Mapping[str, Array],
         check: Callable[[Mapping[str, Array]], None],
+        others: bool,
     ) -> LateAnswer:
         """The first good answer of the active runner, if ``problem`` is that it timed out, and of an idle
         standby, which it starts."""
@@ -182,7 +185,8 @@ class Deadline:
         if standby is not None and standby.busy:  # with a request that the active one answered first
             standby = None
         usual_s = max(each.first_run_s for each in (active, standby) if each is not None)
-        limit_s = max(HANG_S, HANG_RATIO * max(self.deadline_s, usual_s))
+        floor_s = LOADABLE_S if others and standby is None else HANG_S
+        limit_s = max(floor_s, HANG_RATIO * max(self.deadline_s, usual_s))
         first = first_answer(active, standby, feeds, check, limit_s)
         failed = None
         if standby is not None and (wrong := first.problems.get(id(standby))) is not None:
