@@ -120,10 +120,10 @@ def test_an_inventory_is_of_words_and_numbers(wrong: dict[str, Any]) -> None:
 
 
 def test_no_name_of_a_package_is_a_line_for_pip() -> None:
-    """Names and versions go into a file of constraints, in which ``--index-url`` would be obeyed here."""
+    """Names and versions go into a file of constraints, in which pip obeys options."""
     packages = {
-        "numpy": "2.1.0\n--index-url http://evil.example",
-        "onnxruntime\n--extra-index-url http://evil.example": "1",
+        "numpy": "2.1.0\n--find-links http://evil.example",
+        "onnxruntime\n--find-links http://evil.example": "1",
         "flatbuffers": " @ http://evil.example/flatbuffers.whl",
         "protobuf": "5.0; python_version>'3'",
         "Pillow.Simd": "9.0.post1+local",

@@ -33,7 +33,7 @@ HANG_S, HANG_RATIO = 10.0, 10.0
 """A run that has not returned after so long hangs: in seconds, or in deadlines or first runs of that variant
 if these are longer. A machine that is busy, or swaps, takes several times as long as usual."""
 LOADABLE_S = 1.0
-"""The same where no standby runs beside it, and another variant may be loaded instead."""
+"""The same, or one more deadline, where no standby runs and another variant may be loaded."""
 ABANDONED_LIMIT = 3
 """Hung runs from which on no hung variant is retried: each holds a thread and a model."""
 
@@ -185,8 +185,9 @@ class Deadline:
         if standby is not None and standby.busy:  # with a request that the active one answered first
             standby = None
         usual_s = max(each.first_run_s for each in (active, standby) if each is not None)
-        floor_s = LOADABLE_S if others and standby is None else HANG_S
-        limit_s = max(floor_s, HANG_RATIO * max(self.deadline_s, usual_s))
+        limit_s = max(HANG_S, HANG_RATIO * max(self.deadline_s, usual_s))
+        if others and standby is None:  # a load answers sooner than a run that hangs
+            limit_s = max(LOADABLE_S, self.deadline_s, HANG_RATIO * usual_s)
         first = first_answer(active, standby, feeds, check, limit_s)
         failed = None
         if standby is not None and (wrong := first.problems.get(id(standby))) is not None:
