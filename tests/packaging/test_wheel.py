@@ -82,7 +82,12 @@ def build(kind: str, tree: Path, to: Path, setuptools: Path) -> Path:
 
 def copy_of_the_tree(to: Path) -> Path:
     """Without what git ignores; building writes into the tree."""
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "out")
+    anywhere = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        at_the_top = {"build", "dist", "out"} if Path(folder) == ROOT else set()
+        return anywhere(folder, names) | at_the_top
+
     shutil.copytree(ROOT, to, ignore=ignored, copy_function=shutil.copyfile)
     return to
 
