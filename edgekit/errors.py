@@ -17,6 +17,7 @@
     +-- BusyError                    too many requests; this one was not run
     +-- EngineError                  an engine failed to load a variant or to run it
         +-- NoVariantError           no variant of the bundle works here; every reason is listed
+            +-- NonFiniteOutputError     the outputs for this input are NaN or infinite
         +-- EngineNotReady           the variant's engine is being built on this device
 
 Any other exception that escapes is a bug and keeps its traceback.
@@ -256,6 +257,14 @@ class EngineNotReady(EngineError):  # noqa: N818  (it says what is, and is no fa
 
 class NoVariantError(EngineError):
     """No variant of the bundle works here; the text lists every reason."""
+
+
+class NonFiniteOutputError(NoVariantError):
+    """Outputs are NaN or infinite where the model's golden outputs are not.
+
+    A request raises it where every variant that ran failed in this way: the input is the likely cause, also a
+    finite one with extreme values, and other inputs are answered.
+    """
 
 
 def text_for_bundles(problem: Exception) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgekit.errors import EngineError, UsageError
+from edgekit.errors import EngineError, NonFiniteOutputError, UsageError
 from edgekit.tensor_spec import Array, TensorSpec
 
 
@@ -75,10 +75,10 @@ def _shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-def not_finite(name: str, values: Array) -> EngineError:
+def not_finite(name: str, values: Array) -> NonFiniteOutputError:
     """The error for an output with NaN or infinite values."""
     bad = int(values.size - np.isfinite(values).sum())
-    return EngineError(
+    return NonFiniteOutputError(
         f"{bad} of {values.size} values of output {name} are NaN or infinite, so there is no answer; "
         "the input or this variant's arithmetic is at fault: try another engine or precision"
     )

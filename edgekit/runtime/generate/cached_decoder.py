@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from edgekit.errors import EngineError
+from edgekit.errors import NonFiniteOutputError
 from edgekit.runtime.generate.prefix_cache import WORTH_SAVING, PrefixCache, common_length
 from edgekit.tensor_spec import Array
 
@@ -64,7 +64,7 @@ class CachedDecoder:
             float32 [rows, vocabulary]; None if it was stopped, and then what was read is kept.
 
         Raises:
-            EngineError: the logits are NaN or infinite.
+            NonFiniteOutputError: the logits are NaN or infinite.
             Whatever the engine raises; the cache is then empty.
         """
         kept = min(self.common(tokens), len(tokens) - rows)
@@ -167,4 +167,4 @@ def logits_of_each(caches: list[CachedDecoder], texts: list[list[int]]) -> Array
 def _check_finite(logits: Array) -> None:
     highest = logits.max(axis=-1)  # NaN where a logit is; -inf is a token that never comes
     if not np.isfinite(highest).all():
-        raise EngineError("the decoder's logits are NaN or infinite")
+        raise NonFiniteOutputError("the decoder's logits are NaN or infinite")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.errors import EngineError
+from edgekit.errors import NonFiniteOutputError
 from edgekit.tensor_spec import Array
 
 
@@ -64,11 +64,11 @@ def kinds_of(outputs: Sequence[Array]) -> NonFiniteKinds:
     )
 
 
-def unexpected_kinds(name: str, values: Array, allowed: NonFiniteKinds) -> EngineError:
+def unexpected_kinds(name: str, values: Array, allowed: NonFiniteKinds) -> NonFiniteOutputError:
     """An output holds non-finite values of a kind that its golden outputs do not."""
     kinds = kinds_of([values])
     only = "nothing but NaN" if kinds.all_nan else str(kinds)
-    return EngineError(
+    return NonFiniteOutputError(
         f"output {name} holds {only}, its golden outputs {allowed}"
         f"{' among numbers' if kinds.all_nan and allowed.nan else ''}, so it is invalid; "
         "the input or this variant's arithmetic is at fault: try another engine or precision"

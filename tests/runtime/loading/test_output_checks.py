@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from edgekit.errors import EngineError
+from edgekit.errors import EngineError, NonFiniteOutputError
 from edgekit.runtime.loading.output_checks import Golden, OutputChecks
 from edgekit.tensor_spec import SQUARED_LIMIT, Array, TensorSpec, is_finite
 
@@ -92,3 +92,13 @@ def test_an_output_has_as_many_rows_as_the_data_give_and_no_other_shape() -> Non
     for wrong in (np.zeros((2, 4), np.int64), np.zeros(3, np.int64), np.zeros((2, 3), np.int32)):
         with pytest.raises(EngineError):
             check({"y": wrong})
+
+
+def test_values_that_are_not_finite_have_an_error_of_their_own() -> None:
+    known: list[Golden] = [[], [({}, outputs(2, -np.inf))]]
+    for golden in known:
+        with pytest.raises(NonFiniteOutputError):
+            OutputChecks(OUTPUTS, golden).check(outputs(0, np.nan))
+    with pytest.raises(EngineError) as wrong:
+        OutputChecks(OUTPUTS, []).check({})
+    assert type(wrong.value) is EngineError
