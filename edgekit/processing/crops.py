@@ -11,10 +11,11 @@ import numpy as np
 from edgekit.errors import EngineError
 from edgekit.processing.cascade import Stage
 from edgekit.processing.geometry.warp import crop_corners, crop_text, perspective
-from edgekit.processing.predictions.classes import Classes, label_of
-from edgekit.processing.predictions.detections import Detections
-from edgekit.processing.predictions.keypoints import Keypoints
-from edgekit.processing.predictions.text_regions import TextRegions
+from edgekit.processing.predictions.label import label_of
+from edgekit.processing.tasks.classify.prediction import Classes
+from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.tasks.detect_text.prediction import TextRegions
+from edgekit.processing.tasks.pose.prediction import Keypoints
 from edgekit.tensor_spec import Array
 
 Way = Callable[[Array], Array]

@@ -15,18 +15,19 @@ import numpy as np
 
 from edgekit.errors import UsageError
 from edgekit.processing.crops import boxes_of
-from edgekit.processing.predictions import Classes, Detections
 from edgekit.processing.predictions.cascaded import Cascaded
-from edgekit.processing.predictions.class_map import SHOWN, ClassMap
-from edgekit.processing.predictions.classes import label_of
-from edgekit.processing.predictions.depth_map import DepthMap
-from edgekit.processing.predictions.instances import Instances
-from edgekit.processing.predictions.keypoints import VISIBLE_SCORE, Keypoints
-from edgekit.processing.predictions.matte import Matte
-from edgekit.processing.predictions.oriented_detections import OrientedDetections
-from edgekit.processing.predictions.picture import Picture
-from edgekit.processing.predictions.text_line import TextLine
-from edgekit.processing.predictions.text_regions import TextRegions
+from edgekit.processing.predictions.label import label_of
+from edgekit.processing.tasks.classify.prediction import Classes
+from edgekit.processing.tasks.depth.prediction import DepthMap
+from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.tasks.detect_text.prediction import TextRegions
+from edgekit.processing.tasks.image_to_image.prediction import Picture
+from edgekit.processing.tasks.matting.prediction import Matte
+from edgekit.processing.tasks.obb.prediction import OrientedDetections
+from edgekit.processing.tasks.pose.prediction import VISIBLE_SCORE, Keypoints
+from edgekit.processing.tasks.read_text.prediction import TextLine
+from edgekit.processing.tasks.segment.prediction import SHOWN, ClassMap
+from edgekit.processing.tasks.segment_instances.prediction import Instances
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensor_spec import Array
 

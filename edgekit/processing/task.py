@@ -7,7 +7,7 @@ from dataclasses import Field, asdict, dataclass, fields
 from typing import Any
 
 from edgekit.errors import CardError
-from edgekit.processing.tasks import DECODERS, find_decoder
+from edgekit.processing.tasks import find_decoder, find_task, has_task, task_kinds
 from edgekit.system.formats.strict_tables import (
     as_lists,
     choice,
@@ -27,8 +27,8 @@ class Task:
     """What the outputs mean.
 
     Attributes:
-        kind: A name in ``edgekit.processing.tasks.DECODERS``, e.g. ``classify`` or ``detect``.
-        decode: The form of the outputs, a name in ``DECODERS[kind]``.
+        kind: Name of a task in ``edgekit.processing.tasks``, e.g. ``classify`` or ``detect``.
+        decode: The form of the outputs, one of the task's decoders.
         outputs: What an output is to the decoder -> its name in the model.
         labels: Name by class number; "" where a number is unused.
         options: The decoder's own, e.g. its score threshold.
@@ -51,8 +51,10 @@ def read_task(table: dict[str, Json], where: str) -> Task:
     Raises:
         CardError: it is malformed.
     """
-    kind = choice(table, "kind", tuple(DECODERS), where)
-    decode = choice(table, "decode", tuple(DECODERS[kind]), where)
+    kind: Any = table.get("kind")
+    if not has_task(kind):
+        kind = choice(table, "kind", task_kinds(), where)
+    decode = choice(table, "decode", tuple(find_task(kind).decoders), where)
     decoder = find_decoder(kind, decode)
     options = {f.name: f for f in fields(decoder.options)}
     only(table, ("kind", "decode", "outputs", "labels", *options), where)

@@ -17,8 +17,8 @@ import cv2
 import numpy as np
 
 from edgekit.processing.frame_sampling import linear_to_frame
-from edgekit.processing.predictions import ImagePlacement
-from edgekit.processing.tasks.segment import SegmentOptions, segment_scores
+from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.processing.tasks.segment.decode import SegmentOptions, segment_scores
 from edgekit.runtime.gallery import Gallery
 
 Array = Any

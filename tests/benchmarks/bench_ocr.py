@@ -3,7 +3,7 @@
     python3 -m venv ENV
     ENV/bin/pip install -e . rapidocr-onnxruntime==1.4.4
     PYTHONPATH=. ENV/bin/python tests/benchmarks/bench_ocr.py MODELS PHOTOS \
-        [--write tests/processing/tasks/ocr]
+        [--write tests/processing/tasks]
 
 MODELS holds ch_PP-OCRv4_det_infer.onnx, ch_PP-OCRv4_rec_infer.onnx and ch_ppocr_mobile_v2.0_cls_infer.onnx of
 that package. The origin is rapidocr-onnxruntime 1.4.4 with OpenCV, pyclipper and shapely: PaddleOCR's
@@ -27,9 +27,9 @@ from edgekit.compiler.evaluate.task_metrics.text import edit_distance
 from edgekit.processing import Card, load_card
 from edgekit.processing.card import parse_card
 from edgekit.processing.geometry.warp import crop_text
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.processing import decode, prepare
-from edgekit.processing.tasks.ocr.db import DbOptions, detect_text
+from edgekit.processing.tasks.detect_text.db import DbOptions, detect_text
 
 Array = Any
 SIDE = 640

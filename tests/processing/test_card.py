@@ -13,7 +13,7 @@ from edgekit.processing import Card, load_card
 from edgekit.processing.card import parse_card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.processing.inputs.tensor import TensorInput
-from edgekit.processing.tasks import DECODERS
+from edgekit.processing.tasks import find_task, task_kinds
 from edgekit.processing.tasks.detect.yolox import YoloxOptions
 from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.cards import DETECTOR, TOML, X, altered
@@ -135,11 +135,11 @@ MISTAKES: list[tuple[str, Any, str]] = [
         "card: inputs.images.dtype is 'float64'; it must be one of "
         "float32, float16, uint8, int8, uint16, int16, int32, int64",
     ),
-    ("task/kind", "paint", f"card: task.kind is 'paint'; it must be one of {', '.join(DECODERS)}"),
+    ("task/kind", "paint", f"card: task.kind is 'paint'; it must be one of {', '.join(task_kinds())}"),
     (
         "task/decode",
         "yolo",
-        f"card: task.decode is 'yolo'; it must be one of {', '.join(DECODERS['detect'])}",
+        f"card: task.decode is 'yolo'; it must be one of {', '.join(find_task('detect').decoders)}",
     ),
     ("task/outputs", {}, "card: task.outputs has no predictions; it must be a text"),
     ("task/outputs/boxes", "b", "card: task.outputs has an unknown key 'boxes'; it may have predictions"),

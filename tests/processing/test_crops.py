@@ -10,10 +10,11 @@ import pytest
 from edgekit.errors import EngineError
 from edgekit.processing.cascade import Stage
 from edgekit.processing.crops import cut, in_frame
-from edgekit.processing.predictions import Classes, Detections
-from edgekit.processing.predictions.keypoints import Keypoints
-from edgekit.processing.predictions.oriented_detections import OrientedDetections
-from edgekit.processing.predictions.text_regions import TextRegions
+from edgekit.processing.tasks.classify.prediction import Classes
+from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.tasks.detect_text.prediction import TextRegions
+from edgekit.processing.tasks.obb.prediction import OrientedDetections
+from edgekit.processing.tasks.pose.prediction import Keypoints
 from edgekit.tensor_spec import Array
 
 FRAME = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)

@@ -10,15 +10,16 @@ from PIL import Image
 
 from edgekit.errors import UsageError
 from edgekit.processing.drawing import BLEND, COLOURS, GREEN, Canvas, check_drawing, draw, save_drawing
-from edgekit.processing.predictions import Classes, Detections
-from edgekit.processing.predictions.class_map import ClassMap
-from edgekit.processing.predictions.depth_map import DepthMap
-from edgekit.processing.predictions.instances import Instances
-from edgekit.processing.predictions.keypoints import Keypoints
-from edgekit.processing.predictions.matte import Matte
-from edgekit.processing.predictions.oriented_detections import OrientedDetections
-from edgekit.processing.predictions.picture import Picture
-from edgekit.processing.predictions.text_regions import TextRegions
+from edgekit.processing.tasks.classify.prediction import Classes
+from edgekit.processing.tasks.depth.prediction import DepthMap
+from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.tasks.detect_text.prediction import TextRegions
+from edgekit.processing.tasks.image_to_image.prediction import Picture
+from edgekit.processing.tasks.matting.prediction import Matte
+from edgekit.processing.tasks.obb.prediction import OrientedDetections
+from edgekit.processing.tasks.pose.prediction import Keypoints
+from edgekit.processing.tasks.segment.prediction import ClassMap
+from edgekit.processing.tasks.segment_instances.prediction import Instances
 from edgekit.tensor_spec import Array
 
 RED, BLUE = np.array(COLOURS[0]), np.array(COLOURS[1])

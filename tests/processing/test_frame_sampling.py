@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgekit.errors import EngineError
 from edgekit.processing.frame_sampling import content, linear_to_frame, nearest_to_frame, planes_of
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 
 Array = npt.NDArray[Any]
 SIZE = st.integers(1, 70)

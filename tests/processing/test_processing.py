@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from edgekit.errors import CardError, EngineError, UsageError
 from edgekit.processing import Card
 from edgekit.processing.card import parse_card
-from edgekit.processing.predictions import Classes, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.processing import decode, placement, prepare
+from edgekit.processing.tasks.classify.prediction import Classes
 
 Array = npt.NDArray[Any]
 

@@ -21,7 +21,7 @@ from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.contract import Source as ModelSource
 from edgekit.errors import CardError
 from edgekit.processing.card import Card, parse_card
-from edgekit.processing.tasks import DECODERS
+from edgekit.processing.tasks import has_decoder
 from edgekit.system.formats.toml_files import load_toml
 from edgekit.tensor_spec import TensorSpec
 
@@ -108,7 +108,7 @@ Table = tuple[str, list[Line]]
 
 def _without_picture(facts: Facts, sizes: Mapping[str, Size]) -> Draft:
     found = draft_sound(facts) or draft_text(facts, sizes)
-    if found is None or found.task.decode not in DECODERS.get(found.task.kind, {}):
+    if found is None or not has_decoder(found.task.kind, found.task.decode):
         return _written(facts, [_tensor_table(spec, sizes) for spec in facts.inputs], None)
     tables = [(key_path("inputs", name), lines) for name, lines in found.inputs.items()]
     return _written(facts, tables, found.task, found.states)

@@ -26,7 +26,7 @@ from edgekit.compiler.card_inference.mediapipe import recognize_blazeface, recog
 from edgekit.compiler.card_inference.ocr import recognize_line_reader, recognize_text_finder
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizer
 from edgekit.compiler.card_inference.yolo import recognize_movenet, recognize_yolo
-from edgekit.processing.tasks import DECODERS
+from edgekit.processing.tasks import has_decoder
 
 RECOGNIZERS: tuple[Recognizer, ...] = (
     # The most particular forms first.
@@ -59,6 +59,6 @@ def recognize(facts: Facts, image: ImageShape) -> Recognized | None:
     """The task of a model that one picture goes into; None where no decoder reads its outputs."""
     for recognizer in RECOGNIZERS:
         found = recognizer(facts, image)
-        if found is not None and found.decode in DECODERS.get(found.kind, {}):
+        if found is not None and has_decoder(found.kind, found.decode):
             return found
     return None

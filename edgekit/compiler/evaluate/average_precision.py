@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from edgekit.processing.predictions import Detections
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.tensor_spec import Array
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)

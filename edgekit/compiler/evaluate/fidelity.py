@@ -27,7 +27,7 @@ from edgekit.compiler.evaluate.verify import compare
 from edgekit.errors import EngineError
 from edgekit.processing import processing
 from edgekit.processing.inputs.image import ImageInput
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from edgekit.compiler.evaluate.picture_files import read_picture
 from edgekit.compiler.evaluate.prepared_files import kind_of_file
 from edgekit.errors import SampleError
 from edgekit.processing import processing
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.system.regular_file import read_plain
 
 if TYPE_CHECKING:

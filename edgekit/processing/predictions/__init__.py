@@ -1,22 +1,42 @@
-"""What tasks answer. The kinds that most cards have are here; each other one is in its own module."""
+"""The predictions of all tasks, by name, e.g. ``from edgekit.processing.predictions import Keypoints``.
+
+Each is in the folder of its task and is imported on first use; what several tasks share is in this folder.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from edgekit.processing.predictions.classes import Class, Classes, label_of
-from edgekit.processing.predictions.detections import Detection, Detections
-from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.tensor_spec import Json
+if TYPE_CHECKING:
+    from edgekit.processing.predictions.image_placement import ImagePlacement as ImagePlacement
+    from edgekit.processing.predictions.label import label_of as label_of
+    from edgekit.processing.predictions.prediction import Prediction as Prediction
+    from edgekit.processing.tasks.classify.prediction import Class as Class
+    from edgekit.processing.tasks.classify.prediction import Classes as Classes
+    from edgekit.processing.tasks.detect.prediction import Detection as Detection
+    from edgekit.processing.tasks.detect.prediction import Detections as Detections
 
-__all__ = ["Class", "Classes", "Detection", "Detections", "ImagePlacement", "Prediction", "label_of"]
+SHARED = {
+    "Cascaded": "cascaded",
+    "ImagePlacement": "image_placement",
+    "Prediction": "prediction",
+    "TextPrediction": "texts",
+    "TextPredictions": "texts",
+    "WindowPrediction": "windows",
+    "WindowPredictions": "windows",
+    "label_of": "label",
+}
+"""Name -> module of this folder."""
 
 
-class Prediction(Protocol):
-    """What every task's prediction can do."""
+def __getattr__(name: str) -> Any:
+    if name in SHARED:
+        return getattr(import_module(f"{__name__}.{SHARED[name]}"), name)
+    if not name.startswith("_"):
+        from edgekit.processing.tasks import all_tasks
 
-    def __str__(self) -> str:
-        """For people: a line for each thing."""
-
-    def as_json(self) -> Json:
-        """For programs."""
+        for task in all_tasks():
+            if name in task.predictions:
+                return getattr(task.load(task.predictions[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

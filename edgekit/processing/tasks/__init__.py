@@ -1,62 +1,51 @@
-"""From a model's raw outputs to the task's prediction: one decoder for each form of output.
+"""Tasks: what a model's outputs mean. Each is a package that holds all of it, listed in its ``TASK``.
 
-To add one: write its options (a frozen dataclass whose fields have defaults; a card sets them, and
-``__post_init__`` checks them) and its function in a module of this folder, list them in the module's own
-``DECODERS``, and give the name a line below. Cards, their checks and their errors follow from that line.
-Only the module of the decoder that a card names is imported.
+A task is a folder here, or a package of another distribution with an entry point in the group
+``edgekit.tasks``. Only the task that a card names is imported, and of it only the decoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from edgekit.processing.tasks.task_spec import TaskSpec
+
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from edgekit.processing.tasks.decoder import Decoder
 
-DECODERS: Mapping[str, Mapping[str, str]] = {
-    "classify": {"logits": "classify", "probabilities": "classify"},
-    "depth": {"inverse": "depth", "metric": "depth", "relative": "depth"},
-    "detect": {
-        "blazeface": "detect.blazeface",
-        "centerface": "detect.centerface",
-        "centernet": "detect.centernet",
-        "detr": "detect.detr",
-        "end2end": "detect.end2end",
-        "fastestdet": "detect.fastestdet",
-        "nanodet": "detect.nanodet",
-        "postprocessed": "detect.end2end",
-        "rtdetr": "detect.detr",
-        "ssd": "detect.ssd",
-        "ssd-anchors": "detect.ssd_anchors",
-        "yolov5": "detect.yolov5",
-        "yolov8": "detect.yolov8",
-        "yolox": "detect.yolox",
-    },
-    "detect-text": {"db": "ocr.db"},
-    "embed": {"cls-pooling": "embed", "mean-pooling": "embed", "vector": "embed"},
-    "image-to-image": {"picture": "image_to_image"},
-    "landmarks": {"face": "landmarks", "hand": "landmarks", "pose": "landmarks"},
-    "matting": {"alpha": "matting"},
-    "obb": {"end2end": "obb.yolo", "yolov8": "obb.yolo"},
-    "pose": {
-        "end2end": "pose.yolo",
-        "movenet": "pose.movenet",
-        "movenet-multipose": "pose.movenet",
-        "yolov8": "pose.yolo",
-    },
-    "rank": {"logit": "rank"},
-    "read-text": {"ctc": "ocr.ctc"},
-    "segment": {"binary": "segment", "classes": "segment", "scores": "segment"},
-    "segment-instances": {
-        "end2end": "segment_instances.yolo",
-        "yolov5": "segment_instances.yolo",
-        "yolov8": "segment_instances.yolo",
-    },
-    "voice-activity": {"probability": "voice_activity"},
-}
-"""Task -> form of its outputs -> the module of this folder that decodes it."""
+
+def find_task(kind: str) -> TaskSpec:
+    """The task of this kind.
+
+    Raises:
+        KeyError: none is installed.
+    """
+    task = _task(kind)
+    if task is None:
+        raise KeyError(kind)
+    return task
+
+
+def has_task(kind: object) -> bool:
+    """Whether a task of this kind is installed."""
+    return isinstance(kind, str) and _task(kind) is not None
+
+
+def all_tasks() -> list[TaskSpec]:
+    """Every installed task, sorted by kind."""
+    return [find_task(kind) for kind in task_kinds()]
+
+
+def task_kinds() -> tuple[str, ...]:
+    """Names of the installed tasks, sorted."""
+    from pkgutil import iter_modules  # here: a device that reads a card looks for one name
+
+    own = {module.name.replace("_", "-") for module in iter_modules(__path__) if module.ispkg}
+    return tuple(sorted({*own, *_entry_points()}))
 
 
 def find_decoder(kind: str, decode: str) -> Decoder:
@@ -65,5 +54,40 @@ def find_decoder(kind: str, decode: str) -> Decoder:
     Raises:
         KeyError: there is none of this name.
     """
-    found: Decoder = import_module(f"{__name__}.{DECODERS[kind][decode]}").DECODERS[decode]
+    task = find_task(kind)
+    found: Decoder = task.load(task.decoders[decode]).DECODERS[decode]
     return found
+
+
+def has_decoder(kind: str, decode: str) -> bool:
+    """Whether a task decodes outputs of this form."""
+    return has_task(kind) and decode in find_task(kind).decoders
+
+
+@cache
+def _task(kind: str) -> TaskSpec | None:
+    """The task of this kind: that of a folder here, else that of an entry point."""
+    folder = kind.replace("-", "_")
+    if not folder.isidentifier():  # a card from elsewhere may contain any text
+        return None
+    try:
+        own: TaskSpec | None = getattr(import_module(f"{__name__}.{folder}"), "TASK", None)
+    except ModuleNotFoundError as problem:
+        if problem.name != f"{__name__}.{folder}":
+            raise
+        own = None
+    if own is not None and own.kind == kind:
+        return own
+    if kind not in _entry_points():
+        return None
+    task = _entry_points()[kind].load()
+    if not isinstance(task, TaskSpec) or task.kind != kind:
+        raise TypeError(f"the entry point {kind} of edgekit.tasks names no TaskSpec of this kind: {task!r}")
+    return task
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # here: it costs 15 ms, and imports socket
+
+    return {point.name: point for point in entry_points(group="edgekit.tasks")}

@@ -6,7 +6,8 @@ from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.processing.nms import overlaps
-from edgekit.processing.predictions import Classes, Detections
+from edgekit.processing.tasks.classify.prediction import Classes
+from edgekit.processing.tasks.detect.prediction import Detections
 
 CONFIDENT_SCORE = 0.5
 """Score from which a detection must match; detections around the card's threshold may come and go."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.evaluate.average_precision import mean_average_precision, mean_change
-from edgekit.processing.predictions import Detections
+from edgekit.processing.tasks.detect.prediction import Detections
 
 
 def detections(boxes: Any, scores: Any, classes: Any) -> Detections:

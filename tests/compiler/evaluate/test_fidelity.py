@@ -11,7 +11,8 @@ from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
 from edgekit.compiler.evaluate.labels import Label
 from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.processing import load_card
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.tensor_spec import Array
 from tests.fixtures.cards import BOXES, CLASSES
 

@@ -16,10 +16,10 @@ import pytest
 
 from edgekit.processing import processing
 from edgekit.processing.card import parse_card
-from edgekit.processing.predictions import Detections
-from edgekit.processing.predictions.instances import Instances
-from edgekit.processing.predictions.keypoints import Keypoints
-from edgekit.processing.predictions.oriented_detections import OrientedDetections
+from edgekit.processing.tasks.detect.prediction import Detections
+from edgekit.processing.tasks.obb.prediction import OrientedDetections
+from edgekit.processing.tasks.pose.prediction import Keypoints
+from edgekit.processing.tasks.segment_instances.prediction import Instances
 
 Array = npt.NDArray[Any]
 FILES = sorted((Path(__file__).parent / "golden").glob("*.npz"))

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
-from edgekit.processing.tasks import DECODERS, find_decoder
+from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.processing.tasks import find_decoder, find_task
 
-FORMS = [(kind, form) for kind in ("detect", "obb", "pose", "segment-instances") for form in DECODERS[kind]]
+FORMS = [
+    (kind, form)
+    for kind in ("detect", "obb", "pose", "segment-instances")
+    for form in find_task(kind).decoders
+]
 PLACED = ImagePlacement(64, 48, 64, 64, 1, 1, 0, 8)
 SIZES = (0, 1, 2, 4, 5, 6, 7, 16, 17, 56, 84, 112)
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
-from edgekit.processing.tasks import DECODERS, find_decoder
+from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.processing.tasks import find_decoder, find_task
 
 KINDS = (
     "depth", "detect-text", "embed", "image-to-image", "landmarks", "matting", "rank", "read-text", "segment",
 )  # fmt: skip
-FORMS = [(kind, form) for kind in KINDS for form in DECODERS[kind]]
+FORMS = [(kind, form) for kind in KINDS for form in find_task(kind).decoders]
 PLACED = ImagePlacement(7, 5, 8, 8, 8 / 7, 1.0, 0.0, 1.0)
 DTYPES = st.sampled_from([np.float32, np.float16, np.uint8, np.int64])
 Array = npt.NDArray[Any]

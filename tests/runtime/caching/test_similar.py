@@ -13,7 +13,8 @@ import pytest
 
 import edgekit
 from edgekit.errors import UsageError
-from edgekit.processing.predictions import Classes, Detections
+from edgekit.processing.tasks.classify.prediction import Classes
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.runtime import Session
 from edgekit.runtime.caching.calibrate_similarity import (
     LIMITS,

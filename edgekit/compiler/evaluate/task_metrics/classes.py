@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
-from edgekit.processing.predictions import Classes
+from edgekit.processing.tasks.classify.prediction import Classes
 
 
 def top1_agreement(reference: Sequence[Classes], found: Sequence[Classes]) -> float:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
-from edgekit.processing.predictions.class_map import ClassMap
-from edgekit.processing.predictions.matte import Matte
+from edgekit.processing.tasks.matting.prediction import Matte
+from edgekit.processing.tasks.segment.prediction import ClassMap
 
 LEAST_SHARE = 0.001
 """Classes of fewer of all pixels do not count: a few pixels at an edge would decide."""

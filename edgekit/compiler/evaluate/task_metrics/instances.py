@@ -9,10 +9,10 @@ import numpy as np
 from edgekit.compiler.evaluate.average_precision import Similarity, mean_average_precision, mean_change
 from edgekit.compiler.evaluate.task_metrics.detections import SELF_MAP
 from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
-from edgekit.processing.predictions.instances import Instances
-from edgekit.processing.predictions.keypoints import VISIBLE_SCORE, Keypoints
-from edgekit.processing.predictions.oriented_detections import OrientedDetections
+from edgekit.processing.tasks.obb.prediction import OrientedDetections
 from edgekit.processing.tasks.obb.rotated_nms import probabilistic_iou
+from edgekit.processing.tasks.pose.prediction import VISIBLE_SCORE, Keypoints
+from edgekit.processing.tasks.segment_instances.prediction import Instances
 from edgekit.tensor_spec import Array
 
 # fmt: off

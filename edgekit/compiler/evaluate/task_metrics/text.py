@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
-from edgekit.processing.predictions.text_line import TextLine
-from edgekit.processing.predictions.text_regions import TextRegions
+from edgekit.processing.tasks.detect_text.prediction import TextRegions
+from edgekit.processing.tasks.read_text.prediction import TextLine
 from edgekit.tensor_spec import Array
 
 SAME_REGION = 0.5

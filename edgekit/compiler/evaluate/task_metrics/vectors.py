@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
-from edgekit.processing.predictions.embedding import Embedding
-from edgekit.processing.predictions.keypoints import Keypoints
+from edgekit.processing.tasks.embed.prediction import Embedding
+from edgekit.processing.tasks.pose.prediction import Keypoints
 
 NEAR = 0.05
 """A landmark is right within so much of the extent of all: PCK@0.05 (Yang and Ramanan, 2013)."""

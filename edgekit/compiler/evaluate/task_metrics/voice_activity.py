@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
-from edgekit.processing.predictions.voice_activity import VoiceActivity
+from edgekit.processing.tasks.voice_activity.prediction import VoiceActivity
 
 
 def decision_agreement(reference: Sequence[VoiceActivity], found: Sequence[VoiceActivity]) -> float:

@@ -9,10 +9,11 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.processing.nms import CANDIDATES, overlaps
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least, rows_of
 from edgekit.processing.tasks.detect.anchors import anchor_centres, check_count
 from edgekit.processing.tasks.detect.boxes import DetectOptions, check_strides
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.tensor_spec import Array
 
 SCORE_LIMIT = 100.0

@@ -10,8 +10,9 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.processing.nms import suppress
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import at_least, within
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.tensor_spec import Array
 
 

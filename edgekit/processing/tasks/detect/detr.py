@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs, rows_of
 from edgekit.processing.tasks.detect.boxes import corners, input_pixels
 from edgekit.processing.tasks.detect.end2end import End2EndOptions, rank
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.tensor_spec import Array
 
 ACTIVATIONS = ("softmax", "sigmoid")

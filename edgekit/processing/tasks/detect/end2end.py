@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least, rows_of, within
 from edgekit.processing.tasks.detect.boxes import corners, input_pixels
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.tensor_spec import Array
 
 ORDERS: Mapping[str, tuple[int, ...]] = {

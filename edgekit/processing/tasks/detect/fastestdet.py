@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.detect.boxes import DetectOptions, corners, input_pixels, keep_best
+from edgekit.processing.tasks.detect.prediction import Detections
 
 OBJECTNESS, CLASS = 0.6, 0.4
 """Exponents of the score: objectness^0.6 x class^0.4 (the project's ``handle_preds``)."""

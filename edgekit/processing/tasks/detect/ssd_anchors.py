@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least, rows_of
 from edgekit.processing.tasks.detect.anchors import AnchorOptions, anchors_for, check_count
 from edgekit.processing.tasks.detect.boxes import corners, input_pixels, keep_best
+from edgekit.processing.tasks.detect.prediction import Detections
 
 ACTIVATIONS = ("sigmoid", "softmax", "none")
 

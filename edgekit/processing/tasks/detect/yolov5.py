@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.detect.boxes import corners, input_pixels, keep_best
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.processing.tasks.detect.yolov8 import Candidates, YoloOptions
 from edgekit.tensor_spec import Array
 

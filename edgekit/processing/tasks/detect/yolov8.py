@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.detect.boxes import (
     DetectOptions,
@@ -18,6 +18,7 @@ from edgekit.processing.tasks.detect.boxes import (
     input_pixels,
     keep_best,
 )
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.tensor_spec import Array
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs, rows_of
 from edgekit.processing.tasks.detect.boxes import DetectOptions, check_strides, grid_cells, keep_best
+from edgekit.processing.tasks.detect.prediction import Detections
 
 
 @dataclass(frozen=True)

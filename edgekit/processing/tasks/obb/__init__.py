@@ -1,1 +1,12 @@
-"""Oriented boxes of things: ships, vehicles and buildings from above, text."""
+"""Oriented detection: things in a picture with boxes that are turned."""
+
+from __future__ import annotations
+
+from edgekit.processing.tasks.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="obb",
+    package=__name__,
+    decoders={"end2end": "yolo", "yolov8": "yolo"},
+    predictions={"OrientedDetection": "prediction", "OrientedDetections": "prediction"},
+)

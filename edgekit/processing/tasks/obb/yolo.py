@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgekit.processing.predictions import ImagePlacement
-from edgekit.processing.predictions.oriented_detections import OrientedDetections
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.detect.boxes import input_pixels
 from edgekit.processing.tasks.detect.end2end import End2EndOptions, end2end_rows
 from edgekit.processing.tasks.detect.yolov8 import YoloOptions, yolov8_candidates
+from edgekit.processing.tasks.obb.prediction import OrientedDetections
 from edgekit.processing.tasks.obb.rotated_nms import suppress_oriented
 from edgekit.tensor_spec import Array
 

@@ -1,1 +1,12 @@
-"""Keypoints of people and things: one module for each family of models."""
+"""Poses: persons in a picture with their keypoints."""
+
+from __future__ import annotations
+
+from edgekit.processing.tasks.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="pose",
+    package=__name__,
+    decoders={"end2end": "yolo", "movenet": "movenet", "movenet-multipose": "movenet", "yolov8": "yolo"},
+    predictions={"KeypointInstance": "prediction", "Keypoints": "prediction"},
+)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
-from edgekit.processing.predictions.keypoints import Keypoints
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least, within
 from edgekit.processing.tasks.detect.boxes import input_pixels
 from edgekit.processing.tasks.detect.end2end import rank
+from edgekit.processing.tasks.pose.prediction import Keypoints
 from edgekit.processing.tasks.pose.skeleton import check_skeleton, names_and_lines
 
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.processing.nms import suppress
-from edgekit.processing.predictions import ImagePlacement
-from edgekit.processing.predictions.keypoints import Keypoints
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.detect.boxes import corners, input_pixels
 from edgekit.processing.tasks.detect.end2end import End2EndOptions, end2end_rows
 from edgekit.processing.tasks.detect.yolov8 import YoloOptions, yolov8_candidates
+from edgekit.processing.tasks.pose.prediction import Keypoints
 from edgekit.processing.tasks.pose.skeleton import check_skeleton, names_and_lines
 from edgekit.tensor_spec import Array
 

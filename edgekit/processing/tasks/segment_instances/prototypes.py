@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
-from edgekit.processing.predictions.instances import Instances
+from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.processing.tasks.segment_instances.prediction import Instances
 from edgekit.tensor_spec import Array
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgekit.processing.nms import suppress
-from edgekit.processing.predictions import ImagePlacement
-from edgekit.processing.predictions.instances import Instances
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.detect.boxes import corners, input_pixels
 from edgekit.processing.tasks.detect.end2end import End2EndOptions, end2end_rows
 from edgekit.processing.tasks.detect.yolov5 import yolov5_candidates
 from edgekit.processing.tasks.detect.yolov8 import Candidates, YoloOptions, yolov8_candidates
+from edgekit.processing.tasks.segment_instances.prediction import Instances
 from edgekit.processing.tasks.segment_instances.prototypes import check_prototypes, instances
 from edgekit.tensor_spec import Array
 

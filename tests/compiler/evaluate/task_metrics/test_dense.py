@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.evaluate.task_metrics.dense import alpha_agreement, mean_iou
-from edgekit.processing.predictions.class_map import ClassMap
-from edgekit.processing.predictions.matte import Matte
+from edgekit.processing.tasks.matting.prediction import Matte
+from edgekit.processing.tasks.segment.prediction import ClassMap
 
 
 def classes(*rows: list[int]) -> ClassMap:

@@ -10,9 +10,9 @@ import pytest
 
 from edgekit.compiler.evaluate.task_metrics import METRICS
 from edgekit.compiler.evaluate.task_metrics.instances import COCO_SIGMAS, keypoint_similarity, mask_overlaps
-from edgekit.processing.predictions.instances import Instances
-from edgekit.processing.predictions.keypoints import Keypoints
-from edgekit.processing.predictions.oriented_detections import OrientedDetections
+from edgekit.processing.tasks.obb.prediction import OrientedDetections
+from edgekit.processing.tasks.pose.prediction import Keypoints
+from edgekit.processing.tasks.segment_instances.prediction import Instances
 
 Array = npt.NDArray[Any]
 

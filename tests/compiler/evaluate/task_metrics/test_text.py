@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.evaluate.task_metrics.text import character_accuracy, edit_distance, region_f1
-from edgekit.processing.predictions.text_line import TextLine
-from edgekit.processing.predictions.text_regions import TextRegions
+from edgekit.processing.tasks.detect_text.prediction import TextRegions
+from edgekit.processing.tasks.read_text.prediction import TextLine
 
 
 def regions(*boxes: tuple[float, float, float, float]) -> TextRegions:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.evaluate.task_metrics.vectors import landmark_accuracy, mean_cosine
-from edgekit.processing.predictions.embedding import Embedding
-from edgekit.processing.predictions.keypoints import Keypoints
+from edgekit.processing.tasks.embed.prediction import Embedding
+from edgekit.processing.tasks.pose.prediction import Keypoints
 
 
 def hand(*points: tuple[float, float]) -> Keypoints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgekit.compiler.evaluate.task_metrics.voice_activity import decision_agreement
-from edgekit.processing.predictions.voice_activity import VoiceActivity
+from edgekit.processing.tasks.voice_activity.prediction import VoiceActivity
 
 
 def test_windows_on_the_same_side_of_the_threshold_agree() -> None:

@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgekit.processing.predictions import Detections, ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks import find_decoder
-from edgekit.processing.tasks.classify import ClassifyOptions
+from edgekit.processing.tasks.classify.decode import ClassifyOptions
 from edgekit.processing.tasks.detect.boxes import DetectOptions
 from edgekit.processing.tasks.detect.centerface import CenterfaceOptions
 from edgekit.processing.tasks.detect.end2end import End2EndOptions
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.processing.tasks.detect.ssd import SsdOptions
 from edgekit.processing.tasks.detect.yolox import YoloxOptions
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.detect.centerface import CenterfaceOptions, detect_centerface
 
 Array = npt.NDArray[Any]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.detect.centernet import CenternetOptions, detect_centernet
 
 Array = npt.NDArray[Any]

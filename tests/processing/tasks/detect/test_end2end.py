@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.detect.end2end import (
     DetectEnd2EndOptions,
     PostprocessedOptions,

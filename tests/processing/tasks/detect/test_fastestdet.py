@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.detect.fastestdet import FastestdetOptions, detect_fastestdet
 
 WHOLE = ImagePlacement(64, 32, 64, 32)  # the frame is the input

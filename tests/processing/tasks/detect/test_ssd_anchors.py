@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.detect.anchors import AnchorOptions, anchors_for
 from edgekit.processing.tasks.detect.ssd_anchors import SsdAnchorsOptions, detect_ssd_anchors
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.detect.yolov5 import detect_yolov5
 from edgekit.processing.tasks.detect.yolov8 import YoloOptions
 

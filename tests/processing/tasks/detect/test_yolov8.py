@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.detect.yolov8 import YoloOptions, detect_yolov8
 
 Array = npt.NDArray[Any]

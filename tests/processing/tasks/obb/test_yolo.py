@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks import find_decoder
 from edgekit.processing.tasks.detect.end2end import End2EndOptions
 from edgekit.processing.tasks.detect.yolov8 import YoloOptions

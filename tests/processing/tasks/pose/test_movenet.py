@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.pose.movenet import MovenetOptions, pose_movenet, pose_movenet_multipose
 
 PLACED = ImagePlacement(200, 100, 100, 100, 0.5, 0.5, 0, 25)  # letterboxed, in the middle

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
+from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.pose.skeleton import COCO_KEYPOINTS, COCO_SKELETON
 from edgekit.processing.tasks.pose.yolo import PoseEnd2EndOptions, PoseOptions, pose_end2end, pose_yolov8
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.predictions import ImagePlacement
-from edgekit.processing.predictions.instances import Instances
+from edgekit.processing.predictions.image_placement import ImagePlacement
+from edgekit.processing.tasks.segment_instances.prediction import Instances
 from edgekit.processing.tasks.segment_instances.prototypes import check_prototypes, instances
 
 Array = npt.NDArray[Any]

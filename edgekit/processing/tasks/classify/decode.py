@@ -1,0 +1,58 @@
+"""Classes of a whole picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.processing.tasks.classify.prediction import Classes
+from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least
+from edgekit.tensor_spec import Array
+
+
+@dataclass(frozen=True)
+class ClassifyOptions:
+    """How many classes are answered; an integer output means (value - zero_point) x scale."""
+
+    top: int = 5
+    scale: float = 1.0
+    zero_point: int = 0
+
+    def __post_init__(self) -> None:
+        at_least(1, top=self.top)
+        if not 0 < self.scale < float("inf"):
+            raise ValueError(f"scale is {self.scale:g}; it must be above 0")
+
+
+def classify_logits(
+    outputs: Outputs, options: ClassifyOptions, placed: object, labels: Sequence[str] = ()
+) -> Classes:
+    """``scores`` [1, classes] before softmax."""
+    scores = _real(outputs["scores"], options)
+    powers = np.exp(scores - scores.max())
+    return _best(powers / powers.sum(), options, labels)
+
+
+def classify_probabilities(
+    outputs: Outputs, options: ClassifyOptions, placed: object, labels: Sequence[str] = ()
+) -> Classes:
+    """``scores`` [1, classes], already 0 to 1."""
+    return _best(_real(outputs["scores"], options), options, labels)
+
+
+def _real(scores: Array, options: ClassifyOptions) -> Array:
+    real = scores.reshape(-1).astype(np.float32)
+    return (real - np.float32(options.zero_point)) * np.float32(options.scale)
+
+
+def _best(scores: Array, options: ClassifyOptions, labels: Sequence[str]) -> Classes:
+    order = np.argsort(-scores, kind="stable")[: options.top]
+    return Classes(order, scores[order], labels)
+
+
+DECODERS: Mapping[str, Decoder] = {
+    "logits": Decoder(ClassifyOptions, classify_logits, ("scores",)),
+    "probabilities": Decoder(ClassifyOptions, classify_probabilities, ("scores",)),
+}

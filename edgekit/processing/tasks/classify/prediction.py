@@ -1,0 +1,50 @@
+"""The best classes of an input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from edgekit.processing.predictions.label import label_of
+from edgekit.tensor_spec import Array, Json
+
+
+@dataclass(frozen=True)
+class Class:
+    """One class of an answer: its number, its name (the number where the card has no labels), its score."""
+
+    index: int
+    label: str
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """The best classes of a picture, best first.
+
+    Attributes:
+        indices: int64 [k].
+        scores: float32 [k], 0 to 1.
+        labels: The card's labels by class number; empty where it has none.
+    """
+
+    indices: Array
+    scores: Array
+    labels: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Class:
+        class_index = int(self.indices[index])
+        return Class(class_index, label_of(self.labels, class_index), float(self.scores[index]))
+
+    def __iter__(self) -> Iterator[Class]:
+        return (self[index] for index in range(len(self)))
+
+    def __str__(self) -> str:
+        width = max((len(found.label) for found in self), default=0)
+        return "\n".join(f"{found.label:{width}}  {found.score:.3f}" for found in self)
+
+    def as_json(self) -> list[dict[str, Json]]:
+        return [{"index": f.index, "label": f.label, "score": round(f.score, 6)} for f in self]

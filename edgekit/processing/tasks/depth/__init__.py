@@ -1,0 +1,12 @@
+"""Depth: how far each pixel of a picture is."""
+
+from __future__ import annotations
+
+from edgekit.processing.tasks.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="depth",
+    package=__name__,
+    decoders={"inverse": "decode", "metric": "decode", "relative": "decode"},
+    predictions={"DepthMap": "prediction"},
+)

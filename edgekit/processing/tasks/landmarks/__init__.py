@@ -1,0 +1,11 @@
+"""Landmarks of one face, hand or body."""
+
+from __future__ import annotations
+
+from edgekit.processing.tasks.task_spec import TaskSpec
+
+TASK = TaskSpec(
+    kind="landmarks",
+    package=__name__,
+    decoders={"face": "decode", "hand": "decode", "pose": "decode"},
+)

@@ -1,1 +1,0 @@
-"""Text in pictures: where it is, and what it says."""

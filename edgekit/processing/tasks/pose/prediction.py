@@ -1,0 +1,119 @@
+"""Things found in a frame, with their keypoints: a person's joints, a hand's or a face's landmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from edgekit.processing.predictions.label import label_of
+from edgekit.tensor_spec import Array, Json
+
+VISIBLE_SCORE = 0.5
+"""Score from which a keypoint is counted as visible in text (Ultralytics draws from 0.5 on too)."""
+
+
+@dataclass(frozen=True)
+class KeypointInstance:
+    """One thing found, with its keypoints.
+
+    Attributes:
+        index: Of its class.
+        label: Of its class.
+        score: 0 to 1.
+        box: x1, y1, x2, y2 in the frame's pixels; None where the model gives none.
+        points: x, y in the frame's pixels.
+        point_scores: 0 to 1 for each point; empty where the model gives none.
+        depths: z for each point; empty where the model gives none.
+    """
+
+    index: int
+    label: str
+    score: float
+    box: tuple[float, float, float, float] | None
+    points: tuple[tuple[float, float], ...]
+    point_scores: tuple[float, ...] = ()
+    depths: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Keypoints:
+    """What was found in a frame, best score first; all have the same keypoints.
+
+    Attributes:
+        points: float32 [n, k, 2]: x, y in the frame's pixels.
+        scores: float32 [n], 0 to 1.
+        classes: int64 [n]; None where there is one class.
+        labels: The card's labels by class number; empty where it has none.
+        boxes: float32 [n, 4]: x1, y1, x2, y2 in the frame's pixels; None where the model gives none.
+        point_scores: float32 [n, k], 0 to 1; None where the model gives none.
+        depths: float32 [n, k]: z in the frame's pixels (along x), less is nearer to the camera; None where
+            the model gives none.
+        names: Of the k keypoints; empty where they have none.
+        skeleton: Pairs of keypoints that a line joins, by their numbers.
+    """
+
+    points: Array
+    scores: Array
+    classes: Array | None = None
+    labels: Sequence[str] = ()
+    boxes: Array | None = None
+    point_scores: Array | None = None
+    depths: Array | None = None
+    names: Sequence[str] = ()
+    skeleton: Sequence[tuple[int, int]] = ()
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, index: int) -> KeypointInstance:
+        class_index = int(self.classes[index]) if self.classes is not None else 0
+        box = None
+        if self.boxes is not None:
+            x1, y1, x2, y2 = self.boxes[index].tolist()
+            box = (x1, y1, x2, y2)
+        return KeypointInstance(
+            class_index,
+            label_of(self.labels, class_index),
+            float(self.scores[index]),
+            box,
+            tuple((x, y) for x, y in self.points[index].tolist()),
+            tuple(self.point_scores[index].tolist()) if self.point_scores is not None else (),
+            tuple(self.depths[index].tolist()) if self.depths is not None else (),
+        )
+
+    def __iter__(self) -> Iterator[KeypointInstance]:
+        return (self[index] for index in range(len(self)))
+
+    def __str__(self) -> str:
+        if not len(self):
+            return "nothing found"
+        width = max(len(found.label) for found in self)
+        return "\n".join(f"{found.label:{width}}  {found.score:.3f}  {_where(found)}" for found in self)
+
+    def as_json(self) -> list[dict[str, Json]]:
+        """For each thing its ``keypoints``: [x, y, score, z] by name (a list where they have no names),
+        without the score or z that the model does not give."""
+        found = []
+        for one in self:
+            entry: dict[str, Json] = {"index": one.index, "label": one.label, "score": round(one.score, 6)}
+            if one.box is not None:
+                entry["box"] = [round(value, 2) for value in one.box]
+            points: list[Json] = []
+            for number, (x, y) in enumerate(one.points):
+                point: list[Json] = [round(x, 2), round(y, 2)]
+                point += [round(one.point_scores[number], 4)] if one.point_scores else []
+                point += [round(one.depths[number], 2)] if one.depths else []
+                points.append(point)
+            named = len(self.names) == len(points)
+            entry["keypoints"] = dict(zip(self.names, points, strict=True)) if named else points
+            found.append(entry)
+        return found
+
+
+def _where(found: KeypointInstance) -> str:
+    """The box, or the points' own extent; and how many points are visible."""
+    xs, ys = [x for x, _ in found.points], [y for _, y in found.points]
+    x1, y1, x2, y2 = found.box or (min(xs), min(ys), max(xs), max(ys))
+    seen = sum(score >= VISIBLE_SCORE for score in found.point_scores)
+    visible = f", {seen} visible" if found.point_scores else ""
+    return f"{x1:.0f},{y1:.0f} to {x2:.0f},{y2:.0f}  {len(found.points)} keypoints{visible}"

@@ -1,0 +1,73 @@
+"""Text recognition: connectionist temporal classification, read greedily."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.errors import EngineError
+from edgekit.processing.tasks.decoder import Decoder, Outputs
+from edgekit.processing.tasks.read_text.prediction import TextLine
+from edgekit.tensor_spec import Array
+
+
+@dataclass(frozen=True)
+class CtcOptions:
+    """Which class is which character.
+
+    Attributes:
+        blank: The class that separates characters: the ``first`` or the ``last``.
+        space: Whether a space follows the labels, as PaddleOCR adds one with ``use_space_char``.
+        logits: Whether the output is before softmax.
+    """
+
+    blank: str = "first"
+    space: bool = False
+    logits: bool = False
+
+    def __post_init__(self) -> None:
+        if self.blank not in ("first", "last"):
+            raise ValueError(f"blank is {self.blank!r}; it must be 'first' or 'last'")
+
+
+def read_text(outputs: Outputs, options: CtcOptions, placed: object, labels: Sequence[str] = ()) -> TextLine:
+    """``scores`` [1, steps, classes] or [steps, 1, classes]; labels are the characters, in their order.
+
+    The best class of each step; repeated ones count once, the blank not at all: Graves et al., Connectionist
+    Temporal Classification, 2006, 3.2, and PaddleOCR's ``CTCLabelDecode``. A label without text is a space.
+    """
+    scores = outputs["scores"]
+    if scores.ndim != 3 or 1 not in scores.shape[:2] or not scores.size:
+        raise EngineError(f"scores of text are [1, steps, classes], and the output is {list(scores.shape)}")
+    steps = scores.reshape(-1, scores.shape[2])
+    characters = len(labels) + options.space
+    if characters + 1 != steps.shape[1]:
+        spaced = " and a space" if options.space else ""
+        raise EngineError(
+            f"the output has {steps.shape[1]} classes, and {len(labels)} labels{spaced} with the blank make "
+            f"{characters + 1}; correct labels or space in the card"
+        )
+    best = steps.argmax(axis=1)
+    blank = 0 if options.blank == "first" else characters
+    kept = best != blank
+    kept[1:] &= best[1:] != best[:-1]
+    at = np.flatnonzero(kept)
+    found = _probabilities(steps[at], best[at], options.logits)
+    numbers = (best[at] - (options.blank == "first")).tolist()
+    text = "".join((labels[number] if number < len(labels) else "") or " " for number in numbers)
+    positions = ((at + 0.5) / len(steps)).astype(np.float32)
+    return TextLine(text, float(found.mean()) if len(found) else 0.0, found, positions)
+
+
+def _probabilities(rows: Array, best: Array, logits: bool) -> Array:
+    """Of the best class of each row, float32."""
+    values = rows[np.arange(len(rows)), best].astype(np.float32)
+    if not logits:
+        return values
+    ones: Array = 1 / np.exp(rows - values[:, None]).sum(axis=1)
+    return ones.astype(np.float32)
+
+
+DECODERS: Mapping[str, Decoder] = {"ctc": Decoder(CtcOptions, read_text, ("scores",))}

@@ -1,0 +1,51 @@
+"""The class of each pixel of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.processing.predictions.label import label_of
+from edgekit.tensor_spec import Array, Json
+
+SHOWN = 0.001
+"""Least share of the pixels of a class that text names."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMap:
+    """The class of each pixel.
+
+    Attributes:
+        classes: uint8, or int32 where there are more than 256: [height, width] of the frame.
+        labels: The card's labels by class number; empty where it has none.
+    """
+
+    classes: Array
+    labels: Sequence[str] = ()
+
+    def mask(self, index: int) -> Array:
+        """Where a class is: bool [height, width]."""
+        where: Array = self.classes == index
+        return where
+
+    def shares(self) -> dict[int, float]:
+        """Share of the pixels by class number, largest first; only classes that are there."""
+        counts = np.bincount(self.classes.reshape(-1))
+        order = np.argsort(-counts, kind="stable")
+        return {int(index): float(counts[index] / self.classes.size) for index in order if counts[index]}
+
+    def __str__(self) -> str:
+        shares = [(label_of(self.labels, i), share) for i, share in self.shares().items() if share >= SHOWN]
+        width = max(len(label) for label, _ in shares)
+        return "\n".join(f"{label:{width}}  {share:6.1%}" for label, share in shares)
+
+    def as_json(self) -> dict[str, Json]:
+        height, width = self.classes.shape
+        classes = [
+            {"index": index, "label": label_of(self.labels, index), "share": round(share, 6)}
+            for index, share in self.shares().items()
+        ]
+        return {"width": width, "height": height, "classes": classes}

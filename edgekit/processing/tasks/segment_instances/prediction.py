@@ -1,0 +1,136 @@
+"""Things found in a frame, with their masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.processing.predictions.label import label_of
+from edgekit.tensor_spec import Array, Json
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """One thing found, with its mask.
+
+    Attributes:
+        index: Of its class.
+        label: Of its class.
+        score: 0 to 1.
+        box: x1, y1, x2, y2 in the frame's pixels.
+        left, top: The frame's pixel where the mask begins.
+        mask: bool [rows, columns], of the frame's pixels: only the part inside the box.
+    """
+
+    index: int
+    label: str
+    score: float
+    box: tuple[float, float, float, float]
+    left: int
+    top: int
+    mask: Array
+
+    @property
+    def area(self) -> int:
+        """Pixels of the mask."""
+        return int(np.count_nonzero(self.mask))
+
+
+@dataclass(frozen=True, eq=False)
+class Instances:
+    """What was found in a frame, best score first. Masks are kept as their boxes' parts of the frame.
+
+    Attributes:
+        boxes: float32 [n, 4]: x1, y1, x2, y2 in the frame's pixels, within the frame.
+        scores: float32 [n], 0 to 1.
+        classes: int64 [n].
+        crops: For each thing bool [rows, columns]: the frame's pixels from its corner on.
+        corners: int64 [n, 2]: x, y of the frame's pixel where each crop begins.
+        width, height: Of the frame.
+        labels: The card's labels by class number; empty where it has none.
+    """
+
+    boxes: Array
+    scores: Array
+    classes: Array
+    crops: Sequence[Array]
+    corners: Array
+    width: int
+    height: int
+    labels: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def __getitem__(self, index: int) -> Instance:
+        class_index = int(self.classes[index])
+        x1, y1, x2, y2 = self.boxes[index].tolist()
+        left, top = self.corners[index].tolist()
+        label, score = label_of(self.labels, class_index), float(self.scores[index])
+        return Instance(class_index, label, score, (x1, y1, x2, y2), left, top, self.crops[index])
+
+    def __iter__(self) -> Iterator[Instance]:
+        return (self[index] for index in range(len(self)))
+
+    def mask(self, index: int) -> Array:
+        """The mask of one thing: bool [height, width] of the whole frame."""
+        whole = np.zeros((self.height, self.width), np.bool_)
+        (left, top), crop = self.corners[index], self.crops[index]
+        whole[top : top + crop.shape[0], left : left + crop.shape[1]] = crop
+        return whole
+
+    def __str__(self) -> str:
+        if not len(self):
+            return "nothing found"
+        width = max(len(found.label) for found in self)
+        lines = []
+        for found in self:
+            x1, y1, x2, y2 = found.box
+            where = f"{x1:.0f},{y1:.0f} to {x2:.0f},{y2:.0f}"
+            lines.append(f"{found.label:{width}}  {found.score:.3f}  {where}  {found.area} pixels")
+        return "\n".join(lines)
+
+    def as_json(self) -> list[dict[str, Json]]:
+        """Masks as COCO's compressed RLE of the whole frame, which pycocotools decodes."""
+        entries: list[dict[str, Json]] = []
+        for number, found in enumerate(self):
+            counts = rle_counts(self.mask(number))
+            entry: dict[str, Json] = {"index": found.index, "label": found.label}
+            entry |= {"score": round(found.score, 6), "box": [round(value, 2) for value in found.box]}
+            entry["area"] = found.area
+            entry["mask"] = {"size": [self.height, self.width], "counts": rle_text(counts)}
+            entries.append(entry)
+        return entries
+
+
+def rle_counts(mask: Array) -> list[int]:
+    """Lengths of runs of a mask, column by column, first of what is not set: COCO's RLE.
+
+    >>> rle_counts(np.array([[0, 1], [1, 1]], np.bool_))
+    [1, 3]
+    """
+    values = mask.T.ravel()
+    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+    ends = np.concatenate([[0], changes, [values.size]])
+    lengths: list[int] = np.diff(ends).tolist()
+    return [0, *lengths] if values.size and values[0] else lengths
+
+
+def rle_text(counts: Sequence[int]) -> str:
+    """COCO's text of run lengths: from the third on the difference to the one two before, in groups of five
+    bits, the lowest first, bit 5 set where more follow, 48 added (pycocotools' rleToString).
+
+    >>> rle_text([1, 3])
+    '13'
+    """
+    text = []
+    for index, count in enumerate(counts):
+        rest = count - counts[index - 2] if index > 2 else count
+        more = True
+        while more:
+            group, rest = rest & 31, rest >> 5
+            more = rest != (-1 if group & 16 else 0)
+            text.append(chr((group | 32 if more else group) + 48))
+    return "".join(text)

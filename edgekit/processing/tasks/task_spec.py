@@ -1,0 +1,30 @@
+"""What a task consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class TaskSpec(NamedTuple):
+    """A task: what its package holds.
+
+    Modules are named relative to the package and loaded on first use, so that a device imports only the
+    decoder that its card names.
+
+    Attributes:
+        kind: Name in cards, e.g. ``detect-text``.
+        package: Import name of the package; ``__name__`` in its ``__init__.py``.
+        decoders: Form of the model's outputs -> module with this form in its ``DECODERS``.
+        predictions: Class of a prediction -> module that defines it; empty where another task's is used.
+    """
+
+    kind: str
+    package: str
+    decoders: Mapping[str, str]
+    predictions: Mapping[str, str] = {}
+
+    def load(self, module: str) -> Any:
+        """A module of the task's package."""
+        return import_module(f"{self.package}.{module}")
