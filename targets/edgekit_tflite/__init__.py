@@ -11,7 +11,7 @@ The compiler lowers the canonical ONNX graph to a .tflite file itself: no Tensor
     padding.py     ONNX pads -> SAME, VALID or PAD
     graph.py       the program before it is bytes
     facts.py       what the report says of it
-    flatbuffer.py  the program as tables, by the vendored schema in generated/
+    flatbuffer.py  the program as tables, by the tables of schema.py
     assembly.py    tables and weights as one file, of any size
     compile.py     all of it in order
     app.py         the file with the card in it, for Android's tools; metadata.py writes it

@@ -9,10 +9,8 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
-import flatbuffers
 import numpy as np
 
 from edgekit.errors import UsageError
@@ -20,10 +18,9 @@ from edgekit.processing import Card
 from edgekit.processing.inputs.image import ImageInput
 from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_tflite import metadata
-from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
+from edgekit_tflite.assembly import IDENTIFIER, TABLES_BYTES, assembled, empty_buffer, is_outside
 from edgekit_tflite.layout import channels_last
-
-schema: Any = import_module("edgekit_tflite.generated.schema")
+from edgekit_tflite.records import Record, packed, unpacked
 
 FILE = "model.tflite"
 LABELS = "labels.txt"
@@ -46,7 +43,7 @@ def app_files(
     Raises:
         UsageError: the card needs what the metadata has no words for.
     """
-    model = schema.ModelT.InitFromPackedBuf(files[FILE], 0)  # its buffers are views of the file
+    model: Any = unpacked(files[FILE], "Model")  # its buffers are views of the file
     subgraph = model.subgraphs[0]
     inputs = [
         _input(card, entry, subgraph.tensors[index])
@@ -74,7 +71,7 @@ def app_files(
     return {**files, FILE: _with_labels(written, labels) if labels else written}
 
 
-def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> metadata.Table:
+def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> Record:
     image, name = card.inputs.get(entry["name"]), str(entry["name"])
     if not isinstance(image, ImageInput):
         return metadata.tensor(name, "", metadata.feature())
@@ -142,14 +139,11 @@ def _with_metadata(file: bytes, model: Any, content: bytes) -> bytes:
         outside = np.frombuffer(file, np.uint8, buffer.size, buffer.offset) if buffer.offset > 1 else None
         contents.append(stored if outside is None else outside)
     outside_of_tables = is_outside(contents)
-    entry, holder = schema.MetadataT(), schema.BufferT()
-    entry.name, entry.buffer = metadata.NAME, len(model.buffers)
-    holder.data = np.frombuffer(content, np.uint8)  # with the tables: readers look for it there
+    entry = Record("Metadata", name=metadata.NAME, buffer=len(model.buffers))
+    holder = Record("Buffer", data=np.frombuffer(content, np.uint8))  # in the tables: readers look there
     model.buffers = [model.buffers[0], *(empty_buffer(outside_of_tables) for _ in contents), holder]
     model.metadata = [*(model.metadata or []), entry]
-    builder = flatbuffers.Builder(TABLES_BYTES)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return assembled(bytes(builder.Output()), contents)
+    return assembled(packed(model, IDENTIFIER, TABLES_BYTES), contents)
 
 
 def _with_labels(file: bytes, labels: Sequence[str]) -> bytes:

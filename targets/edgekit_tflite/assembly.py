@@ -14,15 +14,15 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from edgekit.tensor_spec import Array
+from edgekit_tflite.records import Record
+from edgekit_tflite.tables import root_table
 
-schema: Any = import_module("edgekit_tflite.generated.schema")
-
+IDENTIFIER = b"TFL3"
 INSIDE_LIMIT_BYTES = 2**31 - 1
 """Size of a flatbuffer, by its documentation: what is larger is written with contents outside of it."""
 ALIGNMENT_BYTES = 64
@@ -30,8 +30,9 @@ ALIGNMENT_BYTES = 64
 in place."""
 TABLES_BYTES = 1 << 20
 """Room that the builder of the tables begins with; it doubles itself."""
-DATA, OFFSET, SIZE = 4, 6, 8
-"""Fields of a Buffer, by their indices in its vtable."""
+MODEL_BUFFERS = 4
+DATA, OFFSET, SIZE = 0, 1, 2
+"""Slots of a Buffer."""
 
 
 def is_outside(contents: Sequence[Array]) -> bool:
@@ -40,14 +41,11 @@ def is_outside(contents: Sequence[Array]) -> bool:
     return size + TABLES_BYTES > INSIDE_LIMIT_BYTES
 
 
-def empty_buffer(outside: bool) -> Any:
-    """A BufferT with room for where its content will lie."""
-    buffer = schema.BufferT()
+def empty_buffer(outside: bool) -> Record:
+    """Return a Buffer with room for where its content will lie."""
     if outside:
-        buffer.offset, buffer.size = 1, 1  # 0, the default, is not written
-    else:
-        buffer.data = np.zeros(0, np.uint8)
-    return buffer
+        return Record("Buffer", offset=1, size=1)  # 0, the default, is not written
+    return Record("Buffer", data=np.zeros(0, np.uint8))
 
 
 def assembled(tables: bytes, contents: Sequence[Array]) -> bytes:
@@ -64,14 +62,13 @@ def assembled(tables: bytes, contents: Sequence[Array]) -> bytes:
         starts.append(-(-(end + 4) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
         end = starts[-1] + array.nbytes
     head = bytearray(tables)
-    model = schema.Model.GetRootAs(tables)
-    for number, (array, start) in enumerate(zip(contents, starts, strict=True), 1):
-        table = model.Buffers(number)._tab
+    buffers: Any = root_table(memoryview(tables), "the model").tables(MODEL_BUFFERS, "buffer")
+    for buffer, array, start in zip(buffers[1:], contents, starts, strict=False):
         if outside:
-            struct.pack_into("<Q", head, table.Pos + table.Offset(OFFSET), start)
-            struct.pack_into("<Q", head, table.Pos + table.Offset(SIZE), array.nbytes)
+            struct.pack_into("<Q", head, buffer.place(OFFSET), start)
+            struct.pack_into("<Q", head, buffer.place(SIZE), array.nbytes)
         else:
-            field = table.Pos + table.Offset(DATA)
+            field = buffer.place(DATA)
             struct.pack_into("<I", head, field, start - 4 - field)
     file = io.BytesIO()
     file.seek(max(end - 1, 0))

@@ -1,26 +1,24 @@
 """Graph -> the bytes of a .tflite file.
 
-The schema is the vendored one (generated/README.md); nothing of an engine is imported. Weights follow the
-tables (assembly.py), aligned, so that a runtime maps the file and reads them in place.
+Its tables are those of schema.py; nothing of an engine is imported. Weights follow the tables (assembly.py),
+aligned, so that a runtime maps the file and reads them in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import Any, NamedTuple
+from functools import cache
+from typing import NamedTuple
 
-import flatbuffers
 import numpy as np
 
 from edgekit.compiler.model.rewriting import fingerprint, same_bits
 from edgekit.tensor_spec import Array
-from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
+from edgekit_tflite.assembly import IDENTIFIER, TABLES_BYTES, assembled, empty_buffer, is_outside
 from edgekit_tflite.graph import Graph, Op, Tensor
 from edgekit_tflite.op_versions import op_version
-
-schema: Any = import_module("edgekit_tflite.generated.schema")
-"""Untyped, as the generator writes it."""
+from edgekit_tflite.records import Record, packed
+from edgekit_tflite.schema import NUMBERS
 
 SIGNATURE = "serving_default"
 REDUCED_PRECISION, FP16_ALLOWED = "reduced_precision_support", b"fp16accfp16"
@@ -123,13 +121,13 @@ OPTIONS: Mapping[str, str] = {
 }
 """Operator -> its options table in the schema; empty where it has none. What isn't here is never written."""
 
-ENUMS: Mapping[str, type] = {
-    "fused_activation_function": schema.ActivationFunctionType,
-    "padding": schema.Padding,
-    "mode": schema.MirrorPadMode,
-    "in_data_type": schema.TensorType,
-    "out_data_type": schema.TensorType,
-    "output_type": schema.TensorType,
+ENUMS: Mapping[str, str] = {
+    "fused_activation_function": "ActivationFunctionType",
+    "padding": "Padding",
+    "mode": "MirrorPadMode",
+    "in_data_type": "TensorType",
+    "out_data_type": "TensorType",
+    "output_type": "TensorType",
 }
 """Option fields that hold a value of an enum."""
 
@@ -168,25 +166,24 @@ def pack(
     programs = [Program(graph, input_names, output_names), *others]
     places, contents = _contents([each.graph for each in programs])
     outside = is_outside(contents)
-    model = schema.ModelT()
-    model.version = 3
-    model.description = "EdgeKit"
     # Buffer 0 means "no data", by the schema.
-    model.buffers = [schema.BufferT(), *(empty_buffer(outside) for _ in contents)]
-    model.operatorCodes, model.subgraphs, model.signatureDefs = [], [], []
-    codes: dict[tuple[str, int], int] = {}
-    for index, (program, own) in enumerate(zip(programs, places, strict=True)):
-        model.subgraphs.append(_subgraph(program, own, codes, model.operatorCodes))
-        model.signatureDefs.append(_signature(program, index))
+    buffers = [Record("Buffer"), *(empty_buffer(outside) for _ in contents)]
+    metadata = None
     if fp16_arithmetic:
-        entry, holder = schema.MetadataT(), schema.BufferT()
-        entry.name, entry.buffer = REDUCED_PRECISION, len(model.buffers)
-        holder.data = np.frombuffer(FP16_ALLOWED, np.uint8)
-        model.buffers.append(holder)
-        model.metadata = [entry]
-    builder = flatbuffers.Builder(TABLES_BYTES)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return assembled(bytes(builder.Output()), contents)
+        metadata = [Record("Metadata", name=REDUCED_PRECISION, buffer=len(buffers))]
+        buffers.append(Record("Buffer", data=np.frombuffer(FP16_ALLOWED, np.uint8)))
+    codes: dict[tuple[str, int], int] = {}
+    model = Record(
+        "Model",
+        version=3,
+        subgraphs=[_subgraph(program, own, codes) for program, own in zip(programs, places, strict=True)],
+        operatorCodes=[_operator_code(*code) for code in codes],
+        description="EdgeKit",
+        buffers=buffers,
+        metadata=metadata,
+        signatureDefs=[_signature(program, index) for index, program in enumerate(programs)],
+    )
+    return assembled(packed(model, IDENTIFIER, TABLES_BYTES), contents)
 
 
 def _contents(graphs: Sequence[Graph]) -> tuple[list[list[int | None]], list[Array]]:
@@ -214,88 +211,84 @@ def _contents(graphs: Sequence[Graph]) -> tuple[list[list[int | None]], list[Arr
     return places, contents
 
 
-def _subgraph(
-    program: Program, places: Sequence[int | None], codes: dict[tuple[str, int], int], written: list[Any]
-) -> Any:
-    """A SubGraphT; operators that ``codes`` does not have yet are added to it, and written."""
-    graph, entry = program.graph, schema.SubGraphT()
-    entry.name = "main" if program.signature == SIGNATURE else program.signature
-    entry.tensors = [
-        _tensor(tensor, 0 if place is None else 1 + place)
-        for tensor, place in zip(graph.tensors, places, strict=True)
-    ]
-    entry.inputs = np.array(graph.inputs, np.int32)
-    entry.outputs = np.array(graph.outputs, np.int32)
-    entry.operators = []
-    for op in graph.ops:
-        key = (op.code, op_version(graph, op))
-        if key not in codes:
-            codes[key] = len(codes)
-            written.append(_operator_code(*key))
-        entry.operators.append(_operator(op, codes[key]))
-    return entry
+def _subgraph(program: Program, places: Sequence[int | None], codes: dict[tuple[str, int], int]) -> Record:
+    """Return a SubGraph; operators that ``codes`` does not have yet are added to it."""
+    graph = program.graph
+    return Record(
+        "SubGraph",
+        name="main" if program.signature == SIGNATURE else program.signature,
+        tensors=[
+            _tensor(tensor, 0 if place is None else 1 + place)
+            for tensor, place in zip(graph.tensors, places, strict=True)
+        ],
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        operators=[
+            _operator(op, codes.setdefault((op.code, op_version(graph, op)), len(codes))) for op in graph.ops
+        ],
+    )
 
 
-def _tensor(tensor: Tensor, buffer: int) -> Any:
-    entry = schema.TensorT()
-    entry.name = tensor.name
-    entry.shape = np.array(tensor.shape, np.int32)
-    entry.type = getattr(schema.TensorType, tensor.dtype.upper())
-    entry.hasRank = True
-    entry.buffer = buffer
-    if tensor.quantization is not None:
-        quantization = schema.QuantizationParametersT()
-        quantization.scale = np.array(tensor.quantization.scale, np.float32)
-        quantization.zeroPoint = np.array(tensor.quantization.zero_point, np.int64)
-        quantization.quantizedDimension = tensor.quantization.axis
-        entry.quantization = quantization
-    return entry
+def _tensor(tensor: Tensor, buffer: int) -> Record:
+    scales = tensor.quantization
+    quantization = scales and Record(
+        "QuantizationParameters",
+        scale=scales.scale,
+        zeroPoint=scales.zero_point,
+        quantizedDimension=scales.axis,
+    )
+    return Record(
+        "Tensor",
+        name=tensor.name,
+        shape=tensor.shape,
+        type=NUMBERS["TensorType"][tensor.dtype.upper()],
+        hasRank=True,
+        buffer=buffer,
+        quantization=quantization,
+    )
 
 
-def _operator_code(code: str, version: int) -> Any:
-    entry = schema.OperatorCodeT()
-    entry.builtinCode = getattr(schema.BuiltinOperator, code)
+def _operator_code(code: str, version: int) -> Record:
+    number = NUMBERS["BuiltinOperator"][code]
     # Runtimes of before 2020 read only this byte, in which 127 says "look at builtinCode".
-    entry.deprecatedBuiltinCode = min(entry.builtinCode, 127)
-    entry.version = version
-    return entry
+    return Record("OperatorCode", builtinCode=number, deprecatedBuiltinCode=min(number, 127), version=version)
 
 
-def _operator(op: Op, opcode_index: int) -> Any:
-    entry = schema.OperatorT()
-    entry.opcodeIndex = opcode_index
-    entry.inputs = np.array(op.inputs, np.int32)
-    entry.outputs = np.array(op.outputs, np.int32)
+def _operator(op: Op, opcode_index: int) -> Record:
     table = OPTIONS[op.code]
-    if table:
-        entry.builtinOptionsType = getattr(schema.BuiltinOptions, table)
-        entry.builtinOptions = getattr(schema, f"{table}T")()
+    options = Record(table) if table else None
     for name, value in op.options.items():
         field = _camel(name)
-        if not table or not hasattr(entry.builtinOptions, field):
+        if not hasattr(options, field):
             raise ValueError(f"{op.code} has no option {name}")
-        if name in ENUMS and isinstance(value, str):
-            value = getattr(ENUMS[name], value)
-        setattr(entry.builtinOptions, field, np.array(value, np.int32) if isinstance(value, tuple) else value)
-    return entry
+        number = NUMBERS[ENUMS[name]][value] if name in ENUMS and isinstance(value, str) else value
+        setattr(options, field, number)
+    return Record(
+        "Operator",
+        opcodeIndex=opcode_index,
+        inputs=op.inputs,
+        outputs=op.outputs,
+        builtinOptionsType=NUMBERS["BuiltinOptions"][table or "NONE"],
+        builtinOptions=options,
+    )
 
 
+@cache
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _signature(program: Program, subgraph: int) -> Any:
-    signature, graph = schema.SignatureDefT(), program.graph
-    signature.signatureKey = program.signature
-    signature.subgraphIndex = subgraph
-    signature.inputs = [_named(n, i) for n, i in zip(program.inputs, graph.inputs, strict=True)]
-    signature.outputs = [_named(n, i) for n, i in zip(program.outputs, graph.outputs, strict=True)]
-    return signature
+def _signature(program: Program, subgraph: int) -> Record:
+    graph = program.graph
+    return Record(
+        "SignatureDef",
+        signatureKey=program.signature,
+        subgraphIndex=subgraph,
+        inputs=[_named(n, i) for n, i in zip(program.inputs, graph.inputs, strict=True)],
+        outputs=[_named(n, i) for n, i in zip(program.outputs, graph.outputs, strict=True)],
+    )
 
 
-def _named(name: str, tensor: int) -> Any:
-    entry = schema.TensorMapT()
-    entry.name = name
-    entry.tensorIndex = tensor
-    return entry
+def _named(name: str, tensor: int) -> Record:
+    return Record("TensorMap", name=name, tensorIndex=tensor)

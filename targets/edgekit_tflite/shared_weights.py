@@ -12,20 +12,20 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-import flatbuffers
 import numpy as np
 
 from edgekit.target import Artifact
 from edgekit.tensor_spec import Array
-from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
-from edgekit_tflite.flatbuffer import SIGNATURE, schema
+from edgekit_tflite.assembly import IDENTIFIER, TABLES_BYTES, assembled, empty_buffer, is_outside
+from edgekit_tflite.flatbuffer import SIGNATURE
+from edgekit_tflite.records import Record, packed, unpacked
 from edgekit_tflite.run import FILE
 
 
 def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
     """As ``TargetInfo.share_weights``. Files that permit float16 or store axes in another order, or would be
     larger than a flatbuffer, stay apart."""
-    models = [schema.ModelT.InitFromPackedBuf(each.files[FILE], 0) for each in (whole, *shorter)]
+    models: list[Any] = [unpacked(each.files[FILE], "Model") for each in (whole, *shorter)]
     contents: list[Array] = []
     places: dict[bytes, int] = {}
     for model in models:
@@ -39,10 +39,8 @@ def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifac
         name = f"{SIGNATURE}_{number}"
         _add(merged, model, codes, name)
         found.append((artifact, {**artifact.options, "signature": name}))
-    merged.buffers = [schema.BufferT(), *(empty_buffer(False) for _ in contents)]
-    builder = flatbuffers.Builder(TABLES_BYTES)
-    builder.Finish(merged.Pack(builder), b"TFL3")
-    files = {FILE: assembled(bytes(builder.Output()), contents)}
+    merged.buffers = [Record("Buffer"), *(empty_buffer(False) for _ in contents)]
+    files = {FILE: assembled(packed(merged, IDENTIFIER, TABLES_BYTES), contents)}
     return whole._replace(files=files), [
         artifact._replace(files=files, options=options) for artifact, options in found
     ]

@@ -137,7 +137,7 @@ def height(module: str) -> float:
 
 
 CORE = {module_of(path): path for path in sorted((ROOT / "edgekit").rglob("*.py"))}
-TARGETS = sorted(path for path in (ROOT / "targets").rglob("*.py") if "generated" not in path.parts)
+TARGETS = sorted(path for path in (ROOT / "targets").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 SOURCES = sorted([*CORE.values(), *TARGETS, *TESTS, *(ROOT / "samples").rglob("*.py")])
 DEVICE_FILES = [

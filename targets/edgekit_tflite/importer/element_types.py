@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 from onnx import helper
 
-schema: Any = import_module("edgekit_tflite.generated.schema")
+from edgekit_tflite.schema import NUMBERS
 
-DTYPES: Mapping[int, str] = {
-    number: name.lower() for name, number in vars(schema.TensorType).items() if isinstance(number, int)
-}
+DTYPES: Mapping[int, str] = {number: name.lower() for name, number in NUMBERS["TensorType"].items()}
 NUMPY: Mapping[str, str] = {
     **{
         name: name

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +18,9 @@ from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
 from edgekit_tflite.importer.element_types import DTYPES, NUMPY, SCALED
 from edgekit_tflite.importer.options import options_of
 from edgekit_tflite.importer.sparse import dense
-from edgekit_tflite.importer.tables import DamagedFileError, Table, root_table
 from edgekit_tflite.metadata import NAME as METADATA
-
-schema: Any = import_module("edgekit_tflite.generated.schema")
+from edgekit_tflite.schema import NUMBERS
+from edgekit_tflite.tables import DamagedFileError, Table, root_table
 
 MAX_TENSORS = 100_000
 MAX_OPERATORS = 20_000
@@ -59,9 +56,7 @@ METADATA_NAME, METADATA_BUFFER = 0, 1
 SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_GRAPH = 0, 1, 3
 MAP_NAME, MAP_TENSOR = 0, 1
 
-OPERATORS: Mapping[int, str] = {
-    number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)
-}
+OPERATORS: Mapping[int, str] = {number: name for name, number in NUMBERS["BuiltinOperator"].items()}
 _TOO_MUCH = f"its constants, scales and names are more than {MAX_CONSTANT_COPIES} times its own size"
 
 
@@ -275,7 +270,7 @@ def _operator(
     if code == "CUSTOM":
         content = bytes(entry.content(OPERATOR_CUSTOM)[:MAX_CUSTOM_BYTES])
         return Op(code, inputs, outputs, {"custom_code": custom, "custom_options": content}, name)
-    return Op(code, inputs, outputs, options_of(view, entry, code, name), name)
+    return Op(code, inputs, outputs, options_of(entry, code, name), name)
 
 
 def _indices(table: Table, slot: int, tensors: int) -> list[int]:

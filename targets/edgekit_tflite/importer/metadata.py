@@ -22,9 +22,9 @@ from edgekit.errors import ModelError
 from edgekit.tensor_spec import Json
 from edgekit_tflite.importer.element_types import SCALED
 from edgekit_tflite.importer.file import TfliteFile
-from edgekit_tflite.importer.tables import Table, root_table
 from edgekit_tflite.importer.tensor_names import end_names
 from edgekit_tflite.metadata import IDENTIFIER
+from edgekit_tflite.tables import Table, root_table
 
 TENSORS_KEY = "tflite.tensors"
 METADATA_KEY = "tflite.metadata"

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from edgekit_tflite.flatbuffer import ENUMS
 from edgekit_tflite.flatbuffer import OPTIONS as WRITTEN_OPTIONS
-from edgekit_tflite.importer.tables import DamagedFileError, Table
-
-schema: Any = import_module("edgekit_tflite.generated.schema")
+from edgekit_tflite.records import Record, read
+from edgekit_tflite.schema import NUMBERS
+from edgekit_tflite.tables import DamagedFileError, Table
 
 OPTIONS_TYPE, OPTIONS_TABLE = 3, 4
 """Slots of an Operator."""
 MAX_NUMBERS = 64
 """Of a vector among the options, e.g. a shape."""
 
-TABLES: Mapping[int, str] = {
-    number: name for name, number in vars(schema.BuiltinOptions).items() if isinstance(number, int)
-}
+TABLES: Mapping[int, str] = {number: name for name, number in NUMBERS["BuiltinOptions"].items()}
 
 OPTIONS: Mapping[str, str] = {
     **WRITTEN_OPTIONS,
@@ -59,11 +55,10 @@ OPTIONS: Mapping[str, str] = {
 """Operator that is read -> its options table; empty where it has none, or where nothing of it is read."""
 
 
-def options_of(view: memoryview, entry: Table, code: str, name: str) -> dict[str, Any]:
+def options_of(entry: Table, code: str, name: str) -> dict[str, Any]:
     """Every field of the operator's options table, in snake case; enum values by name.
 
     Args:
-        view: The file.
         entry: The operator.
         code: Its name in the schema.
         name: For messages.
@@ -79,23 +74,15 @@ def options_of(view: memoryview, entry: Table, code: str, name: str) -> dict[str
     found = TABLES.get(number, f"table {number}")
     if table is not None and found != expected:
         raise DamagedFileError(f"{name} has the options of another operator, {found}")
-    kind = getattr(schema, f"{expected}T")
-    options = kind()
-    if table is not None:
-        reader = getattr(schema, expected)()
-        try:
-            reader.Init(view, table.position)
-            options = kind.InitFromObj(reader)
-        except (struct.error, ValueError, IndexError, TypeError) as problem:
-            raise DamagedFileError(f"options of {name} lie outside of the file: it is damaged") from problem
-    return {_snake(field): _option(field, value) for field, value in vars(options).items()}
+    options = Record(expected) if table is None else read(table, expected)
+    return {_snake(field): _option(field, value) for field, value in options.fields().items()}
 
 
 def _option(field: str, value: Any) -> Any:
     """An enum's value by its name, a vector as a tuple."""
     kind = ENUMS.get(_snake(field))
     if kind is not None and isinstance(value, int):
-        return next((name for name, number in vars(kind).items() if number == value), str(value))
+        return next((name for name, number in NUMBERS[kind].items() if number == value), str(value))
     if isinstance(value, np.ndarray):
         return tuple(value[:MAX_NUMBERS].tolist())
     return value

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.tensor_spec import Array
-from edgekit_tflite.importer.tables import DamagedFileError, Table
+from edgekit_tflite.tables import DamagedFileError, Table
 
 ORDER, BLOCK_MAP, LEVELS = 0, 1, 2
 FORMAT, DENSE_SIZE, SEGMENTS_TYPE, SEGMENTS, INDICES_TYPE, INDICES = 0, 1, 2, 3, 4, 5

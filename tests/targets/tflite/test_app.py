@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import io
 import zipfile
-from importlib import import_module
 from typing import Any
 
-import flatbuffers
 import numpy as np
 import onnx_ir as ir
 import pytest
 from edgekit_tflite import assembly
 from edgekit_tflite.app import app_files
+from edgekit_tflite.assembly import IDENTIFIER
 from edgekit_tflite.compile import FILE
+from edgekit_tflite.records import Record, packed, unpacked
 from flatbuffers import number_types, table
 
 from edgekit.compiler.lowering.io_layouts import lay_out
@@ -29,8 +29,6 @@ from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensor_spec import Array, TensorSpec
 from tests.targets.tflite.running import compiled, model_of, ran, with_weights
-
-schema: Any = import_module("edgekit_tflite.generated.schema")
 
 OUTPUTS = [TensorSpec("y", "float32", (1, 5))]
 
@@ -98,7 +96,7 @@ class Fields:
 
 
 def metadata_of(file: bytes) -> Fields:
-    model = schema.ModelT.InitFromPackedBuf(file, 0)
+    model: Any = unpacked(file, "Model")
     (entry,) = model.metadata
     assert entry.name == b"TFLITE_METADATA"
     content = bytes(model.buffers[entry.buffer].data)
@@ -164,13 +162,10 @@ def test_it_answers_as_before(outside: bool, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_integer_input_is_prepared_as_the_float_it_stands_for() -> None:
     """The tools prepare a float and quantize it: (p - mean) / std / scale + zero point is p - 128 again."""
     artifact = for_android()
-    model = schema.ModelT.InitFromPackedBuf(artifact.files[FILE], 0)
-    made = schema.QuantizationParametersT()
-    made.scale, made.zeroPoint = np.array([0.25], np.float32), np.array([-128])
+    model: Any = unpacked(artifact.files[FILE], "Model")
+    made = Record("QuantizationParameters", scale=[0.25], zeroPoint=[-128])
     model.subgraphs[0].tensors[model.subgraphs[0].inputs[0]].quantization = made
-    builder = flatbuffers.Builder(1 << 16)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    files = {FILE: bytes(builder.Output())}
+    files = {FILE: packed(model, IDENTIFIER)}
     told = metadata_of(app_files(files, artifact.options, card(mean=[128] * 3, std=[1] * 3), OUTPUTS)[FILE])
     ((x,),) = [subgraph.all(2) for subgraph in told.all(3)]
     (step,) = x.all(4)

@@ -15,9 +15,10 @@ from edgekit_tflite import metadata as written
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.importer import metadata
 from edgekit_tflite.importer.convert import convert
+from edgekit_tflite.records import Record
 
 from edgekit.compiler.importers.contract import Converted, ImportOptions
-from tests.fixtures.tflite_files import TfliteFile, edited, schema
+from tests.fixtures.tflite_files import TfliteFile, edited
 
 
 def plain() -> bytes:
@@ -30,11 +31,8 @@ def plain() -> bytes:
 
 def with_metadata(content: bytes) -> bytes:
     def add(model: Any) -> None:
-        entry, buffer = schema.MetadataT(), schema.BufferT()
-        buffer.data = np.frombuffer(content, np.uint8)
-        model.buffers.append(buffer)
-        entry.name, entry.buffer = written.NAME, len(model.buffers) - 1
-        model.metadata = [entry]
+        model.metadata = [Record("Metadata", name=written.NAME, buffer=len(model.buffers))]
+        model.buffers.append(Record("Buffer", data=np.frombuffer(content, np.uint8)))
 
     return edited(plain(), add)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ import numpy as np
 import pytest
 from edgekit_tflite.importer.convert import convert
 from edgekit_tflite.importer.file import read_file
+from edgekit_tflite.records import Record
+from edgekit_tflite.schema import NUMBERS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,14 +21,13 @@ from edgekit.errors import ModelError
 from edgekit.tensor_spec import Array
 from tests.fixtures.tflite_files import TfliteFile, edited, on_litert
 
-schema: Any = import_module("edgekit_tflite.generated.schema")
 VECTORS: dict[Any, int] = {np.int32: 1, np.uint16: 2, np.uint8: 3}
 
 
 def encoded(
     dense: Array, order: Sequence[int], compressed: Sequence[bool], blocks: dict[int, int], index: type
 ) -> tuple[Array, Any]:
-    """The stored values and the SparsityParametersT of an array.
+    """The stored values and the SparsityParameters of an array.
 
     Args:
         dense: The array.
@@ -51,7 +51,7 @@ def encoded(
     levels: list[Any] = []
     positions: list[tuple[int, ...]] = [()]
     for depth, is_listed in enumerate(compressed):
-        level = schema.DimensionMetadataT()
+        level: Any = Record("DimensionMetadata")
         if is_listed:
             segments, indices, after = [0], [], list[tuple[int, ...]]()
             for prefix in positions:
@@ -59,10 +59,9 @@ def encoded(
                 indices += some
                 segments.append(len(indices))
                 after += [(*prefix, i) for i in some]
-            level.format = schema.DimensionType.SPARSE_CSR
+            level.format = NUMBERS["DimensionType"]["SPARSE_CSR"]
             for name, numbers in (("Segments", segments), ("Indices", indices)):
-                table = getattr(schema, f"{index.__name__.capitalize()}VectorT")()
-                table.values = np.array(numbers, index)
+                table = Record(f"{index.__name__.capitalize()}Vector", values=numbers)
                 setattr(level, f"array{name}Type", VECTORS[index])
                 setattr(level, f"array{name}", table)
             positions = after
@@ -70,10 +69,9 @@ def encoded(
             level.denseSize = cut.shape[depth]
             positions = [(*prefix, i) for prefix in positions for i in range(cut.shape[depth])]
         levels.append(level)
-    sparsity = schema.SparsityParametersT()
-    sparsity.traversalOrder = np.array(order, np.int32)
-    sparsity.blockMap = np.array(list(blocks), np.int32) if blocks else None
-    sparsity.dimMetadata = levels
+    sparsity = Record(
+        "SparsityParameters", traversalOrder=order, blockMap=list(blocks) or None, dimMetadata=levels
+    )
     return np.array([cut[p] for p in positions], dense.dtype), sparsity
 
 

@@ -13,6 +13,7 @@ Source: https://flatbuffers.dev/internals
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any
 
@@ -48,25 +49,24 @@ class Table:
         if self._vtable_bytes < 4 or self._vtable + self._vtable_bytes > len(data):
             raise self._damaged()
 
-    @property
-    def position(self) -> int:
-        """Where it starts."""
-        return self._at
-
     def number(self, slot: int, form: str, default: float = 0) -> Any:
         """A number in ``struct``'s form, e.g. ``i``."""
-        at = self._field(slot)
+        at = self.place(slot)
         return default if at is None else self._number(f"<{form}", at)
 
-    def has(self, slot: int) -> bool:
-        return self._field(slot) is not None
+    def place(self, slot: int) -> int | None:
+        """Where a field is, None where it is left out."""
+        entry = 4 + 2 * slot
+        # Read when it is asked for: many tables may share one long vtable.
+        offset = self._number("<H", self._vtable + entry) if entry + 2 <= self._vtable_bytes else 0
+        return self._at + offset if offset else None
 
     def table(self, slot: int, what: str) -> Table | None:
         """The table of a field, None where it has none."""
-        at = self._field(slot)
+        at = self.place(slot)
         return None if at is None else Table(self._data, self._forward(at), what)
 
-    def tables(self, slot: int, what: str, limit: int) -> list[Table]:
+    def tables(self, slot: int, what: str, limit: float = math.inf) -> list[Table]:
         """A vector of tables; ``limit`` is the most that are believed."""
         start, count = self._vector(slot, 4)
         if count > limit:
@@ -109,15 +109,9 @@ class Table:
             found.append(bytes(self._data[begin : begin + size]).decode("utf-8", "replace"))
         return found
 
-    def _field(self, slot: int) -> int | None:
-        entry = 4 + 2 * slot
-        # Read when it is asked for: many tables may share one long vtable.
-        offset = self._number("<H", self._vtable + entry) if entry + 2 <= self._vtable_bytes else 0
-        return self._at + offset if offset else None
-
     def _vector(self, slot: int, item_bytes: int) -> tuple[int, int]:
         """Where its elements start, and how many there are."""
-        at = self._field(slot)
+        at = self.place(slot)
         return (0, 0) if at is None else self._counted(self._forward(at), item_bytes)
 
     def _counted(self, at: int, item_bytes: int) -> tuple[int, int]:

@@ -1,1 +1,0 @@
-"""Code made by other tools; README.md says which and from what."""

@@ -1,0 +1,133 @@
+"""Tables of a flatbuffer as objects, written and read by the schema's text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from flatbuffers import number_types
+
+from edgekit_tflite.schema import FIELDS, NUMBERS
+from edgekit_tflite.tables import DamagedFileError, Table, root_table
+
+FORMS: Mapping[str, str] = {
+    "bool": "?", "int8": "b", "uint8": "B", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
+    "uint64": "Q", "float32": "f",
+}  # fmt: skip
+"""Type of a number -> its form in ``struct``."""
+_DEFAULTS = {table: {field.name: field.default for field in fields} for table, fields in FIELDS.items()}
+_FLAGS = {kind: getattr(number_types, f"{kind.capitalize()}Flags") for kind in FORMS}
+
+
+class Record:
+    """A table: its fields are attributes, the schema's defaults until they are set.
+
+    Vectors of numbers are arrays, texts that were read are bytes; None is a field that the table leaves out.
+    """
+
+    def __init__(self, table: str, **fields: Any) -> None:
+        own = self.__dict__ = {"_table": table, **_DEFAULTS[table]}
+        unknown = fields.keys() - own
+        if unknown:
+            raise ValueError(f"{table} has no field {min(unknown)}")
+        own.update(fields)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the values of all fields by their names."""
+        return {field.name: getattr(self, field.name) for field in FIELDS[vars(self)["_table"]]}
+
+
+def packed(root: Record, identifier: bytes, room_bytes: int = 1024) -> bytes:
+    """Serialize a table and all that it holds.
+
+    Args:
+        root: The table.
+        identifier: Four bytes that name the kind of file.
+        room_bytes: Size that the builder begins with; it doubles itself.
+    """
+    builder = flatbuffers.Builder(room_bytes)
+    builder.Finish(_written(builder, root), identifier)
+    return bytes(builder.Output())
+
+
+def unpacked(data: bytes, table: str) -> Record:
+    """Read the table that a flatbuffer begins with; vectors of numbers are views of ``data``.
+
+    Raises:
+        DamagedFileError: it leads outside of the data.
+    """
+    return read(root_table(memoryview(data), f"the {table}"), table)
+
+
+def read(table: Table, name: str) -> Record:
+    """Read all of a table that has this name in the schema.
+
+    Raises:
+        DamagedFileError: it leads outside of the data.
+    """
+    record = Record(name)
+    for slot, field, kind, _ in FIELDS[name]:
+        if table.place(slot) is not None:
+            if kind in NUMBERS:
+                kind = _member(kind, getattr(record, f"{field}Type"), table.what)
+            setattr(record, field, _value(table, slot, kind, f"{field} of {table.what}"))
+    return record
+
+
+def _member(union: str, number: int, what: str) -> str:
+    names = list(NUMBERS[union])
+    if not 0 < number < len(names):
+        raise DamagedFileError(f"{what} has a table of an unknown kind, {union} {number}")
+    return names[number]
+
+
+def _value(table: Table, slot: int, kind: str, what: str) -> Any:
+    if kind in FORMS:
+        return table.number(slot, FORMS[kind])
+    if kind == "text":
+        return bytes(table.content(slot))
+    if kind[0] != "[":
+        child = table.table(slot, what)
+        return child and read(child, kind)
+    item = kind[1:-1]
+    if item in FORMS:
+        return table.array(slot, item)
+    return [read(each, item) for each in table.tables(slot, what)]
+
+
+def _written(builder: Any, record: Record) -> int:
+    """Where the table is, counted from the end as the builder does."""
+    values = vars(record)
+    fields = FIELDS[values["_table"]]
+    present = []
+    for slot, name, kind, default in fields:
+        value = values[name]
+        if kind in FORMS:
+            if value != default:
+                present.append((slot, _FLAGS[kind], value))
+        elif value is not None:
+            present.append((slot, None, _child(builder, value, kind)))
+    builder.StartObject(fields[-1].slot + 1 if fields else 0)
+    for slot, flags, value in present:
+        if flags is None:
+            builder.PrependUOffsetTRelative(value)
+        else:
+            builder.Prepend(flags, value)
+        builder.Slot(slot)
+    return int(builder.EndObject())
+
+
+def _child(builder: Any, value: Any, kind: str) -> int:
+    if isinstance(value, Record):
+        return _written(builder, value)
+    if kind == "text":
+        return int(builder.CreateString(value))
+    if kind[1:-1] in FORMS:
+        return int(builder.CreateNumpyVector(np.asarray(value, kind[1:-1])))
+    offsets = [_written(builder, each) for each in value]
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    return int(builder.EndVector())
