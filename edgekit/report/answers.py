@@ -2,7 +2,7 @@
 
 The float model is the bundle's fp32 variant that is closest to the source model, which the bundle does not
 hold. How far two answers are apart is told by the metric of the task
-(edgekit/compiler/evaluate/task_metrics), or by the SNR of the outputs where it has none.
+(``metric.py`` in the task's folder), or by the SNR of the outputs where it has none.
 """
 
 from __future__ import annotations

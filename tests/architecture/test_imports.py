@@ -79,6 +79,8 @@ FLOORS = (
 DEVICE = FLOORS[: FLOORS.index("compiler.toolchains")]
 BELOW_ALL = ("compiler", "release")
 """Folders of floors: their ``__init__`` holds a docstring and nothing else."""
+HOST_OF_TASK = {"metric": "compiler.evaluate", "recognize": "compiler.card_inference"}
+"""First word of a file in a task's folder -> the floor of this part of the task, which the device leaves out."""
 PACKAGES_OF = {
     "onnx_runtime.py": {"onnxruntime"},  # the only import of it, for targets and host alike
     "drawing.py": {"PIL"},  # host only
@@ -127,6 +129,8 @@ def module_of(path: Path) -> str:
 def floor(module: str) -> str:
     """``system`` of ``edgekit.system.cpu``, ``compiler.model`` of ``edgekit.compiler.model.reference``."""
     parts = module.split(".")[1:]
+    if parts[:2] == ["processing", "tasks"] and (host := HOST_OF_TASK.get(parts[-1].partition("_")[0])):
+        return host
     return ".".join(parts[: 2 if parts[:1] in (["compiler"], ["release"], ["runtime"]) else 1])
 
 

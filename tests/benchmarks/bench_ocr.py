@@ -23,13 +23,13 @@ import numpy as np
 import onnxruntime
 from PIL import Image, ImageDraw, ImageFont
 
-from edgekit.compiler.evaluate.task_metrics.text import edit_distance
 from edgekit.processing import Card, load_card
 from edgekit.processing.card import parse_card
 from edgekit.processing.geometry.warp import crop_text
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.processing import decode, prepare
 from edgekit.processing.tasks.detect_text.db import DbOptions, detect_text
+from edgekit.processing.tasks.read_text.metric import edit_distance
 
 Array = Any
 SIDE = 640

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from edgekit.compiler.compress.goal import share_of
 from edgekit.compiler.compress.training_length import TrainingLength, training_length
 from edgekit.compiler.evaluate.fidelity import PART_SNR, Fidelity, Score
-from edgekit.compiler.evaluate.task_metrics import metric_named
-from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
+from edgekit.compiler.evaluate.kept_boxes import Kept
+from edgekit.compiler.evaluate.task_metric import metric_named
 from edgekit.errors import UsageError
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, TABLE

@@ -11,8 +11,8 @@ from edgekit.compiler.build.build_options import BuildOptions
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
+from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.samples import hold_one_value
-from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EdgeKitError, reason_of

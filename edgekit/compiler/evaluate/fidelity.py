@@ -1,6 +1,6 @@
 """Fidelity: how close a variant is to the float model, by the metric of its task.
 
-With a card that has a task, predictions are compared (edgekit/compiler/evaluate/task_metrics): detections by
+With a card that has a task, predictions are compared (``metric.py`` in the task's folder): detections by
 self-mAP, classes by top-1 agreement ... Otherwise it is the SNR of the worst output in dB
 (edgekit/compiler/evaluate/verify.py); an output with parts of different scale counts as its worst part
 (edgekit/compiler/evaluate/output_parts.py).
@@ -20,9 +20,9 @@ import numpy as np
 
 from edgekit.bundle.evidence import Figure
 from edgekit.compiler.evaluate.average_precision import mean_average_precision
+from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.output_parts import Part, Parts, unlike
-from edgekit.compiler.evaluate.task_metrics import METRICS, metric_named
-from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
+from edgekit.compiler.evaluate.task_metric import metric_named, metric_of
 from edgekit.compiler.evaluate.verify import compare
 from edgekit.errors import EngineError
 from edgekit.processing import processing
@@ -121,7 +121,7 @@ class Evaluator:
         self._placed = placed
         self._card = card if card is not None and card.task is not None else None
         self._kind = self._card.task.kind if self._card is not None and self._card.task is not None else ""
-        self._metric = METRICS.get(self._kind)
+        self._metric = metric_of(self._kind)
         self._reference: list[Any] = []
         self._counted: list[Any] = []
         if self._metric is not None:
@@ -189,7 +189,9 @@ class Evaluator:
 
     def _task(self, outputs: Sequence[Outputs], labels: Sequence[Label]) -> Score | None:
         """The task's own metric against labels, for the tasks that evaluate/labels.py reads."""
-        options = METRICS[self._kind].variant_options
+        metric = metric_of(self._kind)
+        assert metric is not None  # labels are read for tasks with one
+        options = metric.variant_options
         pairs = zip(outputs, labels, strict=True)
         found = [self._decode(each, options, label.placed) for each, label in pairs]
         if self._kind == "classify":

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from edgekit.compiler.build.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compiler.compress.goal import ShrinkGoal
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
-from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
+from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.sandbox.messages import Broken
 from edgekit.errors import printable
 from edgekit.system.formats.json_schema import ManifestError, list_of, map_of, nothing_or, record, text, whole

@@ -18,12 +18,21 @@ class TaskSpec(NamedTuple):
         package: Import name of the package; ``__name__`` in its ``__init__.py``.
         decoders: Form of the model's outputs -> module with this form in its ``DECODERS``.
         predictions: Class of a prediction -> module that defines it; empty where another task's is used.
+        metric: Module whose ``METRIC`` says how close two models' predictions are (host); "": the SNR does.
+        drawing: Module whose ``draw`` draws the task's predictions into a picture; "": they have none, or
+            another task draws them.
+        recognize: Module whose ``RECOGNIZERS`` find the task in a model for ``edgekit card`` (host); "": none.
+        mirrored: Whether training may mirror its pictures.
     """
 
     kind: str
     package: str
     decoders: Mapping[str, str]
     predictions: Mapping[str, str] = {}
+    metric: str = ""
+    drawing: str = ""
+    recognize: str = ""
+    mirrored: bool = True
 
     def load(self, module: str) -> Any:
         """A module of the task's package."""

@@ -8,8 +8,8 @@ import pytest
 
 from edgekit.compiler.build.build_options import Goal
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
+from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.labels import Label
-from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.processing import load_card
 from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.detect.prediction import Detections

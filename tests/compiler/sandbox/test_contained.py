@@ -25,7 +25,7 @@ from edgekit.compiler.build.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compiler.compress.goal import shrink_goal
 from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
-from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
+from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.sandbox import messages
 from edgekit.compiler.sandbox.contained import _death
 from edgekit.compiler.sandbox.limits import MEMORY_MB, SECONDS

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
+from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.relative_time import FASTER
-from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.compiler.quantize.recipe import Recipe
 from edgekit.tensor_spec import Json
 

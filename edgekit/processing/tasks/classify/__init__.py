@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"logits": "decode", "probabilities": "decode"},
     predictions={"Class": "prediction", "Classes": "prediction"},
+    metric="metric",
 )

@@ -24,4 +24,5 @@ TASK = TaskSpec(
         "yolox": "yolox",
     },
     predictions={"Detection": "prediction", "Detections": "prediction"},
+    metric="metric",
 )

@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"db": "db"},
     predictions={"TextRegion": "prediction", "TextRegions": "prediction"},
+    metric="metric",
 )

@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"cls-pooling": "decode", "mean-pooling": "decode", "vector": "decode"},
     predictions={"Embedding": "prediction"},
+    metric="metric",
 )

@@ -8,4 +8,5 @@ TASK = TaskSpec(
     kind="landmarks",
     package=__name__,
     decoders={"face": "decode", "hand": "decode", "pose": "decode"},
+    metric="metric",
 )

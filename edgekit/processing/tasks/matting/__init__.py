@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"alpha": "decode"},
     predictions={"Matte": "prediction"},
+    metric="metric",
 )

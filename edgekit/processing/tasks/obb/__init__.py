@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"end2end": "yolo", "yolov8": "yolo"},
     predictions={"OrientedDetection": "prediction", "OrientedDetections": "prediction"},
+    metric="metric",
 )

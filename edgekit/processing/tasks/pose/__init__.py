@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"end2end": "yolo", "movenet": "movenet", "movenet-multipose": "movenet", "yolov8": "yolo"},
     predictions={"KeypointInstance": "prediction", "Keypoints": "prediction"},
+    metric="metric",
 )

@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"ctc": "ctc"},
     predictions={"TextLine": "prediction"},
+    metric="metric",
 )

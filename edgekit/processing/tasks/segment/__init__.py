@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"binary": "decode", "classes": "decode", "scores": "decode"},
     predictions={"ClassMap": "prediction"},
+    metric="metric",
 )

@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"end2end": "yolo", "yolov5": "yolo", "yolov8": "yolo"},
     predictions={"Instance": "prediction", "Instances": "prediction"},
+    metric="metric",
 )

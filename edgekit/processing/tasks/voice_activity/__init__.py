@@ -13,4 +13,5 @@ TASK = TaskSpec(
         "SpeechSegment": "prediction",
         "SpeechSegments": "prediction",
     },
+    metric="metric",
 )

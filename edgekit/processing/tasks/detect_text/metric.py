@@ -1,4 +1,4 @@
-"""Text: where it is by the F1 of regions, what it says by the rate of right characters."""
+"""Text: where it is, by the F1 of regions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
+from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.detect_text.prediction import TextRegions
-from edgekit.processing.tasks.read_text.prediction import TextLine
 from edgekit.tensor_spec import Array
 
 SAME_REGION = 0.5
@@ -29,28 +28,6 @@ def region_f1(reference: Sequence[TextRegions], found: Sequence[TextRegions]) ->
     return 2 * matched / (expected + given) if expected else None
 
 
-def character_accuracy(reference: Sequence[TextLine], found: Sequence[TextLine]) -> float | None:
-    """1 - character error rate (edits over the float model's characters), at least 0; None where that
-    reads nothing."""
-    expected = sum(len(line.text) for line in reference)
-    edits = sum(edit_distance(a.text, b.text) for a, b in zip(reference, found, strict=True))
-    return max(0.0, 1 - edits / expected) if expected else None
-
-
-def edit_distance(a: str, b: str) -> int:
-    """Insertions, deletions and substitutions from one text to the other (Levenshtein, 1966).
-
-    >>> edit_distance("kitten", "sitting")
-    3
-    """
-    row = list(range(len(b) + 1))
-    for i, letter in enumerate(a, 1):
-        diagonal, row[0] = row[0], i
-        for j, other in enumerate(b, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (letter != other))
-    return row[-1]
-
-
 def _bounds(corners: Array) -> Array:
     """x1, y1, x2, y2 of regions [n, 4, 2]: [n, 4]."""
     return np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1).reshape(-1, 4)
@@ -65,5 +42,4 @@ def _overlaps(a: Array, b: Array) -> Array:
     return overlaps
 
 
-REGION_F1 = TaskMetric("text F1", region_f1, drop=0.1)
-CHARACTER_ACCURACY = TaskMetric("text 1 - CER", character_accuracy, drop=0.05)
+METRIC = TaskMetric("text F1", region_f1, drop=0.1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit.compiler.evaluate.task_metrics.voice_activity import decision_agreement
+from edgekit.processing.tasks.voice_activity.metric import decision_agreement
 from edgekit.processing.tasks.voice_activity.prediction import VoiceActivity
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
+from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.classify.prediction import Classes
 
 
@@ -15,7 +15,7 @@ def top1_agreement(reference: Sequence[Classes], found: Sequence[Classes]) -> fl
     return float(np.mean([a.indices[0] == b.indices[0] for a, b in zip(reference, found, strict=True)]))
 
 
-TOP1_AGREEMENT = TaskMetric(
+METRIC = TaskMetric(
     "top-1 agreement",
     top1_agreement,
     drop=0.1,

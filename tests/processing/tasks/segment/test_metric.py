@@ -1,12 +1,11 @@
-"""Fidelity of masks and mattes."""
+"""Fidelity of class maps."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from edgekit.compiler.evaluate.task_metrics.dense import alpha_agreement, mean_iou
-from edgekit.processing.tasks.matting.prediction import Matte
+from edgekit.processing.tasks.segment.metric import mean_iou
 from edgekit.processing.tasks.segment.prediction import ClassMap
 
 
@@ -27,8 +26,3 @@ def test_a_few_pixels_of_a_class_do_not_decide() -> None:
     speck[0, 0] = 1  # .0004 of the pixels
     clean = ClassMap(np.zeros((50, 50), np.uint8))
     assert mean_iou([ClassMap(speck)], [clean]) > 0.999
-
-
-def test_alpha_agreement() -> None:
-    a, b = (Matte(np.full((2, 2), value, np.float32)) for value in (0.5, 0.75))
-    assert alpha_agreement([a, a], [a, b]) == pytest.approx(1 - 0.125)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from edgekit.compiler.evaluate.average_precision import mean_average_precision, mean_change
-from edgekit.compiler.evaluate.task_metrics.kept_boxes import LEAST_SCORE, count_kept
-from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
+from functools import partial
+
+from edgekit.compiler.evaluate.average_precision import Similarity, mean_average_precision, mean_change
+from edgekit.compiler.evaluate.kept_boxes import LEAST_SCORE, count_kept
+from edgekit.compiler.evaluate.task_metric import TaskMetric
 
 REFERENCE_SCORE_THRESHOLD = 0.25
 """Score above which the float model's detections count as ground truth."""
@@ -12,7 +14,7 @@ VARIANT_SCORE_THRESHOLD = 0.01
 """Score above which a variant's detections count. It is low, because mAP needs the whole precision curve."""
 
 
-SELF_MAP = TaskMetric(
+METRIC = TaskMetric(
     "self-mAP",
     mean_average_precision,
     # A detector with self-mAP .8 lost about .015 of .34 mAP (YOLOX-nano); a collapse, e.g. from one scale for
@@ -24,3 +26,15 @@ SELF_MAP = TaskMetric(
     change=mean_change,
     counted_options={"score": LEAST_SCORE},
 )
+
+
+def self_map(name: str, similarity: Similarity) -> TaskMetric:
+    """A self-mAP by another similarity than that of boxes; thresholds and the accepted drop are theirs."""
+    return TaskMetric(
+        name,
+        partial(mean_average_precision, similarity=similarity),
+        drop=METRIC.drop,
+        reference_options=METRIC.reference_options,
+        variant_options=METRIC.variant_options,
+        change=partial(mean_change, similarity=similarity),
+    )

@@ -1,4 +1,4 @@
-"""Landmarks by how many are where they were, embeddings by their cosine similarity."""
+"""Landmarks: how many are where they were."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
-from edgekit.processing.tasks.embed.prediction import Embedding
+from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.pose.prediction import Keypoints
 
 NEAR = 0.05
@@ -27,11 +26,4 @@ def landmark_accuracy(reference: Sequence[Keypoints], found: Sequence[Keypoints]
     return right / total if total else None
 
 
-def mean_cosine(reference: Sequence[Embedding], found: Sequence[Embedding]) -> float:
-    """Mean cosine similarity to the float model's embeddings, at least 0."""
-    pairs = zip(reference, found, strict=True)
-    return max(0.0, float(np.mean([a.cosine(b) for a, b in pairs])))
-
-
-LANDMARK_ACCURACY = TaskMetric("landmark PCK@.05", landmark_accuracy, drop=0.05)
-MEAN_COSINE = TaskMetric("cosine", mean_cosine, drop=0.05)
+METRIC = TaskMetric("landmark PCK@.05", landmark_accuracy, drop=0.05)

@@ -1,7 +1,4 @@
-"""Masks by their mean IoU, mattes by the mean difference of alpha.
-
-Depth and pictures have no line here: their outputs are the answer, and the SNR in dB is their measure.
-"""
+"""Class maps: their mean IoU."""
 
 from __future__ import annotations
 
@@ -9,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
-from edgekit.processing.tasks.matting.prediction import Matte
+from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.segment.prediction import ClassMap
 
 LEAST_SHARE = 0.001
@@ -29,11 +25,4 @@ def mean_iou(reference: Sequence[ClassMap], found: Sequence[ClassMap]) -> float:
     return float(np.mean(both[counted] / (theirs + ours - both)[counted]))
 
 
-def alpha_agreement(reference: Sequence[Matte], found: Sequence[Matte]) -> float:
-    """1 - mean absolute difference (MAD) of alpha."""
-    pairs = zip(reference, found, strict=True)
-    return 1 - float(np.mean([np.abs(a.alpha - b.alpha).mean() for a, b in pairs]))
-
-
-MEAN_IOU = TaskMetric("mask mIoU", mean_iou, drop=0.1)
-ALPHA_AGREEMENT = TaskMetric("1 - MAD of alpha", alpha_agreement, drop=0.02)
+METRIC = TaskMetric("mask mIoU", mean_iou, drop=0.1)

@@ -1,12 +1,11 @@
-"""Fidelity of landmarks and embeddings."""
+"""Fidelity of landmarks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from edgekit.compiler.evaluate.task_metrics.vectors import landmark_accuracy, mean_cosine
-from edgekit.processing.tasks.embed.prediction import Embedding
+from edgekit.processing.tasks.landmarks.metric import landmark_accuracy
 from edgekit.processing.tasks.pose.prediction import Keypoints
 
 
@@ -30,9 +29,3 @@ def test_a_hand_that_only_one_finds_is_wrong() -> None:
     assert landmark_accuracy([reference, reference], [reference, NONE]) == 0.5
     assert landmark_accuracy([NONE, reference], [reference, reference]) == 0.5
     assert landmark_accuracy([NONE], [NONE]) is None
-
-
-def test_mean_cosine() -> None:
-    a, b, opposite = (Embedding(np.array(v, np.float32)) for v in ([1, 0], [1, 1], [-1, 0]))
-    assert mean_cosine([a, a], [a, b]) == pytest.approx((1 + 0.5**0.5) / 2)
-    assert mean_cosine([a], [opposite]) == 0

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgekit.compiler.evaluate.task_metrics import METRICS
-from edgekit.compiler.evaluate.task_metrics.instances import COCO_SIGMAS, keypoint_similarity, mask_overlaps
+from edgekit.compiler.evaluate.task_metric import metric_of
 from edgekit.processing.tasks.obb.prediction import OrientedDetections
+from edgekit.processing.tasks.pose.metric import COCO_SIGMAS, keypoint_similarity
 from edgekit.processing.tasks.pose.prediction import Keypoints
+from edgekit.processing.tasks.segment_instances.metric import mask_overlaps
 from edgekit.processing.tasks.segment_instances.prediction import Instances
 
 Array = npt.NDArray[Any]
@@ -92,7 +93,8 @@ def test_without_boxes_and_scores_all_keypoints_and_their_extent_count(points: i
     ("kind", "make"), [("segment-instances", masks), ("pose", people), ("obb", oriented)]
 )
 def test_the_same_is_1_and_another_is_less(kind: str, make: Any) -> None:
-    metric = METRICS[kind]
+    metric = metric_of(kind)
+    assert metric is not None
     assert metric.compare([make(0), make(1)], [make(0), make(1)]) == pytest.approx(1)
     other = metric.compare([make(0), make(1)], [make(2), make(3)])
     assert other is not None

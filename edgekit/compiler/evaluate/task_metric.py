@@ -1,4 +1,8 @@
-"""What a fidelity metric of a task is."""
+"""Fidelity metrics of tasks: how close a variant's predictions are to the float model's.
+
+None of them needs labels. A task without one, e.g. depth, is judged by the SNR of its outputs
+(edgekit/compiler/evaluate/fidelity.py).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgekit.compiler.evaluate.task_metrics.kept_boxes import Kept
+from edgekit.compiler.evaluate.kept_boxes import Kept
+from edgekit.processing.tasks import all_tasks, find_task, has_task
 from edgekit.tensor_spec import Json
 
 
@@ -41,3 +46,18 @@ class TaskMetric:
     count_kept: Callable[[Sequence[Any], Sequence[Any]], Kept] | None = None
     counted_options: Mapping[str, Json] = field(default_factory=dict)
     change: Callable[[Sequence[Any], Sequence[Any]], float] | None = None
+
+
+def metric_of(kind: str) -> TaskMetric | None:
+    """The metric of a task; None where it has none."""
+    task = find_task(kind) if has_task(kind) else None
+    if task is None or not task.metric:
+        return None
+    metric: TaskMetric = task.load(task.metric).METRIC
+    return metric
+
+
+def metric_named(name: str) -> TaskMetric | None:
+    """The metric of this name; None for the SNR and for metrics that need labels."""
+    metrics = (metric_of(task.kind) for task in all_tasks())
+    return next((metric for metric in metrics if metric is not None and metric.name == name), None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.evaluate.task_metrics.task_metric import TaskMetric
+from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.voice_activity.prediction import VoiceActivity
 
 
@@ -15,4 +15,4 @@ def decision_agreement(reference: Sequence[VoiceActivity], found: Sequence[Voice
     return float(np.mean([a.is_speech == b.is_speech for a, b in zip(reference, found, strict=True)]))
 
 
-DECISION_AGREEMENT = TaskMetric("decision agreement", decision_agreement, drop=0.1, counted=True)
+METRIC = TaskMetric("decision agreement", decision_agreement, drop=0.1, counted=True)

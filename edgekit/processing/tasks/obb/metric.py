@@ -1,0 +1,21 @@
+"""Oriented boxes: mAP with the float model's as ground truth, as for upright ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.processing.tasks.detect.metric import self_map
+from edgekit.processing.tasks.obb.prediction import OrientedDetections
+from edgekit.processing.tasks.obb.rotated_nms import probabilistic_iou
+from edgekit.tensor_spec import Array
+
+
+def oriented_overlaps(
+    found: OrientedDetections, indices: Array, truth: OrientedDetections, there: Array
+) -> Array:
+    """Probabilistic IoU of oriented boxes, as Ultralytics measures them: float64 [n, m]."""
+    boxes, others = found.boxes[indices].astype(np.float64), truth.boxes[there].astype(np.float64)
+    return probabilistic_iou(boxes, others)
+
+
+METRIC = self_map("OBB self-mAP", oriented_overlaps)
