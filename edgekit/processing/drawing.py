@@ -1,13 +1,12 @@
 """A picture with its prediction drawn into it, for ``edgekit run --draw``.
 
-One function a kind of prediction, found by its type. Sizes follow the picture's; colours follow the class,
-and every colour has its name or number beside it.
+Each task draws its own predictions (``drawing.py`` in its folder). Sizes follow the picture's; colours follow
+the class, and every colour has its name or number beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +15,9 @@ import numpy as np
 from edgekit.errors import UsageError
 from edgekit.processing.crops import boxes_of
 from edgekit.processing.predictions.cascaded import Cascaded
-from edgekit.processing.predictions.label import label_of
-from edgekit.processing.tasks.classify.prediction import Classes
-from edgekit.processing.tasks.depth.prediction import DepthMap
+from edgekit.processing.tasks import all_tasks
 from edgekit.processing.tasks.detect.prediction import Detections
-from edgekit.processing.tasks.detect_text.prediction import TextRegions
-from edgekit.processing.tasks.image_to_image.prediction import Picture
-from edgekit.processing.tasks.matting.prediction import Matte
-from edgekit.processing.tasks.obb.prediction import OrientedDetections
-from edgekit.processing.tasks.pose.prediction import VISIBLE_SCORE, Keypoints
-from edgekit.processing.tasks.read_text.prediction import TextLine
-from edgekit.processing.tasks.segment.prediction import SHOWN, ClassMap
-from edgekit.processing.tasks.segment_instances.prediction import Instances
+from edgekit.processing.tasks.pose.prediction import Keypoints
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensor_spec import Array
 
@@ -41,10 +31,6 @@ COLOURS = (
     (240, 50, 230), (128, 128, 0), (0, 0, 128), (170, 110, 40), (70, 70, 70),
 )  # fmt: skip
 """Dark enough for white text on them, and far from each other (Trubetskoy's list of distinct colours)."""
-BACKGROUND = ("background", "__background__", "_background_")
-"""Labels of a class that is not tinted."""
-GREEN = (0, 177, 64)
-"""Behind the foreground of a matte: the green of studios."""
 BLEND = 0.45
 """How much of a mask's colour covers the picture."""
 
@@ -125,115 +111,26 @@ class Canvas:
         self.image.paste(Image.new("RGB", alpha.size, colour), origin, alpha)
 
 
-@singledispatch
 def draw(prediction: Any, canvas: Canvas) -> None:
     """Draw a prediction into a picture.
 
     Raises:
         UsageError: predictions of this kind have no picture.
     """
-    kind = type(prediction).__name__.lower()
-    raise UsageError(f"--draw: a prediction of {kind} has no picture; leave --draw out, or write -o out.npz")
+    if isinstance(prediction, Cascaded):
+        _draw_cascaded(prediction, canvas)
+        return
+    name, module = type(prediction).__name__, type(prediction).__module__
+    for task in all_tasks():
+        if task.drawing and f"{task.package}.{task.predictions.get(name)}" == module:
+            task.load(task.drawing).draw(prediction, canvas)
+            return
+    raise UsageError(
+        f"--draw: a prediction of {name.lower()} has no picture; leave --draw out, or write -o out.npz"
+    )
 
 
-@draw.register
-def _classes(prediction: Classes, canvas: Canvas) -> None:
-    for row, found in enumerate(prediction):
-        canvas.text(f"{found.label} {found.score:.2f}", (0, row * (canvas.text_height + 1)), _colour(row))
-
-
-@draw.register
-def _detections(prediction: Detections, canvas: Canvas) -> None:
-    for found in reversed(list(prediction)):  # the best one is on top
-        colour = _colour(found.index)
-        canvas.box(found.box, colour)
-        for point in found.landmarks:
-            canvas.dot(point, colour, canvas.line)
-        canvas.label(f"{found.label} {found.score:.2f}", found.box[:2], colour)
-
-
-@draw.register
-def _keypoints(prediction: Keypoints, canvas: Canvas) -> None:
-    for number, found in enumerate(prediction):
-        colour = _colour(number)
-        seen = [score >= VISIBLE_SCORE for score in found.point_scores] or [True] * len(found.points)
-        for a, b in prediction.skeleton:
-            if seen[a] and seen[b]:
-                canvas.path([found.points[a], found.points[b]], colour)
-        # A mesh of hundreds of points is drawn with small ones.
-        radius = canvas.line * (1.5 if len(found.points) < 100 else 0.5)
-        for point, visible in zip(found.points, seen, strict=True):
-            if visible:
-                canvas.dot(point, colour, radius)
-        if found.box is not None:
-            canvas.box(found.box, colour)
-        corner = found.box[:2] if found.box is not None else min(found.points, key=lambda p: p[1])
-        canvas.label(f"{found.label} {found.score:.2f}", corner, colour)
-
-
-@draw.register
-def _text_regions(prediction: TextRegions, canvas: Canvas) -> None:
-    for number, region in enumerate(prediction):
-        canvas.polygon(region.corners, _colour(number))
-        canvas.label(str(number + 1), region.corners[0], _colour(number))
-
-
-@draw.register
-def _text_line(prediction: TextLine, canvas: Canvas) -> None:
-    canvas.text(f"{prediction.text} {prediction.score:.2f}", (0, 0), _colour(0))
-
-
-@draw.register
-def _instances(prediction: Instances, canvas: Canvas) -> None:
-    for number, found in reversed(list(enumerate(prediction))):
-        canvas.cover(found.mask, _colour(number), (found.left, found.top))
-    for number, found in reversed(list(enumerate(prediction))):
-        canvas.box(found.box, _colour(number))
-        canvas.label(f"{found.label} {found.score:.2f}", found.box[:2], _colour(number))
-
-
-@draw.register
-def _oriented_detections(prediction: OrientedDetections, canvas: Canvas) -> None:
-    for found in reversed(list(prediction)):
-        canvas.polygon(found.corners, _colour(found.index))
-        top = min(found.corners, key=lambda corner: corner[1])
-        canvas.label(f"{found.label} {found.score:.2f}", top, _colour(found.index))
-
-
-@draw.register
-def _class_map(prediction: ClassMap, canvas: Canvas) -> None:
-    """Each class tinted, with its share of the pixels; the background stays as it is."""
-    rows = 0
-    for index, share in prediction.shares().items():
-        label = label_of(prediction.labels, index)
-        if share < SHOWN or label.lower() in BACKGROUND:
-            continue
-        canvas.cover(prediction.mask(index), _colour(index))
-        canvas.text(f"{label} {share:.1%}", (0, rows * (canvas.text_height + 1)), _colour(index))
-        rows += 1
-
-
-@draw.register
-def _depth_map(prediction: DepthMap, canvas: Canvas) -> None:
-    """The depth alone: near is bright."""
-    canvas.show(prediction.picture())
-    for row, line in enumerate(str(prediction).splitlines()):
-        canvas.text(" ".join(line.split()), (0, row * (canvas.text_height + 1)), _colour(row))
-
-
-@draw.register
-def _matte(prediction: Matte, canvas: Canvas) -> None:
-    """The foreground alone, before a green background."""
-    canvas.show(prediction.over(np.asarray(canvas.image), np.array(GREEN, np.float32)))
-
-
-@draw.register
-def _picture(prediction: Picture, canvas: Canvas) -> None:
-    canvas.show(prediction.pixels)
-
-
-@draw.register
-def _cascaded(prediction: Cascaded, canvas: Canvas) -> None:
+def _draw_cascaded(prediction: Cascaded, canvas: Canvas) -> None:
     """The first stage's things, with the best of what the others say of each."""
     draw(prediction.found, canvas)
     places = boxes_of(prediction.found, "drawing")
@@ -243,7 +140,9 @@ def _cascaded(prediction: Cascaded, canvas: Canvas) -> None:
                 draw(said, canvas)
                 continue
             text = " ".join((str(said).splitlines() or [""])[0].split())
-            canvas.text(text, (float(place[0]), float(place[3]) + row * canvas.text_height), _colour(number))
+            canvas.text(
+                text, (float(place[0]), float(place[3]) + row * canvas.text_height), colour_of(number)
+            )
 
 
 def check_drawing(path: Path) -> None:
@@ -280,5 +179,6 @@ def save_drawing(path: Path, picture: Array, prediction: Any) -> None:
         raise UsageError(f"can't write {path}: {problem.strerror}; choose another path") from None
 
 
-def _colour(index: int) -> tuple[int, int, int]:
+def colour_of(index: int) -> tuple[int, int, int]:
+    """The colour of a class or of a thing, by its number."""
     return COLOURS[index % len(COLOURS)]

@@ -80,7 +80,7 @@ DEVICE = FLOORS[: FLOORS.index("compiler.toolchains")]
 BELOW_ALL = ("compiler", "release")
 """Folders of floors: their ``__init__`` holds a docstring and nothing else."""
 HOST_OF_TASK = {"metric": "compiler.evaluate", "recognize": "compiler.card_inference"}
-"""First word of a file in a task's folder -> the floor of this part of the task, which the device leaves out."""
+"""First word of a file in a task's folder -> the floor of this part of the task, which no device loads."""
 PACKAGES_OF = {
     "onnx_runtime.py": {"onnxruntime"},  # the only import of it, for targets and host alike
     "drawing.py": {"PIL"},  # host only

@@ -9,12 +9,13 @@ import pytest
 from PIL import Image
 
 from edgekit.errors import UsageError
-from edgekit.processing.drawing import BLEND, COLOURS, GREEN, Canvas, check_drawing, draw, save_drawing
+from edgekit.processing.drawing import BLEND, COLOURS, Canvas, check_drawing, draw, save_drawing
 from edgekit.processing.tasks.classify.prediction import Classes
 from edgekit.processing.tasks.depth.prediction import DepthMap
 from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.processing.tasks.detect_text.prediction import TextRegions
 from edgekit.processing.tasks.image_to_image.prediction import Picture
+from edgekit.processing.tasks.matting.drawing import GREEN
 from edgekit.processing.tasks.matting.prediction import Matte
 from edgekit.processing.tasks.obb.prediction import OrientedDetections
 from edgekit.processing.tasks.pose.prediction import Keypoints

@@ -14,6 +14,7 @@ import numpy as np
 
 from edgekit.errors import UsageError
 from edgekit.processing.inputs.image import ImageInput
+from edgekit.processing.tasks import find_task
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ SHIFT = 8
 """Shifted by up to an eighth of the height and the width; what is missing is mirrored at the edge."""
 CONTRAST, BRIGHTNESS = 0.2, 25.0
 """Contrast is changed by up to this factor, brightness by up to so many of 255."""
-NOT_MIRRORED = ("detect-text", "read-text")
-"""Tasks whose pictures nobody sees in a mirror."""
 
 
 def changes_for(card: Card | None, asked: str | None) -> tuple[str, ...]:
@@ -40,7 +39,7 @@ def changes_for(card: Card | None, asked: str | None) -> tuple[str, ...]:
     """
     pictures = card is not None and any(isinstance(each, ImageInput) for each in card.inputs.values())
     if asked is None:
-        mirrored = card is None or card.task is None or card.task.kind not in NOT_MIRRORED
+        mirrored = card is None or card.task is None or find_task(card.task.kind).mirrored
         return tuple(change for change in CHANGES if pictures and (change != "flip" or mirrored))
     names = [] if asked == "none" else [name.strip() for name in asked.split(",")]
     unknown = [name for name in names if name not in CHANGES]

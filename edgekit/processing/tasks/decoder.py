@@ -27,6 +27,8 @@ class Decoder:
         optional_roles: Outputs that it takes where a card names them.
         over_windows: Of a sound in windows: (every window's prediction, options) -> the whole sound's; None:
             a whole sound's predictions are those of its windows.
+        classes: The output that has scores of classes, by role, and (its shape, options) -> how many they
+            are, by which a card's labels are counted; None: no shape says it.
     """
 
     options: type[Any]
@@ -34,6 +36,18 @@ class Decoder:
     roles: tuple[str, ...]
     optional_roles: tuple[str, ...] = ()
     over_windows: Callable[[Sequence[Any], Any], Prediction] | None = None
+    classes: tuple[str, Callable[[tuple[int, ...], Any], int]] | None = None
+
+
+def classes_along(axis: int, role: str, less: int = 0) -> tuple[str, Callable[[tuple[int, ...], Any], int]]:
+    """``Decoder.classes`` of an output with a score for each class along an axis.
+
+    Args:
+        axis: Of the output.
+        role: Of the output.
+        less: How many places along the axis are no classes.
+    """
+    return role, lambda shape, options: shape[axis] - less
 
 
 def rows_of(outputs: Outputs, role: str, columns: int = 0) -> Array:

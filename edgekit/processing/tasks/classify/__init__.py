@@ -10,4 +10,5 @@ TASK = TaskSpec(
     decoders={"logits": "decode", "probabilities": "decode"},
     predictions={"Class": "prediction", "Classes": "prediction"},
     metric="metric",
+    drawing="drawing",
 )

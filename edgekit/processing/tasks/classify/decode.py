@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,7 +53,8 @@ def _best(scores: Array, options: ClassifyOptions, labels: Sequence[str]) -> Cla
     return Classes(order, scores[order], labels)
 
 
+_CLASSES = ("scores", lambda shape, options: math.prod(shape))
 DECODERS: Mapping[str, Decoder] = {
-    "logits": Decoder(ClassifyOptions, classify_logits, ("scores",)),
-    "probabilities": Decoder(ClassifyOptions, classify_probabilities, ("scores",)),
+    "logits": Decoder(ClassifyOptions, classify_logits, ("scores",), classes=_CLASSES),
+    "probabilities": Decoder(ClassifyOptions, classify_probabilities, ("scores",), classes=_CLASSES),
 }

@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"inverse": "decode", "metric": "decode", "relative": "decode"},
     predictions={"DepthMap": "prediction"},
+    drawing="drawing",
 )

@@ -25,4 +25,5 @@ TASK = TaskSpec(
     },
     predictions={"Detection": "prediction", "Detections": "prediction"},
     metric="metric",
+    drawing="drawing",
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least, within
+from edgekit.processing.tasks.decoder import Decoder, Outputs, at_least, classes_along, within
 from edgekit.processing.tasks.detect.end2end import rank
 from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.tensor_spec import Array
@@ -81,5 +81,11 @@ def _peaks(heat: Array, classes: Array, rows: Array, columns: Array) -> Array:
 
 
 DECODERS: Mapping[str, Decoder] = {
-    "centernet": Decoder(CenternetOptions, detect_centernet, ("heatmap", "size"), ("offset",))
+    "centernet": Decoder(
+        CenternetOptions,
+        detect_centernet,
+        ("heatmap", "size"),
+        ("offset",),
+        classes=classes_along(1, "heatmap"),
+    )
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.decoder import Decoder, Outputs, rows_of
+from edgekit.processing.tasks.decoder import Decoder, Outputs, classes_along, rows_of
 from edgekit.processing.tasks.detect.boxes import corners, input_pixels
 from edgekit.processing.tasks.detect.end2end import End2EndOptions, rank
 from edgekit.processing.tasks.detect.prediction import Detections
@@ -101,7 +101,13 @@ def detect_rtdetr(
     return Detections(placed.to_frame(boxes).astype(np.float32), scores.astype(np.float32), classes, labels)
 
 
+def _classes(shape: tuple[int, ...], options: DetrOptions) -> int:
+    return shape[-1] - (options.activation == "softmax")
+
+
 DECODERS: Mapping[str, Decoder] = {
-    "detr": Decoder(DetrOptions, detect_detr, ("logits", "boxes")),
-    "rtdetr": Decoder(RtdetrOptions, detect_rtdetr, ("predictions",)),
+    "detr": Decoder(DetrOptions, detect_detr, ("logits", "boxes"), classes=("logits", _classes)),
+    "rtdetr": Decoder(
+        RtdetrOptions, detect_rtdetr, ("predictions",), classes=classes_along(-1, "predictions", 4)
+    ),
 }

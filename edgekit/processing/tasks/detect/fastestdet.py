@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.decoder import Decoder, Outputs
+from edgekit.processing.tasks.decoder import Decoder, Outputs, classes_along
 from edgekit.processing.tasks.detect.boxes import DetectOptions, corners, input_pixels, keep_best
 from edgekit.processing.tasks.detect.prediction import Detections
 
@@ -59,5 +59,7 @@ def detect_fastestdet(
 
 
 DECODERS: Mapping[str, Decoder] = {
-    "fastestdet": Decoder(FastestdetOptions, detect_fastestdet, ("predictions",))
+    "fastestdet": Decoder(
+        FastestdetOptions, detect_fastestdet, ("predictions",), classes=classes_along(1, "predictions", 5)
+    )
 }

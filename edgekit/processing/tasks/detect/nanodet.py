@@ -71,4 +71,10 @@ def detect_nanodet(
     return keep_best(boxes, scores[likely, classes], classes, options, placed, labels)
 
 
-DECODERS: Mapping[str, Decoder] = {"nanodet": Decoder(NanodetOptions, detect_nanodet, ("predictions",))}
+def _classes(shape: tuple[int, ...], options: NanodetOptions) -> int:
+    return shape[-1] - 4 * (options.reg_max + 1)
+
+
+DECODERS: Mapping[str, Decoder] = {
+    "nanodet": Decoder(NanodetOptions, detect_nanodet, ("predictions",), classes=("predictions", _classes))
+}

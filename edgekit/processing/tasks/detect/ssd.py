@@ -41,4 +41,10 @@ def detect_ssd(
     )
 
 
-DECODERS: Mapping[str, Decoder] = {"ssd": Decoder(SsdOptions, detect_ssd, ("boxes", "scores"))}
+def _classes(shape: tuple[int, ...], options: SsdOptions) -> int:
+    return shape[-1] + options.first_class
+
+
+DECODERS: Mapping[str, Decoder] = {
+    "ssd": Decoder(SsdOptions, detect_ssd, ("boxes", "scores"), classes=("scores", _classes))
+}

@@ -66,6 +66,12 @@ def detect_ssd_anchors(
     return keep_best(found, best[likely], classes, options, placed, labels)
 
 
+def _classes(shape: tuple[int, ...], options: SsdAnchorsOptions) -> int:
+    return shape[-1] - options.background + options.first_class
+
+
 DECODERS: Mapping[str, Decoder] = {
-    "ssd-anchors": Decoder(SsdAnchorsOptions, detect_ssd_anchors, ("boxes", "scores"))
+    "ssd-anchors": Decoder(
+        SsdAnchorsOptions, detect_ssd_anchors, ("boxes", "scores"), classes=("scores", _classes)
+    )
 }

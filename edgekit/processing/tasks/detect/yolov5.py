@@ -8,7 +8,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.decoder import Decoder, Outputs
+from edgekit.processing.tasks.decoder import Decoder, Outputs, classes_along
 from edgekit.processing.tasks.detect.boxes import corners, input_pixels, keep_best
 from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.processing.tasks.detect.yolov8 import Candidates, YoloOptions
@@ -49,4 +49,8 @@ def detect_yolov5(
     return keep_best(corners(found.boxes), found.scores, found.classes, options, placed, labels)
 
 
-DECODERS: Mapping[str, Decoder] = {"yolov5": Decoder(YoloOptions, detect_yolov5, ("predictions",))}
+DECODERS: Mapping[str, Decoder] = {
+    "yolov5": Decoder(
+        YoloOptions, detect_yolov5, ("predictions",), classes=classes_along(-1, "predictions", 5)
+    )
+}

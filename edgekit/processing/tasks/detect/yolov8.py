@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.decoder import Decoder, Outputs
+from edgekit.processing.tasks.decoder import Decoder, Outputs, classes_along
 from edgekit.processing.tasks.detect.boxes import (
     DetectOptions,
     best_classes,
@@ -79,4 +79,8 @@ def detect_yolov8(
     return keep_best(corners(found.boxes), found.scores, found.classes, options, placed, labels)
 
 
-DECODERS: Mapping[str, Decoder] = {"yolov8": Decoder(YoloOptions, detect_yolov8, ("predictions",))}
+DECODERS: Mapping[str, Decoder] = {
+    "yolov8": Decoder(
+        YoloOptions, detect_yolov8, ("predictions",), classes=classes_along(1, "predictions", 4)
+    )
+}

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.decoder import Decoder, Outputs, rows_of
+from edgekit.processing.tasks.decoder import Decoder, Outputs, classes_along, rows_of
 from edgekit.processing.tasks.detect.boxes import DetectOptions, check_strides, grid_cells, keep_best
 from edgekit.processing.tasks.detect.prediction import Detections
 
@@ -57,4 +57,8 @@ def detect_yolox(
     return keep_best(boxes, best[confident], classes[confident], options, placed, labels)
 
 
-DECODERS: Mapping[str, Decoder] = {"yolox": Decoder(YoloxOptions, detect_yolox, ("predictions",))}
+DECODERS: Mapping[str, Decoder] = {
+    "yolox": Decoder(
+        YoloxOptions, detect_yolox, ("predictions",), classes=classes_along(-1, "predictions", 5)
+    )
+}

@@ -10,4 +10,6 @@ TASK = TaskSpec(
     decoders={"db": "db"},
     predictions={"TextRegion": "prediction", "TextRegions": "prediction"},
     metric="metric",
+    drawing="drawing",
+    mirrored=False,
 )

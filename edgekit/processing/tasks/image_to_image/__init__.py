@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"picture": "decode"},
     predictions={"Picture": "prediction"},
+    drawing="drawing",
 )

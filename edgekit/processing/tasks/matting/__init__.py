@@ -10,4 +10,5 @@ TASK = TaskSpec(
     decoders={"alpha": "decode"},
     predictions={"Matte": "prediction"},
     metric="metric",
+    drawing="drawing",
 )

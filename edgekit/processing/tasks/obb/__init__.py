@@ -10,4 +10,5 @@ TASK = TaskSpec(
     decoders={"end2end": "yolo", "yolov8": "yolo"},
     predictions={"OrientedDetection": "prediction", "OrientedDetections": "prediction"},
     metric="metric",
+    drawing="drawing",
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgekit.processing.predictions.image_placement import ImagePlacement
-from edgekit.processing.tasks.decoder import Decoder, Outputs
+from edgekit.processing.tasks.decoder import Decoder, Outputs, classes_along
 from edgekit.processing.tasks.detect.boxes import input_pixels
 from edgekit.processing.tasks.detect.end2end import End2EndOptions, end2end_rows
 from edgekit.processing.tasks.detect.yolov8 import YoloOptions, yolov8_candidates
@@ -63,5 +63,5 @@ def _oriented(
 
 DECODERS: Mapping[str, Decoder] = {
     "end2end": Decoder(End2EndOptions, obb_end2end, ("predictions",)),
-    "yolov8": Decoder(YoloOptions, obb_yolov8, ("predictions",)),
+    "yolov8": Decoder(YoloOptions, obb_yolov8, ("predictions",), classes=classes_along(1, "predictions", 5)),
 }

@@ -10,4 +10,5 @@ TASK = TaskSpec(
     decoders={"end2end": "yolo", "movenet": "movenet", "movenet-multipose": "movenet", "yolov8": "yolo"},
     predictions={"KeypointInstance": "prediction", "Keypoints": "prediction"},
     metric="metric",
+    drawing="drawing",
 )

@@ -10,4 +10,6 @@ TASK = TaskSpec(
     decoders={"ctc": "ctc"},
     predictions={"TextLine": "prediction"},
     metric="metric",
+    drawing="drawing",
+    mirrored=False,
 )

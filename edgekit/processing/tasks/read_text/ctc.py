@@ -70,4 +70,10 @@ def _probabilities(rows: Array, best: Array, logits: bool) -> Array:
     return ones.astype(np.float32)
 
 
-DECODERS: Mapping[str, Decoder] = {"ctc": Decoder(CtcOptions, read_text, ("scores",))}
+def _classes(shape: tuple[int, ...], options: CtcOptions) -> int:
+    return shape[-1] - 1 - int(options.space)
+
+
+DECODERS: Mapping[str, Decoder] = {
+    "ctc": Decoder(CtcOptions, read_text, ("scores",), classes=("scores", _classes))
+}

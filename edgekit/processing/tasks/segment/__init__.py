@@ -10,4 +10,5 @@ TASK = TaskSpec(
     decoders={"binary": "decode", "classes": "decode", "scores": "decode"},
     predictions={"ClassMap": "prediction"},
     metric="metric",
+    drawing="drawing",
 )

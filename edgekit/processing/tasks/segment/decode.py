@@ -127,8 +127,14 @@ def _narrow(classes: Array, count: int) -> Array:
     return classes.astype(np.uint8 if count <= 256 else np.int32)
 
 
+def _classes(shape: tuple[int, ...], options: SegmentOptions) -> int:
+    return shape[3] if options.layout == "NHWC" else shape[1]
+
+
 DECODERS: Mapping[str, Decoder] = {
-    "scores": Decoder(SegmentOptions, segment_scores, ("scores",)),
+    "scores": Decoder(SegmentOptions, segment_scores, ("scores",), classes=("scores", _classes)),
     "classes": Decoder(NoOptions, segment_classes, ("classes",)),
-    "binary": Decoder(BinaryOptions, segment_binary, ("scores",)),
+    "binary": Decoder(
+        BinaryOptions, segment_binary, ("scores",), classes=("scores", lambda shape, options: 2)
+    ),
 }

@@ -10,4 +10,5 @@ TASK = TaskSpec(
     decoders={"end2end": "yolo", "yolov5": "yolo", "yolov8": "yolo"},
     predictions={"Instance": "prediction", "Instances": "prediction"},
     metric="metric",
+    drawing="drawing",
 )

@@ -1,0 +1,11 @@
+"""Classes, drawn into a picture."""
+
+from __future__ import annotations
+
+from edgekit.processing.drawing import Canvas, colour_of
+from edgekit.processing.tasks.classify.prediction import Classes
+
+
+def draw(prediction: Classes, canvas: Canvas) -> None:
+    for row, found in enumerate(prediction):
+        canvas.text(f"{found.label} {found.score:.2f}", (0, row * (canvas.text_height + 1)), colour_of(row))

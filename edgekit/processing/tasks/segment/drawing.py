@@ -1,0 +1,22 @@
+"""Class maps, drawn into a picture."""
+
+from __future__ import annotations
+
+from edgekit.processing.drawing import Canvas, colour_of
+from edgekit.processing.predictions.label import label_of
+from edgekit.processing.tasks.segment.prediction import SHOWN, ClassMap
+
+BACKGROUND = ("background", "__background__", "_background_")
+"""Labels of a class that is not tinted."""
+
+
+def draw(prediction: ClassMap, canvas: Canvas) -> None:
+    """Each class tinted, with its share of the pixels; the background stays as it is."""
+    rows = 0
+    for index, share in prediction.shares().items():
+        label = label_of(prediction.labels, index)
+        if share < SHOWN or label.lower() in BACKGROUND:
+            continue
+        canvas.cover(prediction.mask(index), colour_of(index))
+        canvas.text(f"{label} {share:.1%}", (0, rows * (canvas.text_height + 1)), colour_of(index))
+        rows += 1
