@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.batch.stored_files import is_url
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.errors import CardError, UsageError
+from edgekit.system.declared_options import declared
 from edgekit.system.formats.plain_text import shortened
 from edgekit.system.formats.strict_tables import get, kind_of, only, text_list, whole_numbers
 from edgekit.system.formats.toml_files import load_toml
@@ -25,11 +27,15 @@ BUILDS_LIMIT = 10_000
 NAME_LIMIT = 200
 """Most characters in the name of a build: file systems take 255, with ".edgekit" and what a draft adds."""
 AXES = ("model", "target", "precision", "samples")
+OWN_KEYS = ("model", "targets", "precision", "samples", "card", "shapes")
+"""Arguments of a build that a matrix has keys of its own for."""
 OPTIONS: Mapping[str, type] = {
-    "max_drop": str, "time_budget": float, "force": bool, "fallback": bool, "io": str, "shrink": str,
-    "distil": str, "context": int, "lengths": list, "trust_pickle": bool, "trusted": bool,
-}  # fmt: skip
-"""What ``[options]`` may hold: arguments of ``edgekit.build``, the same for every build."""
+    each.name: each.kind
+    for each in declared(BuildRequest)
+    if each.name not in OWN_KEYS and each.option.help and each.kind in (str, float, bool, int, list)
+}
+"""Keys of ``[options]`` with their types: arguments of ``edgekit.build``, the same for every build. A path is
+none of them: it would be relative to the matrix."""
 
 
 @dataclass(frozen=True)

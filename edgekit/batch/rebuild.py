@@ -6,6 +6,7 @@ The model and the samples are not in a bundle: they are given, and held to the h
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,18 +20,18 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import read_card_file
 from edgekit.bundle.model_version import model_version, with_version
 from edgekit.bundle.report import checked_evidence
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.lowering.byte_input import BYTES
 from edgekit.compiler.sandbox import public
 from edgekit.errors import CrashError, EdgeKitError, UsageError, printable
 from edgekit.processing.generation import is_generation
 from edgekit.signing.trusted_keys import signature_path
+from edgekit.system.declared_options import declared
 
 if TYPE_CHECKING:
     from edgekit.processing.card import Card
     from edgekit.tensor_spec import Json
 
-OPTIONS = ("max_drop", "time_budget", "force", "fallback", "shrink", "distil", "lengths")
-"""The manifest's options that ``edgekit.build`` takes as they are, under the same names."""
 OTHERS = ("targets", "precision", "shapes", "io", "assumed_shapes", "no_int8")
 """The manifest's other options: read one by one, or what the build found out."""
 
@@ -81,23 +82,21 @@ def rebuild(
     path: Path,
     output: Path | None = None,
     *,
-    model: Path | None = None,
-    samples: str | None = None,
-    card: Path | None = None,
     tools: Path | None = None,
     seconds: float = 10.0,
+    **again: Any,
 ) -> Rebuild:
     """Build again, compare, and write the new bundle if no variant is worse.
 
     Args:
         path: The bundle.
         output: Where the new one goes; None: in its place.
-        model: Its source; None: the file beside the bundle by the name that the manifest has.
-        samples: Those that it was built on, where it was built on some.
-        card: Its card; None: the one in the bundle.
         tools: A requirements file, as pip takes it: the build runs with these, installed beside; None: with
             what is installed here.
         seconds: For timing each variant against the old one.
+        again: Arguments of the build that a bundle does not hold: ``model``; without it, the file beside the
+            bundle by the name that the manifest has. ``samples`` that it was built on, where it was built on
+            some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as of the build.
 
     Raises:
         UsageError: the model or the samples are not those that it was built from, or it is of a kind that
@@ -109,7 +108,7 @@ def rebuild(
     with Bundle.open(path) as old:
         old.verify_entries()
         with checked_evidence(old.name):
-            made = _built(old, path, model, samples, card, tools)
+            made = _built(old, path, tools, again)
             _need_same_samples(old, made)
             version = model_version(old)
             if version is not None:
@@ -128,10 +127,8 @@ def rebuild(
     return Rebuild(made, changes, changed, (size, new_size), notes if kept else [], kept)
 
 
-def recipe(
-    old: Bundle, path: Path, model: Path | None, samples: str | None, card: Path | None
-) -> dict[str, Any]:
-    """What to build, as arguments of ``edgekit.build``; the card is the bundle's where none is given.
+def recipe(old: Bundle, path: Path, again: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what to build, as arguments of ``edgekit.build``; the card is the bundle's where none is given.
 
     Raises:
         UsageError: it can't be built again, or the model is another.
@@ -142,48 +139,48 @@ def recipe(
         kind = "a language model" if is_generation(old.card) else "made of several models"
         raise UsageError(f"{old.name} is {kind}; build it again with the command that made it")
     options, source = manifest["options"], manifest["source"]
-    found = model or path.parent / Path(source["file"]).name  # whoever made the bundle says no folder
+    found = (
+        again.get("model") or path.parent / Path(source["file"]).name
+    )  # whoever made the bundle says no folder
     if not found.exists():
         raise UsageError(f"there is no {found}, which {old.name} was built from; give --model")
-    unknown = sorted(options.keys() - {*OPTIONS, *OTHERS})
+    stored = [each.name for each in declared(BuildRequest) if each.option.stored]
+    unknown = sorted(options.keys() - {*stored, *OTHERS})
     if unknown:
         raise UsageError(
             f"{old.name} was built with {', '.join(map(printable, unknown))}, which this EdgeKit does not "
             "know; rebuild it with the version that built it, or a newer one"
         )
     io: dict[str, str] = dict(options.get("io", {}))
-    if BYTES in io.values() and card is None:
+    if BYTES in io.values() and again.get("card") is None:
         raise UsageError(f"{old.name} takes bytes, and its card says so; give the card of the build: --card")
     origin = manifest["samples"]["origin"]
-    if samples is None and "random" not in origin:
+    if again.get("samples") is None and "random" not in origin:
         raise UsageError(f"{old.name} was built on {origin}; give them: --samples")
     shapes = {name: tuple(shape) for name, shape in options["shapes"].items() if io.get(name) != BYTES}
     return {
+        **{name: os.fspath(value) if isinstance(value, Path) else value for name, value in again.items()},
         "model": str(found),
         "targets": list(options["targets"]),
         "precision": options["precision"],
-        "samples": samples,
-        "card": None if card is None else str(card),
         "shapes": shapes,
         "io": io or None,
-        **{name: options[name] for name in OPTIONS if options.get(name) is not None},
+        **{name: options[name] for name in stored if options.get(name) is not None},
     }
 
 
 def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:
     """``edgekit.build`` with the arguments of :func:`recipe`."""
     with Bundle.open(bundle) as old:
-        card: Card | str | None = arguments["card"]
+        card: Card | str | None = arguments.get("card")
         if card is None and old.card is not None:
             card = _card_of(old)
     shapes = {name: tuple(shape) for name, shape in arguments["shapes"].items()}
     return public.build(**{**arguments, "card": card, "shapes": shapes})
 
 
-def _built(
-    old: Bundle, path: Path, model: Path | None, samples: str | None, card: Path | None, tools: Path | None
-) -> Bundle:
-    arguments = recipe(old, path, model, samples, card)
+def _built(old: Bundle, path: Path, tools: Path | None, again: Mapping[str, Any]) -> Bundle:
+    arguments = recipe(old, path, again)
     made = build_here(path, arguments) if tools is None else _built_with(tools, path, arguments)
     want, got = old.manifest["source"]["sha256"], made.manifest["source"]["sha256"]
     if want != got:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,23 +12,8 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from edgekit.errors import UsageError
-from edgekit.target.precisions import names_to_ask_for
 
 F = TypeVar("F", bound=Callable[..., Any])
-V = TypeVar("V")
-
-
-class ProfileName(click.ParamType[str]):
-    """A target or device profile, completed by the shell."""
-
-    name = "target"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from edgekit.target.installed_profiles import profile_names
-
-        return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
 
 
 class EngineName(click.ParamType[str]):
@@ -42,59 +27,6 @@ class EngineName(click.ParamType[str]):
         from edgekit.target.registry import target_names
 
         return [CompletionItem(name) for name in target_names() if name.startswith(incomplete)]
-
-
-class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """``NAME=1x3x480x640`` -> (name, shape); ``NAME=`` is a scalar's. Without a name: the one image's."""
-
-    name = "[NAME=]1x3x480x640"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return self.name  # click's own choice is all in capitals
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        name, equals, sizes = value.rpartition("=")
-        parts = sizes.lower().split("x") if sizes else []
-        named = bool(name) if equals else len(parts) > 1  # one number without a name is a slip
-        if not named or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
-            self.fail(f"{value!r} is not of the form {self.name}, with sizes of 1 or more", param, ctx)
-        return name, tuple(map(int, parts))
-
-
-class Lengths(click.ParamType[tuple[int, ...]]):
-    """``16,64`` -> (16, 64)."""
-
-    name = "16,64"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return self.name
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        parts = value.split(",")
-        if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts):
-            self.fail(f"{value!r} is not of the form {self.name}: numbers of tokens", param, ctx)
-        return tuple(map(int, parts))
-
-
-class IoLayout(click.ParamType[tuple[str, str]]):
-    """``nhwc``, ``uint8``, ``int8``, ``NAME=nhwc`` -> (name, layout); without a name it is for all others."""
-
-    name = "[NAME=]nhwc|uint8|int8"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return self.name  # click's own choice is all in capitals
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        name, equals, layout = value.rpartition("=")
-        if bool(name) != bool(equals) or not layout:
-            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
-        return name, layout
 
 
 class NamedFile(click.ParamType[tuple[str, Path]]):
@@ -123,43 +55,6 @@ def as_json_option(verb: F) -> F:
 
 
 bundle_argument = click.argument("bundle", type=click.Path(path_type=Path))
-targets_option = click.option(
-    "-t",
-    "--target",
-    "targets",
-    type=ProfileName(),
-    multiple=True,
-    help="Target or device profile. Repeatable.",
-)
-shape_option = click.option(
-    "--shape",
-    "shapes",
-    type=Shape(),
-    multiple=True,
-    help="Static shape of an input; without a name, of the one image. Repeatable.",
-)
-trust_pickle_option = click.option(
-    "--trust-pickle",
-    is_flag=True,
-    help="Load MODEL though it is a Python pickle, which runs code in it.",
-)
-trusted_option = click.option(
-    "--trusted",
-    is_flag=True,
-    help="Work on MODEL in this process. Default: in a child process, which may crash.",
-)
-
-
-def opening_options(verb: F) -> F:
-    """The options of every verb that opens a model."""
-    return shape_option(trust_pickle_option(trusted_option(verb)))
-
-
-def opened_as(shapes: Sequence[tuple[str, Any]], trust_pickle: bool, trusted: bool) -> dict[str, Any]:
-    """Those options by the names that ``edgekit.build`` and the like have for them."""
-    return {"shapes": once(shapes, "--shape"), "trust_pickle": trust_pickle, "trusted": trusted}
-
-
 engine_option = click.option(
     "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."
 )
@@ -172,52 +67,6 @@ variant_option = click.option(
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Number of threads for one inference."
 )
-
-
-def int8_options(verb: F) -> F:
-    """The flags about precision, by the names that ``edgekit.build`` has for them."""
-    for option in (
-        click.option(
-            "--no-fallback",
-            "fallback",
-            flag_value=False,
-            default=True,
-            help="Leave the float parent of an int8 variant out of the bundle.",
-        ),
-        click.option("--force", is_flag=True, help="Ship rejected int8 variants, marked as such."),
-        click.option(
-            "--time-budget",
-            type=float,
-            metavar="SECONDS",
-            help="Time limit of the int8 search.  [default: 60; 180 for auto]",
-        ),
-        click.option(
-            "--max-drop",
-            metavar="2%|24dB",
-            help="Accuracy int8 may lose (task metric or agreement), or its minimum SNR.",
-        ),
-        click.option(
-            "--precision",
-            type=click.Choice(names_to_ask_for()),
-            metavar="PRECISION",
-            default="fp32",
-            show_default=True,
-            help=f"Of the variants: {', '.join(names_to_ask_for())}, which tries several and keeps the best "
-            "trade-offs.",
-        ),
-    ):
-        verb = option(verb)
-    return verb
-
-
-def once(given: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:
-    """The values of a repeatable flag by name."""
-    names = [name for name, _ in given]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        for_what = f" for {', '.join(repeated)}" if any(repeated) else "; say which input each is for"
-        raise UsageError(f"{flag} is given more than once{for_what}")
-    return dict(given)
 
 
 def need_writable(output: Path, what: str) -> None:

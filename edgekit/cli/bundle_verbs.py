@@ -15,13 +15,13 @@ from edgekit.cli.arguments import (
     engine_option,
     need_page,
     need_writable,
-    once,
     threads_option,
     variant_option,
     verbose_option,
 )
 from edgekit.cli.command_group import main
 from edgekit.cli.device_verbs import device_options, need_device, on_device, sound_answer, verified_text
+from edgekit.cli.request_options import once
 from edgekit.cli.trust_verbs import need_documents, need_signature, signature_options
 from edgekit.errors import UsageError
 from edgekit.system.atomic_files import write_atomically

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import as_json_option, need_page, need_writable
 from edgekit.cli.command_group import main
+from edgekit.cli.request_options import arguments_of, build_request, request_options
 
 if TYPE_CHECKING:
     from edgekit.batch.build_job import Row
@@ -72,9 +73,7 @@ def build_all(
 @main.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="New bundle.  [default: BUNDLE]")
-@click.option("--model", type=click.Path(path_type=Path), help="Its model.  [default: beside BUNDLE]")
-@click.option("--samples", metavar="PATH", help="The samples that it was built on.")
-@click.option("--card", type=click.Path(path_type=Path), help="Its card.  [default: the one in BUNDLE]")
+@request_options(build_request, again=True)
 @click.option(
     "--tools", type=click.Path(path_type=Path), help="Requirements file with versions to build with."
 )
@@ -84,15 +83,14 @@ def build_all(
 @click.pass_context
 def rebuild(
     ctx: click.Context,
+    /,
     bundle: Path,
     output: Path | None,
-    model: Path | None,
-    samples: str | None,
-    card: Path | None,
     tools: Path | None,
     seconds: float,
     report: Path | None,
     as_json: bool,
+    **again: Any,
 ) -> None:
     """Build BUNDLE again, and keep the new one if it is no worse.
 
@@ -106,9 +104,8 @@ def rebuild(
     from edgekit.batch.rebuild import rebuild as rebuild_bundle
     from edgekit.system.atomic_files import write_atomically
 
-    found = rebuild_bundle(
-        bundle, output, model=model, samples=samples, card=card, tools=tools, seconds=seconds
-    )
+    arguments = arguments_of(build_request(), again)
+    found = rebuild_bundle(bundle, output, tools=tools, seconds=seconds, **arguments)
     write_atomically(report, [change_markdown(found, bundle.name).encode("utf-8")])
     terminal.answer(as_json, {**found.as_json(), "report": str(report)}, change_text(found))
     ctx.exit(1 if found.worse else 0)

@@ -16,6 +16,7 @@ import click
 
 from edgekit._version import __version__
 from edgekit.cli import terminal
+from edgekit.cli.request_options import Verb
 from edgekit.errors import EdgeKitError, UnsupportedError
 
 SECTIONS = {
@@ -36,6 +37,8 @@ WRITERS = ("import", "card", "shrink", "distil", "build", "cascade", "defer", "r
 
 class Verbs(click.Group):
     """Turns an error that the user can fix into one message and its exit code, without a traceback."""
+
+    command_class = Verb
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, need_writable, once, shape_option, trust_pickle_option
+from edgekit.cli.arguments import as_json_option, need_writable
 from edgekit.cli.command_group import main
+from edgekit.cli.request_options import build_request, once, request_options
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ if TYPE_CHECKING:
     help="Train with the rounding of these targets' int8; for each there is a model with learned scales.",
 )
 @click.option("--resume", is_flag=True, help="Go on from OUTPUT.checkpoint, which a stopped training leaves.")
-@shape_option
-@trust_pickle_option
+@request_options(build_request, only=("shapes", "trust_pickle"))
 @click.option("--force", is_flag=True, help="Write the model even if it is not better than before.")
 @as_json_option
 @click.pass_context

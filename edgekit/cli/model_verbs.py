@@ -10,21 +10,15 @@ import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
-    IoLayout,
-    Lengths,
     as_json_option,
     below,
-    int8_options,
     need_page,
     need_replaceable,
     need_writable,
-    once,
-    opened_as,
-    opening_options,
-    targets_option,
     verbose_option,
 )
 from edgekit.cli.command_group import main
+from edgekit.cli.request_options import OPENING, arguments_of, build_request, request_options
 from edgekit.errors import UsageError
 from edgekit.system.atomic_files import write_atomically
 
@@ -32,7 +26,7 @@ from edgekit.system.atomic_files import write_atomically
 @main.command("import")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
-@opening_options
+@request_options(build_request, only=OPENING)
 @as_json_option
 def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> None:
     """Convert MODEL of another framework to ONNX.
@@ -44,7 +38,7 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
         raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
     from edgekit import import_model
 
-    found = import_model(model, **opened_as(**opening))
+    found = import_model(model, **arguments_of(build_request(), opening))
     found.save(output)
     following = f"  next: edgekit check {quote(str(output))}, or edgekit build"
     text = f"{found.text()}\n\n  {output}\n{following}"
@@ -55,7 +49,7 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="card.toml to write.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
-@opening_options
+@request_options(build_request, only=OPENING)
 @as_json_option
 def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) -> None:
     """Draft a card for MODEL.
@@ -69,7 +63,7 @@ def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) 
     from edgekit import draft_card
     from edgekit.compiler.card_inference.draft_text import drafted_text
 
-    draft = draft_card(model, **opened_as(**opening))
+    draft = draft_card(model, **arguments_of(build_request(), opening))
     write_atomically(output, [draft.text.encode("utf-8")])
     found = {"card": str(output), "guessed": list(draft.guessed), "content": draft.card.as_json()}
     terminal.answer(as_json, found, drafted_text(draft, model, output))
@@ -77,8 +71,7 @@ def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) 
 
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@targets_option
-@opening_options
+@request_options(build_request, only=("targets", *OPENING))
 @as_json_option
 @click.pass_context
 def check(
@@ -92,7 +85,7 @@ def check(
     from edgekit.diagnostics import check_text, errors
     from edgekit.target.installed_profiles import profile_names
 
-    options = opened_as(**opening)
+    options = arguments_of(build_request(), opening)
     found = check_model(model, list(targets) or None, **options)
     refused = bool(errors(found))
     text = check_text(model, targets or sorted(set(profile_names().values())), found, options["shapes"])
@@ -102,61 +95,14 @@ def check(
 
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@targets_option
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     help="Bundle file to write.  [default: MODEL.edgekit in the current folder]",
 )
-@click.option(
-    "--samples",
-    metavar="PATH",
-    help="Folder or glob of .npz or .npy files or, with a card, images and videos.",
-)
+@request_options(build_request)
 @click.option("--recursive", is_flag=True, help="Take samples from the folders below --samples too.")
-@click.option(
-    "--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of the model."
-)
-@opening_options
-@click.option(
-    "--io",
-    "layouts",
-    type=IoLayout(),
-    multiple=True,
-    help="Inputs and outputs of the compiled file. uint8: the card's image input takes bytes, channels last "
-    "(ort, openvino, tflite). nhwc: channels last (tflite). int8: integers. Or by name; repeatable.",
-)
-@int8_options
-@click.option(
-    "--shrink",
-    metavar="auto|-50%",
-    help="Also build models with fewer multiplications, kept where faster than all that are more accurate. "
-    "auto: 10, 20 and 30 % fewer.",
-)
-@click.option(
-    "--distil",
-    metavar="TIME",
-    help="Train each smaller model on MODEL's answers, e.g. 20min or 12epochs (extra train).",
-)
-@click.option(
-    "--context",
-    type=click.IntRange(64),
-    metavar="TOKENS",
-    help="Of a language model: longest text.  [default: 2048]",
-)
-@click.option(
-    "--lengths",
-    type=Lengths(),
-    help="Of a text encoder with a card: tokens that it is compiled at too. A text runs at the fewest "
-    "that hold it.",
-)
-@click.option(
-    "--draft",
-    type=click.Path(path_type=Path),
-    metavar="MODEL",
-    help="Of a language model: a smaller one of the same tokens, which guesses where that is faster.",
-)
 @click.option(
     "--report", type=click.Path(path_type=Path), help="Write the page of edgekit report to this .html file."
 )
@@ -169,34 +115,21 @@ def build(
     ctx: click.Context,
     /,
     model: Path,
-    targets: tuple[str, ...],
     output: Path | None,
-    precision: str,
-    samples: str | None,
     recursive: bool,
-    card: Path | None,
-    shapes: tuple[tuple[str, Any], ...],
-    trust_pickle: bool,
-    trusted: bool,
-    layouts: tuple[tuple[str, str], ...],
-    shrink: str | None,
-    distil: str | None,
-    context: int | None,
-    lengths: tuple[int, ...] | None,
-    draft: Path | None,
     report: Path | None,
     bundle_version: int | None,
     quiet: bool,
     verbose: bool,
     as_json: bool,
-    **int8: Any,
+    **given: Any,
 ) -> None:
     """Compile and verify MODEL for each target, write one bundle.
 
     Every variant is run and compared with the source model. Inaccurate or slower variants are rejected, and
     the report says by how much.
     """
-    if not targets:
+    if not given["targets"]:
         raise UsageError(
             "no target given: use -t at least once, e.g. -t ort -t tflite (run edgekit targets for a list)"
         )
@@ -212,22 +145,11 @@ def build(
     from edgekit import build as build_bundle
     from edgekit.cli.bundle_text import built_text, bundle_json, faults
 
-    bundle = build_bundle(
-        model,
-        targets=list(targets),
-        precision=precision,
-        samples=below(samples) if recursive else samples,
-        card=card,
-        **opened_as(shapes, trust_pickle, trusted),
-        io=once(layouts, "--io"),
-        shrink=shrink,
-        distil=distil,
-        context=context,
-        lengths=lengths,
-        draft=draft,
-        **int8,
-        progress=(lambda stage: None) if quiet else terminal.stage,
-    )
+    arguments = arguments_of(build_request(), given)
+    if recursive:
+        arguments["samples"] = below(arguments["samples"])
+    progress = (lambda stage: None) if quiet else terminal.stage
+    bundle = build_bundle(model, **arguments, progress=progress)
     if bundle_version is not None:
         from edgekit.bundle.model_version import with_version
 
@@ -243,7 +165,7 @@ def build(
     bugs = faults(bundle)
     found = {**bundle_json(bundle, output), "faults": bugs}
     terminal.answer(as_json, found, built_text(bundle, output, quiet=quiet, verbose=verbose))
-    rejected = any(v.rejected and v.shrunk is None for v in bundle.variants) and precision != "auto"
+    rejected = any(v.rejected and v.shrunk is None for v in bundle.variants) and given["precision"] != "auto"
     ctx.exit(1 if rejected or bugs else 0)
 
 

@@ -12,11 +12,9 @@ from edgekit.cli import terminal
 from edgekit.cli.arguments import (
     as_json_option,
     need_writable,
-    opened_as,
-    opening_options,
-    targets_option,
 )
 from edgekit.cli.command_group import main
+from edgekit.cli.request_options import OPENING, arguments_of, build_request, request_options
 from edgekit.errors import UsageError
 
 
@@ -35,13 +33,13 @@ from edgekit.errors import UsageError
 )
 @click.option("--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of MODEL.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
-@targets_option
-@opening_options
+@request_options(build_request, only=("targets", *OPENING))
 @click.option("--force", is_flag=True, help="Write the model even if no engine runs it faster.")
 @as_json_option
 @click.pass_context
 def shrink(
     ctx: click.Context,
+    /,
     model: Path,
     flops: str | None,
     size: str | None,
@@ -50,11 +48,9 @@ def shrink(
     card: Path | None,
     output: Path,
     targets: tuple[str, ...],
-    shapes: tuple[tuple[str, Any], ...],
-    trust_pickle: bool,
-    trusted: bool,
     force: bool,
     as_json: bool,
+    **opening: Any,
 ) -> None:
     """Remove channels of MODEL, without training.
 
@@ -75,7 +71,7 @@ def shrink(
         latency=latency,
         card=card,
         targets=targets,
-        **opened_as(shapes, trust_pickle, trusted),
+        **arguments_of(build_request(), opening),
         progress=terminal.stage,
     )
     kept = found.faster or force

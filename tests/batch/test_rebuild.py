@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import fields
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,10 @@ from edgekit.batch.compare_bundles import compare_variants
 from edgekit.batch.rebuild import rebuild
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.model_version import model_version
-from edgekit.compiler.build.build_options import BuildOptions, build_options
+from edgekit.compiler.build.build_options import build_options
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.errors import UsageError
+from edgekit.system.declared_options import declared, stored_options
 from tests.fixtures import models
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.command_line import Call, answer
@@ -142,23 +142,18 @@ def test_options_and_card_are_those_of_the_build(tmp_path: Path) -> None:
     )  # fmt: skip
     path = made.save(tmp_path / "old.edgekit")
     with Bundle.open(path) as old:
-        arguments = module.recipe(old, path, None, None, None)
+        arguments = module.recipe(old, path, {})
         again = module.build_here(path, arguments)
         assert arguments["max_drop"] == "24dB"
         assert arguments["force"] is True
         assert again.digest == old.digest
 
 
-ONLY_ASKED = {"example_inputs", "trust_pickle", "trusted", "progress"}
-"""Arguments of ``edgekit.build`` that no manifest holds."""
-OF_LANGUAGE = {"context", "draft"}
-
-
 def options_of(bundle: Bundle, precision: str, **given: Any) -> dict[str, Any]:
     """The manifest's options of a build with these options about precision."""
-    named = {"max_drop": None, "time_budget": None, "force": False, "fallback": True, **given}
-    return {**bundle.manifest["options"], "precision": precision,
-            **build_options(precision, **named).as_json()}  # fmt: skip
+    request = BuildRequest("model.onnx", targets=["ort"], precision=precision, **given)
+    resolved = build_options(request).as_json()
+    return {**bundle.manifest["options"], "precision": precision, **stored_options(request), **resolved}
 
 
 @pytest.mark.parametrize(
@@ -178,28 +173,40 @@ def test_every_option_of_a_build_is_one_of_its_rebuild(
         made = Bundle.create({**old.manifest, "options": options}, {
             entry["name"]: bytes(old.read(entry["name"])) for entry in old.manifest["entries"]
         })  # fmt: skip
-    arguments = module.recipe(made, bundle, None, "s.npy", None)
-    about_precision = signature(build_options).parameters
-    again = {name: arguments[name] for name in arguments if name in about_precision}
+    arguments = module.recipe(made, bundle, {"samples": "s.npy"})
+    stored = {each.name for each in declared(BuildRequest) if each.option.stored}
+    again = {name: arguments[name] for name in arguments if name in stored}
     assert {name: again.get(name) for name in given} == given
-    assert options_of(made, **again) == options
+    assert options_of(made, precision, **again) == options
 
 
-def test_every_argument_of_a_build_is_in_its_manifest_or_known_not_to_be(bundle: Path) -> None:
-    """A new option of ``edgekit.build`` fails here until a rebuild has it, or the lists above say why not."""
+def test_what_trusts_a_model_is_given_again_and_never_read_from_a_bundle(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    """A bundle of somebody else must not be able to have a pickle loaded."""
     with Bundle.open(bundle) as old:
-        arguments = module.recipe(old, bundle, None, "s.npy", None)
-    assert (
-        set(signature(edgekit.build).parameters) == {*arguments, *module.OPTIONS} | ONLY_ASKED | OF_LANGUAGE
-    )
-    assert {each.name for each in fields(BuildOptions)} - {"goal", "seconds"} <= {*arguments, *module.OPTIONS}
+        for name in ("trust_pickle", "trusted"):
+            old.manifest["options"][name] = True
+        with pytest.raises(UsageError, match="was built with trust_pickle, trusted, which this EdgeKit"):
+            module.recipe(old, bundle, {})
+    asked: dict[str, Any] = {}
+
+    def build(model: str, **arguments: Any) -> Bundle:
+        asked.update(arguments)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("edgekit.compiler.sandbox.public.build", build)
+    call("rebuild", bundle, "--samples", bundle.parent / "s.npy", "--trust-pickle", "--trusted")
+    assert (asked["trust_pickle"], asked["trusted"]) == (True, True)
+    call("rebuild", bundle, "--samples", bundle.parent / "s.npy")
+    assert (asked["trust_pickle"], asked["trusted"]) == (False, False)
 
 
 def test_an_option_that_is_not_known_is_not_dropped(bundle: Path) -> None:
     with Bundle.open(bundle) as old:
         old.manifest["options"]["polish"] = True
         with pytest.raises(UsageError) as error:
-            module.recipe(old, bundle, None, "s.npy", None)
+            module.recipe(old, bundle, {"samples": "s.npy"})
     assert str(error.value) == (
         f"{bundle} was built with polish, which this EdgeKit does not know; rebuild it with the version "
         "that built it, or a newer one"
@@ -252,4 +259,4 @@ def test_a_bundle_names_no_file_outside_of_its_folder(file: str) -> None:
     bundle = small_bundle()
     bundle.manifest["source"]["file"] = file
     with pytest.raises(UsageError, match=r"^there is no here/secret\.onnx, which "):
-        module.recipe(bundle, Path("here/old.edgekit"), None, None, None)
+        module.recipe(bundle, Path("here/old.edgekit"), {})

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.cli.arguments import Shape
+from edgekit.compiler.build.build_request import parse_shape
 from edgekit.compiler.evaluate.samples import load_samples
 from edgekit.compiler.evaluate.verify import compare, perturbed
 from edgekit.compiler.model.onnx_file import open_model, save_model, signature
@@ -42,9 +42,7 @@ def main() -> None:
     arguments.add_argument("model", type=Path)
     arguments.add_argument("--samples")
     arguments.add_argument("--card", type=Path)
-    arguments.add_argument(
-        "--shape", action="append", default=[], type=lambda s: Shape().convert(s, None, None)
-    )
+    arguments.add_argument("--shape", action="append", default=[], type=parse_shape)
     given = arguments.parse_args()
     card = load_card(given.card) if given.card else None
     source = open_model(given.model, {**(card.shapes() if card else {}), **dict(given.shape)})

@@ -18,7 +18,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from edgekit.compiler.build import shrunk, stages, variant_build
-from edgekit.compiler.build.build_bundle import build
+from edgekit.compiler.build.build_bundle import build_bundle
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.shrink_timing import ModelTimer, targets_to_time
 from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.compress.prune import allocate, plan_pruning, pruned_model
@@ -84,11 +85,11 @@ def _every_variant(given: argparse.Namespace, judge: Evaluator, truth: FileSampl
         patch.object(stages, "select_shrunk", lambda variants, reference: list(variants)),
         patch.object(variant_build, "SHRUNK_LIMIT", math.inf),
     ):
-        bundle = build(
+        bundle = build_bundle(BuildRequest(
             given.model, targets=given.target or ["ort", "openvino", "tflite"], precision="int8",
             shrink="auto", card=given.card, samples=given.samples, max_drop="100%",
             progress=lambda stage: print(stage, flush=True) if stage.seconds else None,
-        )  # fmt: skip
+        ))  # fmt: skip
     for variant in bundle.variants:
         if not variant.usable:
             print(f"{variant.name}  {variant.status}")

@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgekit.compiler.build.build_bundle import build
+from edgekit.compiler.build.build_bundle import build_bundle
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.labels import find_labels
 from edgekit.compiler.evaluate.samples import FileSamples, read_files
@@ -43,7 +44,11 @@ def main() -> None:
         found = judge.evaluate([run(sample) for sample in truth])
         print(f"{path.name:24} float32  {found.task}  {found.score}", flush=True)
         targets = given.target or ["ort", "openvino", "tflite"]
-        bundle = build(path, targets=targets, precision="int8", card=card, samples=given.samples, force=True)
+        bundle = build_bundle(
+            BuildRequest(
+                path, targets=targets, precision="int8", card=card, samples=given.samples, force=True
+            )
+        )
         for variant in bundle.variants:
             if variant.precision.startswith("int8"):
                 with Session(bundle, variant=variant.name) as session:

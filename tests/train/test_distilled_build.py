@@ -9,7 +9,8 @@ import pytest
 import edgekit
 from edgekit.bundle import Bundle
 from edgekit.compiler.build import distilled, shrunk, variant_build
-from edgekit.compiler.build.build_bundle import build
+from edgekit.compiler.build.build_bundle import build_bundle
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.progress import Stage
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.model.reference import Reference
@@ -27,10 +28,10 @@ def test_digits_in_one_command(digits_pair: Digits, monkeypatch: pytest.MonkeyPa
     for module in (shrunk, variant_build):
         # Times of so small a network say nothing.
         monkeypatch.setattr(module, "ratio_to_parent", lambda *_: 0.5)
-    bundle = build(
+    bundle = build_bundle(BuildRequest(
         digits_pair.teacher, targets=["ort", "tflite"], precision="int8", samples=digits_pair.samples,
         card=digits_pair.card, shrink="-70%", distil="16epochs", force=True,
-    )  # fmt: skip
+    ))  # fmt: skip
     whole = accuracy(Reference(edgekit.open_model(digits_pair.teacher)).run)
     for target in ("ort", "tflite"):
         smaller = [v for v in bundle.variants if v.profile == target and v.shrunk is not None]
@@ -63,10 +64,10 @@ def test_a_training_that_diverges_costs_the_smaller_model_alone(
     digits_pair: Digits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distilled, "LEARNING_RATE", float("inf"))
-    bundle = build(
+    bundle = build_bundle(BuildRequest(
         digits_pair.teacher, targets=["ort"], samples=digits_pair.samples[:128], card=digits_pair.card,
         shrink="-70%", distil="8epochs",
-    )  # fmt: skip
+    ))  # fmt: skip
     # No third of infinity is low enough.
     whole, smaller = bundle.variants
     assert whole.usable
@@ -81,7 +82,7 @@ def test_a_training_that_is_stopped_stops_the_build(
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        build(
+        build_bundle(BuildRequest(
             digits_pair.teacher, targets=["ort"], samples=digits_pair.samples[:128], card=digits_pair.card,
             shrink="-70%", distil="2epochs", progress=stop,
-        )  # fmt: skip
+        ))  # fmt: skip

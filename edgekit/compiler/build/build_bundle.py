@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.build.build_options import build_options
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.bundle_contents import make_bundle
 from edgekit.compiler.build.language.language_bundle import build_language_model, refuse_options
 from edgekit.compiler.build.length_figures import evaluate_lengths
@@ -25,8 +26,6 @@ from edgekit.compiler.build.stages import (
     time_and_select,
 )
 from edgekit.compiler.build.text_lengths import check_mask, with_lengths
-from edgekit.compiler.evaluate.samples import Sample
-from edgekit.compiler.importers.contract import ImportOptions, Source
 from edgekit.compiler.importers.conversion import as_source
 from edgekit.compiler.model.language.open_model import is_language_model
 from edgekit.errors import UsageError
@@ -36,60 +35,28 @@ from edgekit.target.installed_profiles import find_profile
 if TYPE_CHECKING:
     from edgekit.processing.card import Card
 
-__all__ = ["Progress", "Stage", "build"]
+__all__ = ["Progress", "Stage", "build_bundle"]
 
 
-def build(
-    model: str | Path | Source,
-    *,
-    targets: Sequence[str],
-    precision: str = "fp32",
-    samples: str | Path | Sequence[Sample] | None = None,
-    card: Card | str | Path | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
-    trust_pickle: bool = False,
-    io: str | Mapping[str, str] | None = None,
-    max_drop: str | None = None,
-    time_budget: float | None = None,
-    force: bool = False,
-    fallback: bool = True,
-    shrink: str | None = None,
-    distil: str | None = None,
-    context: int | None = None,
-    lengths: Sequence[int] | None = None,
-    draft: str | Path | None = None,
-    progress: Progress = lambda stage: None,
-    claim: Callable[[int], None] = lambda extra_bytes: None,
-) -> Bundle:
+def build_bundle(request: BuildRequest, claim: Callable[[int], None] = lambda extra_bytes: None) -> Bundle:
     """Build in this process; ``edgekit.build`` documents the arguments and errors.
 
     ``claim`` is called with the memory that the values of the model need, before they are computed.
     """
-    resolved = _targets(targets)
-    if isinstance(path := as_source(model), Path) and is_language_model(path):
-        given = {
-            "--samples": samples, "--card": card, "--shape": shapes, "--io": io, "--time-budget": time_budget,
-            "--no-fallback": not fallback, "--shrink": shrink, "--distil": distil,
-            "example_inputs": example_inputs, "--lengths": lengths,
-        }  # fmt: skip
-        refuse_options({name: bool(value) for name, value in given.items()})
-        small = None if draft is None else Path(draft)
-        return build_language_model(path, resolved, precision, max_drop, context, force, progress, small)
-    for name, given_to in (("--context", context), ("--draft", draft)):
-        if given_to is not None:
-            raise UsageError(f"{name} is of a language model, and this is none; leave it out")
-    options = build_options(precision, max_drop, time_budget, force, fallback, shrink, distil, lengths)
-    source, card, has_samples = as_source(model), _card(card), samples is not None
-    importing = ImportOptions(example_inputs=example_inputs, trust_pickle=trust_pickle)
-    job = open_source(source, card, shapes or {}, importing, io, resolved, options, has_samples, progress)
+    targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
+    if isinstance(source, Path) and is_language_model(source):
+        refuse_options(request)
+        return build_language_model(source, targets, request)
+    if beside := request.given_beside("any", "graph"):
+        raise UsageError(f"{beside[0]} is of a language model, and this is none; leave it out")
+    job = open_source(source, _card(request.card), targets, build_options(request), request)
     texts = None
-    if options.lengths:
-        job, texts = with_lengths(job, options.lengths, source, shapes or {}, importing, io, progress)
+    if request.lengths:
+        job, texts = with_lengths(job, source, request)
     used = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
-    claim(memory_need(model_bytes(job.source), model_bytes(job.canonical), used, len(resolved)))
+    claim(memory_need(model_bytes(job.source), model_bytes(job.canonical), used, len(targets)))
     check_targets(job, progress)
-    data = prepare_samples(job, samples, progress)
+    data = prepare_samples(job, request.samples, progress)
     if texts is not None:
         check_mask(job, texts, data.reference)
     variants = build_float_variants(job, data.reference, progress)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.compress.goal import share_of
 from edgekit.compiler.compress.training_length import TrainingLength, training_length
 from edgekit.compiler.evaluate.fidelity import PART_SNR, Fidelity, Score
@@ -136,7 +137,6 @@ class BuildOptions:
         fallback: Whether the float parent of an int8 variant is in the bundle too.
         shrink: Which smaller models are built too: ``auto``, or a share, e.g. ``-50%``; "": none.
         distil: How long each of them is trained; None: not at all.
-        lengths: Tokens at which a text encoder is compiled too, ascending.
     """
 
     precision: str
@@ -146,7 +146,6 @@ class BuildOptions:
     fallback: bool = True
     shrink: str = ""
     distil: TrainingLength | None = None
-    lengths: tuple[int, ...] = ()
 
     @property
     def smaller_goal(self) -> Goal:
@@ -154,16 +153,13 @@ class BuildOptions:
         return self.goal if self.shrink == AUTO or self.goal != Goal() else Goal(snr_db=-math.inf)
 
     def as_json(self) -> dict[str, Json]:
-        """For the manifest's options; empty where nothing is quantized and nothing shrunk."""
-        shrink: dict[str, Json] = {"shrink": self.shrink} if self.shrink else {}
-        if self.distil is not None:
-            shrink["distil"] = str(self.distil)
-        lengths: dict[str, Json] = {"lengths": list(self.lengths)} if self.lengths else {}
+        """Return what the manifest's options hold in another form than the request, or where a default was
+        used."""
+        distil: dict[str, Json] = {} if self.distil is None else {"distil": str(self.distil)}
         if self.precision not in WITH_GOAL:
-            return {"max_drop": self.goal.as_json(), **shrink} if shrink else lengths
+            return {"max_drop": self.goal.as_json(), **distil} if self.shrink else {}
         return {
-            **shrink,
-            **lengths,
+            **distil,
             "max_drop": self.goal.as_json(),
             **({"time_budget": self.seconds} if self.precision in INT8 else {}),
             "force": self.force,
@@ -171,41 +167,33 @@ class BuildOptions:
         }
 
 
-def build_options(
-    precision: str,
-    max_drop: str | None,
-    time_budget: float | None,
-    force: bool,
-    fallback: bool,
-    shrink: str | None = None,
-    distil: str | None = None,
-    lengths: Sequence[int] | None = None,
-) -> BuildOptions:
+def build_options(request: BuildRequest) -> BuildOptions:
     """Check and parse the options of a build about precision.
 
     Raises:
         UsageError: an option is unknown, malformed, or not used with this precision.
     """
+    precision, shrink, time_budget = request.precision, request.shrink, request.time_budget
     if any(row.name == precision and row.language_only for row in TABLE):
         raise UsageError(f"{precision} is for language models, and this is none; use int8 or auto")
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}; available: {', '.join(PRECISIONS)}")
     if shrink not in (None, AUTO):
         share_of("--shrink", shrink)
-    if distil is not None and not shrink:
+    if request.distil is not None and not shrink:
         raise UsageError("--distil trains the models of --shrink; give --shrink -50% or --shrink auto too")
     if shrink and precision not in SHRINKABLE:
         raise UsageError(
             f"--shrink builds smaller models in {', '.join(SHRINKABLE)}, and in no {precision}; leave it "
             "out, or build the model that edgekit shrink writes"
         )
-    if lengths and shrink:
+    if request.lengths and shrink:
         raise UsageError("--lengths does not go with --shrink; build the model that edgekit shrink writes")
     given = {
-        "--max-drop": max_drop is not None,
+        "--max-drop": request.max_drop is not None,
         "--time-budget": time_budget is not None,
-        "--force": force,
-        "--no-fallback": not fallback,
+        "--force": request.force,
+        "--no-fallback": not request.fallback,
     }
     for flag in (flag for flag, is_given in given.items() if is_given):
         if precision not in WITH_GOAL and not (shrink and flag == "--max-drop"):
@@ -220,10 +208,10 @@ def build_options(
             )
     if time_budget is not None and not 0 <= time_budget < math.inf:
         raise UsageError(f"--time-budget is {time_budget:g}; it must be a number of seconds, 0 or more")
-    goal = parse_max_drop(max_drop) if max_drop is not None else Goal()
+    goal = parse_max_drop(request.max_drop) if request.max_drop is not None else Goal()
     seconds = TIME_BUDGETS_SECONDS.get(precision, 0.0) if time_budget is None else time_budget
-    length = training_length(distil) if distil is not None else None
-    return BuildOptions(precision, goal, seconds, force, fallback, shrink or "", length, tuple(lengths or ()))
+    length = training_length(request.distil) if request.distil is not None else None
+    return BuildOptions(precision, goal, seconds, request.force, request.fallback, shrink or "", length)
 
 
 def parse_max_drop(text: str) -> Goal:

@@ -17,6 +17,7 @@ from edgekit.compiler.evaluate.samples import Samples, hold_one_value
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.compiler.model.origins import source_names
+from edgekit.system.declared_options import stored_options
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.formats.strict_json import encode
 from edgekit.target import registry
@@ -54,6 +55,7 @@ def make_bundle(
         "options": {
             "targets": [target.profile.name for target in job.targets],
             "precision": job.options.precision,
+            **stored_options(job.request),
             **job.options.as_json(),
             **({"no_int8": job.no_int8} if job.no_int8 else {}),
             "shapes": {spec.name: list(spec.shape) for spec in job.inputs},

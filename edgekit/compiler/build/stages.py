@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.compiler.build.build_options import FLOAT8, NARROW, BuildOptions, precisions_to_compile
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.causes import add_float16_causes
 from edgekit.compiler.build.distilled import TrainingParts, distillation, split_for_training
 from edgekit.compiler.build.estimates import estimate_costs
@@ -99,7 +100,7 @@ class BuildJob:
         int8_rules: Profile name -> rules, of the targets that int8 is searched for.
         no_int8: Why int8 is not searched for the others, or "".
         weight_forms: Weight-only forms of each profile that has some.
-        has_samples: Whether the user gave samples.
+        request: Arguments of the build.
         faults: Of this build, so far.
         nodes: Of the model as it was opened.
         image: The image input as the user's card has it, where artifacts take bytes instead; else None.
@@ -120,7 +121,7 @@ class BuildJob:
     int8_rules: Mapping[str, Rules]
     no_int8: str
     weight_forms: Forms
-    has_samples: bool
+    request: BuildRequest
     faults: Faults
     nodes: int
     image: ImageInput | None = None
@@ -129,7 +130,7 @@ class BuildJob:
     def holds_out(self) -> bool:
         """Whether something is calibrated on samples, so that some of them are held out for testing."""
         needed = bool(self.int8_rules) or self.options.precision == FLOAT8 or bool(self.options.shrink)
-        return needed or (bool(self.weight_forms) and self.has_samples)
+        return needed or (bool(self.weight_forms) and self.request.samples is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,17 +155,14 @@ class BuildSamples:
 def open_source(
     model: Source,
     card: Card | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    importing: ImportOptions,
-    io: str | Mapping[str, str] | None,
     targets: Sequence[BuildTarget],
     options: BuildOptions,
-    has_samples: bool,
-    progress: Progress,
+    request: BuildRequest,
 ) -> BuildJob:
     """Open the model, run the passes, and find the precisions to build."""
-    with stage(progress, "opened") as say:
-        source, imported = _opened(model, card, shapes, importing)
+    io, has_samples = request.io, request.samples is not None
+    with stage(request.progress, "opened") as say:
+        source, imported = _opened(model, card, request)
         name = source_name(model)
         inputs, outputs = signature(source)
         if card:
@@ -190,9 +188,13 @@ def open_source(
         say(f"{name}  {of}opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
     return BuildJob(
         name, source, imported, canonical, inputs, outputs, card, targets, options, passes, layouts,
-        precisions, rules, no_int8, forms, has_samples, Faults(opened_digest(source)), nodes,
-        image,
+        precisions, rules, no_int8, forms, request, Faults(opened_digest(source)), nodes, image,
     )  # fmt: skip
+
+
+def importing(request: BuildRequest) -> ImportOptions:
+    """Return the options of the importer."""
+    return ImportOptions(example_inputs=request.example_inputs, trust_pickle=request.trust_pickle)
 
 
 def check_targets(job: BuildJob, progress: Progress) -> None:
@@ -382,11 +384,10 @@ def time_and_select(
     return variants
 
 
-def _opened(
-    model: Source, card: Card | None, shapes: Mapping[str, tuple[int, ...]], importing: ImportOptions
-) -> tuple[ir.Model, Imported | None]:
+def _opened(model: Source, card: Card | None, request: BuildRequest) -> tuple[ir.Model, Imported | None]:
+    shapes = {**(card.shapes() if card else {}), **(request.shapes or {})}
     try:
-        return open_source_model(model, {**(card.shapes() if card else {}), **shapes}, importing)
+        return open_source_model(model, shapes, importing(request))
     except UsageError as problem:
         hint = f"; the shapes of the card {card.title!r} count as --shape" if card else ""
         raise UsageError(f"{problem}{hint}") from None

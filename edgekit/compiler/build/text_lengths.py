@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.compiler.build.progress import Progress, stage
-from edgekit.compiler.build.stages import BuildJob
+from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.build.progress import stage
+from edgekit.compiler.build.stages import BuildJob, importing
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
-from edgekit.compiler.importers.contract import ImportOptions, Source
+from edgekit.compiler.importers.contract import Source
 from edgekit.compiler.importers.conversion import open_source_model
 from edgekit.compiler.lowering.token_lengths import at_length, zero_padding
 from edgekit.compiler.model.onnx_file import signature
@@ -101,31 +102,28 @@ class TextLengths:
         return found
 
 
-def with_lengths(
-    job: BuildJob,
-    lengths: Sequence[int],
-    model: Source,
-    shapes: Mapping[str, tuple[int, ...]],
-    importing: ImportOptions,
-    io: object,
-    progress: Progress,
-) -> tuple[BuildJob, TextLengths]:
+def with_lengths(job: BuildJob, model: Source, request: BuildRequest) -> tuple[BuildJob, TextLengths]:
     """The job with targets that compile at each length, and the model at each.
 
     Raises:
         UsageError: there is no text with a mask, a length is not below the whole, another option does not go
             with it, or the model can't be opened at a length.
     """
-    parts = _parts(job.card, lengths, io)
+    lengths = request.lengths or ()
+    parts = _parts(job.card, lengths, request.io)
     mask = next(entry for entry in parts if entry.part == "mask")
     card = job.card
     assert card is not None
-    with stage(progress, "lengths") as say:
+    with stage(request.progress, "lengths") as say:
         sources: dict[int, ir.Model] = {}
         for length in lengths:
-            given = {**shapes, **card.shapes(), **{e.name: (*e.shape[:-1], length) for e in parts}}
+            given = {
+                **(request.shapes or {}),
+                **card.shapes(),
+                **{e.name: (*e.shape[:-1], length) for e in parts},
+            }
             try:
-                sources[length], _ = open_source_model(model, given, importing)
+                sources[length], _ = open_source_model(model, given, importing(request))
             except EdgeKitError as problem:
                 raise UsageError(f"--lengths: it can't be opened with {length} tokens: {problem}") from None
         axes = _axes(job, mask, parts, sources)

@@ -132,16 +132,17 @@ def _done(request: Request, send: Send) -> list[bytes]:
         found = shrink(**request.options, progress=tell)
         with open(Path(request.private_folder, SMALLER), "xb") as file:
             file.write(found.onnx)
-        figures = messages.as_line({"shrunk": shrunk_figures(found)})
+        figures = messages.as_line({"figures": shrunk_figures(found)})
         return [figures, messages.as_line({"done": "shrink"})]
-    from edgekit.compiler.build.build_bundle import build
+    from edgekit.compiler.build.build_bundle import build_bundle
+    from edgekit.compiler.build.build_request import BuildRequest
 
     def claim(extra_bytes: int) -> None:
         need = Path(request.private_folder, NEED)
         need.write_bytes(b"%d" % (request.memory_bytes + extra_bytes))  # before the parent sees it used
         extend_data(extra_bytes)
 
-    bundle = build(**request.options, progress=tell, claim=claim)
+    bundle = build_bundle(BuildRequest(**request.options, progress=tell), claim)
     with open(Path(request.private_folder, BUNDLE), "xb") as file:
         file.writelines(bundle.pieces())
     return [messages.as_line({"done": "build"})]

@@ -36,12 +36,14 @@ from edgekit.errors import CrashError, UsageError, printable
 from edgekit.system import breadcrumbs
 from edgekit.system.breadcrumbs import WITHIN
 from edgekit.system.confinement import STARVED_CODE
+from edgekit.system.declared_options import plain_arguments
 from edgekit.system.records_folder import model_folder
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.compiler.build.build_request import BuildRequest
     from edgekit.compiler.build.import_onnx import ImportedModel
     from edgekit.compiler.build.progress import Progress
     from edgekit.compiler.build.shrunk_model import ShrunkModel
@@ -75,12 +77,12 @@ def check_contained(options: Mapping[str, Any]) -> list[Finding]:
         return child.findings(lambda stage: None)
 
 
-def build_contained(options: Mapping[str, Any], progress: Progress) -> Bundle:
-    """``edgekit.compiler.build.build_bundle.build`` with these options, in a child."""
-    with _Child("build", options) as child:
+def build_contained(request: BuildRequest) -> Bundle:
+    """Build in a child."""
+    with _Child("build", plain_arguments(request)) as child:
         from edgekit.bundle.bundle import Bundle  # while the child starts
 
-        child.findings(progress)
+        child.findings(request.progress)
         with Bundle.open(child.folder / BUNDLE) as made:  # its file goes with the folder
             _, manifest = itertools.islice(made.pieces(), 2)
             parts = {entry["name"]: made.read(entry["name"]) for entry in made.manifest["entries"]}
@@ -188,8 +190,6 @@ class _Child:
                     found += messages.parse_findings(message["findings"])
                     if len(found) > messages.FINDINGS_LIMIT:
                         raise Broken("too many findings")
-                elif "shrunk" in message:
-                    self.figures = message["shrunk"]
                 elif "figures" in message:
                     self.figures = message["figures"]
                 elif "error" in message:

@@ -214,7 +214,7 @@ def _shapes_bytes(shapes: object) -> int:
 def _arrays_bytes(options: Mapping[str, Any]) -> int:
     """Of samples in memory, which cross once; those in files are read one by one."""
     samples = options.get("samples")
-    rows = samples if isinstance(samples, list) else []
+    rows = samples if isinstance(samples, list | tuple) else []
     arrays = [array for row in rows if isinstance(row, Mapping) for array in row.values()]
     return sum(int(getattr(array, "nbytes", 0)) for array in arrays)
 

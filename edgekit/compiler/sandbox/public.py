@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.sandbox.contained import (
     build_contained,
     card_contained,
@@ -22,6 +23,7 @@ from edgekit.compiler.sandbox.contained import (
 )
 from edgekit.compiler.sandbox.limits import model_files
 from edgekit.diagnostics import Finding
+from edgekit.system.declared_options import called_with
 from edgekit.system.records_folder import model_folder, records_in
 
 if TYPE_CHECKING:
@@ -77,76 +79,9 @@ def check(
         return check_here(**options)
 
 
-def build(
-    model: str | Path | Source,
-    *,
-    targets: Sequence[str],
-    precision: str = "fp32",
-    samples: str | Path | Sequence[Sample] | None = None,
-    card: Card | str | Path | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
-    trust_pickle: bool = False,
-    io: str | Mapping[str, str] | None = None,
-    max_drop: str | None = None,
-    time_budget: float | None = None,
-    force: bool = False,
-    fallback: bool = True,
-    shrink: str | None = None,
-    distil: str | None = None,
-    context: int | None = None,
-    lengths: Sequence[int] | None = None,
-    draft: str | Path | None = None,
-    progress: Progress = lambda stage: None,
-    trusted: bool = False,
-) -> Bundle:
+@called_with(BuildRequest)
+def build(request: BuildRequest) -> Bundle:
     """Build a model for targets and devices, and verify each variant by running it here.
-
-    Args:
-        model: Path of an ``.onnx`` file, or of another framework's that an importer takes
-            (docs/importing.md), or a framework's object; or a language model: a ``.gguf`` file.
-        targets: Targets (``ort``) or device profiles (``rpi5``).
-        precision: ``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``:
-            all of these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ
-            pairs, which are kept as they are. A variant that is slower than fp32, or the same, is rejected.
-            ``palette6``, ``palette4``: palettized weights for Core ML. ``bf16``, ``fp16-arithmetic``: floats
-            computed in a narrower type, where the processor has it; ``auto`` tries them where this one does.
-            ``fp8``: for TensorRT on Thor; needs samples. Of a language model ``fp32``, ``fp16``, ``int8``,
-            ``int4``, or ``auto``: the last two.
-        samples: What int8 is calibrated on and variants are verified with: a folder or glob, or dicts of
-            arrays; None for random ones. A third of them is held out for testing.
-        card: Describes pre- and postprocessing; it is stored in the bundle.
-        shapes: Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's
-            shapes are used where none is given here. The name "" stands for the only input, or the only one
-            of four dimensions. A batch that is left open is 1, which the report says.
-        example_inputs: What a PyTorch module or a JAX function is called with, which both trace: arrays in
-            the order of its parameters, or a mapping by their names, e.g. what a tokenizer returns.
-        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
-        io: How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source
-            has them, or ``nhwc``, axis 1 last (only tflite has it); for every one of four axes, or by name.
-            ``uint8``: the card's image input takes uint8 [1, H, W, C] in RGB, from sessions too; mean, std,
-            colour order and layout are folded into the model (ort, openvino, tflite).
-        max_drop: What int8 and smaller models may lose: ``2%`` of the task's own metric where the samples are
-            labelled, else of the fidelity to the float model; or the least SNR, ``24dB``. None:
-            docs/quantization.md.
-        time_budget: Seconds to search for int8, for all targets together; None: 60, for auto 180.
-        force: Ship a rejected int8 variant, marked as such.
-        fallback: Whether the float parent of an int8 variant is in the bundle too.
-        shrink: ``auto``: also variants of smaller models, with 10, 20 and 30 % fewer multiplications
-            (docs/shrinking.md), in fp32, fp16, int8 or auto; needs samples. They are held to ``max_drop`` too
-            and kept only where they are faster than every variant that is more accurate. A session runs them
-            only where they are asked for. Or ``-50%``: one of that size, held to ``max_drop`` where given.
-        distil: How long each smaller model is trained to answer as the whole one, e.g. ``20min`` or
-            ``12epochs``, in float and with int8's rounding; needs PyTorch, and hundreds of samples without
-            labels. All samples are used; those for testing are not trained on.
-        context: Of a language model (docs/language-models.md): most tokens of a text with its answer; None:
-            2048, or as many as the model has.
-        lengths: Of a text encoder: tokens, ascending, at which it is compiled too, beside the card's own
-            length; a text runs at the shortest that holds it (docs/embeddings.md).
-        draft: Of a language model: path of a smaller one of the same tokens. It is built for the same
-            targets, and sessions let it guess where that is faster; texts stay the same.
-        progress: Called as each stage begins and ends.
-        trusted: Open a file in this process, not in a child (docs/security.md). Objects always are.
 
     Returns:
         The bundle, in memory. Rejected variants and those that could not be run are listed with the reason.
@@ -161,34 +96,12 @@ def build(
         UnsupportedError: a target cannot express some nodes; every reason for every target is named.
         MissingDependency: a tool that compiles for a target is not installed.
     """
-    options: dict[str, Any] = {
-        "model": model,
-        "targets": targets,
-        "precision": precision,
-        "samples": samples,
-        "card": card,
-        "shapes": shapes,
-        "example_inputs": example_inputs,
-        "trust_pickle": trust_pickle,
-        "io": io,
-        "max_drop": max_drop,
-        "time_budget": time_budget,
-        "force": force,
-        "fallback": fallback,
-        "shrink": shrink,
-        "distil": distil,
-        "context": context,
-        "lengths": lengths and list(lengths),
-        "draft": None if draft is None else os.fspath(draft),
-    }
-    if is_contained(model, trusted):
-        plain = {"samples": _plain_samples(samples), "shapes": shapes and dict(shapes)}
-        plain["io"] = dict(io) if isinstance(io, Mapping) else io
-        return build_contained({**options, **plain}, progress)
-    from edgekit.compiler.build.build_bundle import build as build_here
+    if is_contained(request.model, request.trusted):
+        return build_contained(request)
+    from edgekit.compiler.build.build_bundle import build_bundle
 
-    with _recorded(options):
-        return build_here(**options, progress=progress)
+    with _recorded(vars(request)):
+        return build_bundle(request)
 
 
 def shrink(

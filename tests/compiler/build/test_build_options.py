@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from edgekit.compiler.build.build_options import PRECISIONS, BuildOptions, Goal, build_options, parse_max_drop
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.errors import UsageError
 
@@ -47,14 +48,18 @@ def test_a_goal_is_met_or_missed_in_words(
     assert goal.missed(found, None if parent is None else Score("mAP", parent)) == why
 
 
+def asked(**options: Any) -> BuildOptions:
+    return build_options(BuildRequest("model.onnx", targets=["ort"], **options))
+
+
 def test_options() -> None:
-    assert build_options("auto", "2%", 5, False, True) == BuildOptions("auto", Goal(0.02), 5)
-    assert build_options("int8", None, None, True, False) == BuildOptions(
+    assert asked(precision="auto", max_drop="2%", time_budget=5) == BuildOptions("auto", Goal(0.02), 5)
+    assert asked(precision="int8", force=True, fallback=False) == BuildOptions(
         "int8", seconds=60, force=True, fallback=False
     )
-    assert build_options("auto", None, None, False, True).seconds == 180
-    assert build_options("fp32", None, None, False, True).as_json() == {}
-    assert build_options("int8-dynamic", "2%", None, True, False).as_json() == {
+    assert asked(precision="auto").seconds == 180
+    assert asked(precision="fp32").as_json() == {}
+    assert asked(precision="int8-dynamic", max_drop="2%", force=True, fallback=False).as_json() == {
         "max_drop": "2%",
         "force": True,
         "fallback": False,
@@ -66,35 +71,38 @@ def test_options() -> None:
     ("options", "message"),
     [
         (
-            ("int3", None, None, False, True),
+            {"precision": "int3"},
             f"unknown precision 'int3'; available: {', '.join(PRECISIONS)}",
         ),
         (
-            ("fp32", "2%", None, False, True),
+            {"precision": "fp32", "max_drop": "2%"},
             "--max-drop is about int8, and precision is fp32; use int8 or auto",
         ),
-        (("fp16", None, None, True, True), "--force is about int8, and precision is fp16; use int8 or auto"),
         (
-            ("int8-weights", None, 5, False, True),
+            {"precision": "fp16", "force": True},
+            "--force is about int8, and precision is fp16; use int8 or auto",
+        ),
+        (
+            {"precision": "int8-weights", "time_budget": 5},
             "--time-budget limits a search, and int8-weights needs none; use int8 or auto",
         ),
         (
-            ("int8-weights", None, None, False, False),
+            {"precision": "int8-weights", "fallback": False},
             "int8-weights is shipped without its float parent anyway; leave --no-fallback out",
         ),
         (
-            ("int8", None, -1, False, True),
+            {"precision": "int8", "time_budget": -1},
             "--time-budget is -1; it must be a number of seconds, 0 or more",
         ),
         (
-            ("int8", None, math.nan, False, True),
+            {"precision": "int8", "time_budget": math.nan},
             "--time-budget is nan; it must be a number of seconds, 0 or more",
         ),
     ],
 )
 def test_options_that_do_not_fit(options: Any, message: str) -> None:
     with pytest.raises(UsageError) as error:
-        build_options(*options)
+        asked(**options)
     assert str(error.value) == message
 
 

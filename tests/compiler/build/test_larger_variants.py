@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.compiler.build.build_bundle import build
+from edgekit.compiler.build.build_bundle import build_bundle
+from edgekit.compiler.build.build_request import BuildRequest
 
 pytestmark = pytest.mark.needs_ort
 
@@ -37,7 +38,7 @@ def one_conv_normalized_otherwise_each_time(path: Path, alike: bool) -> Path:
 
 def test_it_is_in_the_table_and_in_the_evidence(tmp_path: Path) -> None:
     path = one_conv_normalized_otherwise_each_time(tmp_path / "model.onnx", alike=False)
-    bundle = build(path, targets=["ort"])
+    bundle = build_bundle(BuildRequest(path, targets=["ort"]))
     (variant,) = bundle.variants
     assert variant.evidence["larger"] == {
         "source_weight_bytes": 424_960,
@@ -52,7 +53,7 @@ def test_it_is_in_the_table_and_in_the_evidence(tmp_path: Path) -> None:
 
 def test_a_variant_as_large_as_its_source_says_nothing(tmp_path: Path) -> None:
     path = one_conv_normalized_otherwise_each_time(tmp_path / "model.onnx", alike=True)
-    (variant,) = build(path, targets=["ort"]).variants
+    (variant,) = build_bundle(BuildRequest(path, targets=["ort"])).variants
     assert "larger" not in variant.evidence
 
 
@@ -70,7 +71,7 @@ def test_two_forms_of_one_matrix_are_named(tmp_path: Path) -> None:
     graph = helper.make_graph(nodes, "g", [given], [made], [numpy_helper.from_array(table, "table")])
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    bundle = build(path, targets=["ort"], precision="int8-weights", force=True)
+    bundle = build_bundle(BuildRequest(path, targets=["ort"], precision="int8-weights", force=True))
     variant = next(v for v in bundle.variants if v.precision == "int8-weights")
     because = variant.evidence["larger"]["because"]
     assert "table is stored for its products and again, as floats, for Gather" in because

@@ -10,7 +10,8 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.compiler.build import shrunk, variant_build
-from edgekit.compiler.build.build_bundle import build
+from edgekit.compiler.build.build_bundle import build_bundle
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.timing import Timed
 from edgekit.compiler.evaluate.verify_bundle import verify_bundle
@@ -45,7 +46,7 @@ def built(folder: Path, **options: Any) -> Bundle:
         "max_drop": "3dB",
         **options,
     }
-    return build(spare_network(folder), **given)
+    return build_bundle(BuildRequest(spare_network(folder), **given))
 
 
 def test_smaller_models_are_variants_with_golden_outputs_of_their_own(tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_a_model_without_channels_to_remove_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "one.onnx"
     path.write_bytes(save_model(graph.model(tmp_path, graph.conv("x", 4, 3))))
     with pytest.raises(UsageError) as found:
-        build(path, targets=["ort"], samples=samples(), shrink="auto")
+        build_bundle(BuildRequest(path, targets=["ort"], samples=samples(), shrink="auto"))
     assert str(found.value).startswith("the model has no channels that can be removed")
 
 

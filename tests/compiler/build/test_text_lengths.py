@@ -160,7 +160,7 @@ def test_core_ml_refines_each_length(whole: Path, tmp_path: Path) -> None:
 def test_it_is_built_again_with_its_lengths(tmp_path: Path) -> None:
     path = built(tmp_path, encoder_card()).save(tmp_path / "encoder.edgekit")
     with Bundle.open(path) as bundle:
-        arguments = recipe(bundle, path, None, None, None)
+        arguments = recipe(bundle, path, {})
     again = build_here(path, arguments)
     assert set(again.variants[0].options["lengths"]["shorter"]) == {"4", "8"}
 

@@ -121,7 +121,7 @@ def test_figures_of_a_smaller_model_are_checked(change: dict[str, Any]) -> None:
         "net.onnx", b"", shrink_goal(0.2, None, None), (10, 8), (40, 32), fidelity, None, 8,
         {"ort": 0.9}, {"coreml": "no Mac"}, (GroupChange("g", 8, 4, 0.25),),
     )  # fmt: skip
-    figures = messages.parse_line(messages.as_line({"shrunk": shrunk_figures(found)}))["shrunk"]
+    figures = messages.parse_line(messages.as_line({"figures": shrunk_figures(found)}))["figures"]
     assert parse_shrunk(figures, found.name, found.goal, b"") == found
     with pytest.raises(Broken, match="figures of a smaller model: "):
         parse_shrunk({**figures, **change}, found.name, found.goal, b"")

@@ -16,7 +16,8 @@ import pytest
 from edgekit_tensorrt import run
 from edgekit_tensorrt.device import presence
 
-from edgekit.compiler.build.build_bundle import build
+from edgekit.compiler.build.build_bundle import build_bundle
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
 from edgekit.runtime import Session, local_timings
 from edgekit.runtime.device_builds.build import NO_ROOM, Limits
@@ -39,7 +40,7 @@ def test_without_tensorrt_there_is_one_clear_line_and_the_fallback(
         run.engine_version()
     assert str(found.value) == f"tensorrt is not installed, and running a TensorRT engine needs it: {how}"
     with Session(
-        build(write(tmp_path, SMALL_CNN), targets=["tensorrt", "ort"]), engine="tensorrt"
+        build_bundle(BuildRequest(write(tmp_path, SMALL_CNN), targets=["tensorrt", "ort"])), engine="tensorrt"
     ) as session:
         given, expected = session.bundle.golden[0]
         np.testing.assert_allclose(session.run(given)["scores"], expected["scores"], rtol=1e-5)
@@ -242,7 +243,7 @@ def test_a_session_serves_at_once_and_takes_the_engine_when_it_stands(
     jetson: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = write(tmp_path, SMALL_CNN)
-    bundle = build(path, targets=["ort", "tensorrt"])
+    bundle = build_bundle(BuildRequest(path, targets=["ort", "tensorrt"]))
     jetson.setattr(local_timings, "compare", lambda runners, feeds: (1.0, 2.0))
     given = feeds(small())
     with Session(bundle) as session:
@@ -262,7 +263,7 @@ def test_a_session_whose_builder_is_killed_keeps_answering(
 ) -> None:
     """8 seeded kills while the app asks; the engine is never used before it is whole."""
     path = write(tmp_path, SMALL_CNN)
-    bundle = build(path, targets=["ort", "tensorrt"])
+    bundle = build_bundle(BuildRequest(path, targets=["ort", "tensorrt"]))
     jetson.setattr(local_timings, "compare", lambda runners, feeds: (1.0, 2.0))
     given = feeds(small())
     draw = random.Random(8)

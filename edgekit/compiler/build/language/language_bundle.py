@@ -9,6 +9,7 @@ from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import entry_of
 from edgekit.compiler.build.build_options import parse_max_drop
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.bundle_contents import tool_versions, variant_entry
 from edgekit.compiler.build.faults import Faults
 from edgekit.compiler.build.language.draft import draft_bars, draft_contents, open_draft, parameters
@@ -29,6 +30,7 @@ from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
 from edgekit.errors import ModelError, ProfileError, UsageError
 from edgekit.processing.generation import CHAT_TEMPLATE_FILE, TOKENIZER_FILE, GenerationCard
+from edgekit.system.declared_options import stored_options
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
@@ -44,28 +46,13 @@ TRIED_FIRST: Mapping[str, tuple[str, ...]] = {**{name: (name,) for name in BARS}
 MORE_ACCURATE = tuple(reversed(list(BARS)))
 
 
-def build_language_model(
-    path: Path,
-    targets: Sequence[BuildTarget],
-    precision: str,
-    max_drop: str | None,
-    context: int | None,
-    force: bool,
-    progress: Progress,
-    draft: Path | None = None,
-) -> Bundle:
+def build_language_model(path: Path, targets: Sequence[BuildTarget], request: BuildRequest) -> Bundle:
     """Build a language model's bundle.
 
     Args:
         path: The model's file or folder, for which ``is_language_model`` is true.
         targets: The targets to build for.
-        precision: ``fp32``, ``fp16``, ``int8``, ``int4`` or ``auto``: int8 and int4, as far as they are good
-            enough.
-        max_drop: How much higher the perplexity of int8 and int4 may be, e.g. ``2%``; None: BARS.
-        context: Most tokens of a text with its answer; None: CONTEXT_TOKENS, or as many as the model has.
-        force: Ship what misses its bar, marked as such.
-        progress: Called as each stage begins and ends.
-        draft: The file or folder of a smaller model of the same tokens, whose guesses sessions verify.
+        request: Arguments of the build; ``max_drop`` is the highest increase of perplexity for int8 and int4.
 
     Raises:
         UsageError: an unknown precision, a max_drop that is no percentage, a context beyond the model's, or a
@@ -75,41 +62,40 @@ def build_language_model(
         MissingDependency: a compiler, or the package ``tokenizers``, is not installed.
         BuildFault: every target met a bug.
     """
-    bars = _bars(precision, max_drop)
-    _check_targets(targets, TRIED_FIRST[precision])
-    with stage(progress, "opened") as say:
+    bars, draft = _bars(request.precision, request.max_drop), request.draft and Path(request.draft)
+    _check_targets(targets, TRIED_FIRST[request.precision])
+    with stage(request.progress, "opened") as say:
         model = open_language_model(path)
-        context = _context(model, context)
+        context = _context(model, request.context)
         say(f"{path.name}  {described(model)}")
-        small = None if draft is None else open_draft(draft, model)
-    job, variants = _built(model, path, targets, precision, bars, context, force, progress)
-    if draft is None or small is None:
-        return _bundle(job, path, targets, precision, max_drop, variants, {}, {})
+        small = open_draft(draft, model) if draft else None
+    job, variants = _built(model, path, targets, bars, context, request)
+    if not draft or small is None:
+        return _bundle(job, path, targets, variants, {}, {}, request)
     own_context = min(context, small.config.context_length)
-    drafted = _built(small, draft, targets, precision, draft_bars(bars), own_context, force, progress)
+    drafted = _built(small, draft, targets, draft_bars(bars), own_context, request)
     extension, entries = draft_contents(job, *drafted)
-    return _bundle(job, path, targets, precision, max_drop, variants, extension, entries)
+    return _bundle(job, path, targets, variants, extension, entries, request)
 
 
 def _built(
     model: LanguageModel,
     path: Path,
     targets: Sequence[BuildTarget],
-    precision: str,
     bars: Mapping[str, Bar],
     context: int,
-    force: bool,
-    progress: Progress,
+    request: BuildRequest,
 ) -> tuple[LanguageJob, list[VariantBuild]]:
     """The variants of one model, judged."""
+    progress = request.progress
     with stage(progress, "reference") as say:
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)
         say(f"perplexity {reference.perplexity():.2f} on {reference.tokens} tokens of English prose")
-    job = LanguageJob(model, decoder, reference, context, bars, force, Faults(model.sha256))
+    job = LanguageJob(model, decoder, reference, context, bars, request.force, Faults(model.sha256))
     variants: list[VariantBuild] = []
     for target in targets:
-        variants += _variants_of(job, target, precision, job.faults.passing(progress))
+        variants += _variants_of(job, target, request.precision, job.faults.passing(progress))
     with stage(progress, "compared") as say:
         add_float_choices(job, variants)
         say(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
@@ -117,17 +103,13 @@ def _built(
     return job, variants
 
 
-def refuse_options(given: Mapping[str, bool]) -> None:
-    """Refuse options that a language model has no use for.
-
-    Args:
-        given: Option -> whether it was given.
+def refuse_options(request: BuildRequest) -> None:
+    """Refuse options that do not apply to language models.
 
     Raises:
-        UsageError: one was.
+        UsageError: one was given.
     """
-    named = [name for name, is_given in given.items() if is_given]
-    if named:
+    if named := request.given_beside("any", "language"):
         raise UsageError(f"{', '.join(named)}: a language model is built without; leave it out")
 
 
@@ -217,11 +199,10 @@ def _bundle(
     job: LanguageJob,
     path: Path,
     targets: Sequence[BuildTarget],
-    precision: str,
-    max_drop: str | None,
     variants: Sequence[VariantBuild],
     extension: Mapping[str, Json],
     draft_entries: Mapping[str, bytes],
+    request: BuildRequest,
 ) -> Bundle:
     """The card with its files, the variants, the golden prompts with the reference's logits, and the
     draft."""
@@ -253,10 +234,9 @@ def _bundle(
         },
         "options": {
             "targets": [target.profile.name for target in targets],
-            "precision": precision,
+            "precision": request.precision,
+            **stored_options(request),
             "context": job.context,
-            **({"max_drop": max_drop} if max_drop is not None else {}),
-            **({"force": True} if job.force else {}),
         },
         "samples": {
             "origin": f"{reference.tokens} tokens of English prose, where its perplexity is"

@@ -1,0 +1,151 @@
+"""Options of click from the fields of a request (edgekit/system/declared_options.py).
+
+They are made when a verb is used: the list of all verbs needs none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.system.declared_options import Declared
+
+F = TypeVar("F", bound=Callable[..., Any])
+V = TypeVar("V")
+OPENING = ("shapes", "trust_pickle", "trusted")
+"""Fields of a build that every verb has which opens a model."""
+
+
+def build_request() -> type:
+    """Return the class of a build's request."""
+    from edgekit.compiler.build.build_request import BuildRequest
+
+    return BuildRequest
+
+
+class Verb(click.Command):
+    """A command that makes the options of its request when they are first used."""
+
+    _params: list[click.Parameter]
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        found: list[click.Parameter] = []
+        for each in self._params:
+            found += each.options() if isinstance(each, RequestOptions) else [each]
+        self._params = found
+        return found
+
+    @params.setter
+    def params(self, given: list[click.Parameter]) -> None:
+        self._params = given
+
+
+class RequestOptions(click.Option):
+    """Place of a request's options among those of a verb."""
+
+    def __init__(self, *_: Any, options: Callable[[], Iterator[click.Option]]) -> None:
+        super().__init__(["--request"])
+        self.options = options
+
+
+def request_options(
+    request: Callable[[], type], *, only: Collection[str] = (), again: bool = False
+) -> Callable[[F], F]:
+    """Return a decorator that gives a verb the options of a request.
+
+    Args:
+        request: Loads the class of the request.
+        only: Fields to take; none: all that have an option.
+        again: Whether to take the options of ``edgekit rebuild``: what a manifest does not hold.
+    """
+
+    def options() -> Iterator[click.Option]:
+        from edgekit.system.declared_options import declared
+
+        for each in declared(request()):
+            text = each.option.again if again else each.option.help
+            if text and (not only or each.name in only):
+                yield _option(each, text)
+
+    return click.option("--request", cls=RequestOptions, options=options)
+
+
+def _option(field: Declared, text: str) -> click.Option:
+    option, more = field.option, dict[str, Any]()
+    if field.kind is bool:
+        more = {"is_flag": True} if not field.default else {"flag_value": False, "default": True}
+    else:
+        more = {"type": _type(field), "multiple": bool(option.repeatable), "metavar": option.metavar}
+        if option.choices:
+            more |= {"default": field.default, "show_default": True}
+    return click.Option([*field.flags, field.name], help=text, **more)
+
+
+class Parsed(click.ParamType[Any]):
+    """Text that a field parses itself, or completes."""
+
+    def __init__(self, field: Declared) -> None:
+        self.field = field
+        self.name = field.option.metavar or "text"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name  # click's own choice is all in capitals
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if self.field.option.parse is None or not isinstance(value, str):
+            return value
+        try:
+            return self.field.option.parse(value)
+        except ValueError as problem:
+            self.fail(f"{value!r} is not of the form {self.name}{problem}", param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        names = self.field.option.completions or tuple
+        return [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+
+
+def _type(field: Declared) -> Any:
+    option = field.option
+    if option.parse or option.completions:
+        return Parsed(field)
+    if option.choices:
+        return click.Choice(option.choices)
+    if field.kind is Path:
+        return click.Path(path_type=Path)
+    if field.kind is int:
+        return click.IntRange(option.least)
+    return field.kind
+
+
+def arguments_of(request: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a request from the values that click has for its options."""
+    from edgekit.system.declared_options import declared
+
+    found = {}
+    for each in declared(request):
+        if each.name in given:
+            value = given[each.name]
+            if each.option.repeatable == "by name":
+                value = once(value, each.flags[0])
+            found[each.name] = list(value) if each.option.repeatable == "values" else value
+    return found
+
+
+def once(given: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:
+    """Return the values of a repeatable flag by name."""
+    names = [name for name, _ in given]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        for_what = f" for {', '.join(repeated)}" if any(repeated) else "; say which input each is for"
+        raise UsageError(f"{flag} is given more than once{for_what}")
+    return dict(given)

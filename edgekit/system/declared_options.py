@@ -1,0 +1,193 @@
+"""Options of a command, declared once as the fields of a frozen dataclass.
+
+One declaration gives the keyword arguments and the docstring of a Python function (``called_with``), click's
+options (``edgekit/cli/request_options.py``), the message to a child process (``plain_arguments``), and the
+options in a manifest (``stored_options``).
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import wraps
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args, get_origin
+
+P = ParamSpec("P")
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+Models = Literal["any", "graph", "language"]
+DOCSTRING_COLUMNS = 100
+
+
+class Option(NamedTuple):
+    """How a field is described, spelled on the command line, and kept.
+
+    Attributes:
+        doc: Its paragraph in the docstring of the function.
+        help: Its text on the command line; "": it is an argument of the function alone.
+        flags: Its spelling on the command line; none: ``--name-of-the-field``.
+        metavar: What stands for its value in the help.
+        parse: Text of the command line -> value. Raises ValueError with the end of the message.
+        repeatable: Whether it may be given several times. ``by name``: as NAME=VALUE, for a mapping.
+        choices: Values that it may have.
+        completions: Values that the shell completes it with.
+        least: Minimum of a number.
+        kind: Type of a value on the command line and in a file; None: the first type of the annotation.
+        models: Models that it applies to: graphs, language models, or any.
+        stored: Whether the manifest of a bundle holds it, for ``edgekit rebuild``.
+        again: Its help as an option of ``edgekit rebuild``, where the manifest can't hold it; "": none.
+        local: Whether it stays in this process, and does not go to its child.
+    """
+
+    doc: str
+    help: str = ""
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
+    repeatable: Literal["", "values", "by name"] = ""
+    choices: Sequence[str] = ()
+    completions: Callable[[], Iterable[str]] | None = None
+    least: int | None = None
+    kind: type | None = None
+    models: Models = "graph"
+    stored: bool = True
+    again: str = ""
+    local: bool = False
+
+
+class Declared(NamedTuple):
+    """One field of a request.
+
+    Attributes:
+        name: Of the field, and of the argument in Python.
+        kind: Type of a value; ``object``: one of Python alone.
+        default: Its default; ``dataclasses.MISSING`` for an argument that must be given.
+        option: How it is described, spelled and kept.
+    """
+
+    name: str
+    kind: type
+    default: Any
+    option: Option
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its spelling on the command line; a flag that is on by default is given to turn it off."""
+        off = "no-" if self.default is True else ""
+        return self.option.flags or (f"--{off}{self.name.replace('_', '-')}",)
+
+    @property
+    def shown(self) -> str:
+        """Its name in an error message."""
+        return self.flags[-1] if self.option.help else self.name
+
+    def is_given(self, request: object) -> bool:
+        """Whether a request has another value than the default, and not an empty one."""
+        value = getattr(request, self.name)
+        if isinstance(value, bool | int | float):
+            return bool(value != self.default)
+        empty = isinstance(value, Sequence | Mapping) and not value
+        return value is not None and not empty and value is not self.default
+
+
+def option(doc: str, **more: Any) -> Mapping[str, Option]:
+    """Return the metadata of a field, as :class:`Option` describes it."""
+    return {"option": Option(doc, **more)}
+
+
+def declared(request: type) -> list[Declared]:
+    """Return the fields of a request in their order."""
+    return [
+        Declared(each.name, found.kind or _kind(each.type), each.default, found)
+        for each in fields(request)
+        if (found := each.metadata.get("option")) is not None
+    ]
+
+
+def _kind(annotation: Any) -> type:
+    """Return the first type of an annotation; a quoted one is of names that only type checkers load."""
+    if isinstance(annotation, str):
+        return object
+    types = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    first = next(each for each in types if each is not NoneType)
+    origin = get_origin(first) or first
+    if not isinstance(origin, type):
+        return object
+    return list if issubclass(origin, Sequence) and origin is not str else origin
+
+
+def plain_arguments(request: object) -> dict[str, Any]:
+    """Return the arguments of a request that go to another process, as what pickle and JSON have."""
+    return {
+        each.name: _plain(getattr(request, each.name))
+        for each in declared(type(request))
+        if not each.option.local
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return any mapping as a dict, and any sequence but a tuple as a list."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def stored_options(request: object) -> dict[str, Any]:
+    """Return the options of a request that its manifest holds, as JSON, without defaults."""
+    return {
+        each.name: _json(getattr(request, each.name))
+        for each in declared(type(request))
+        if each.option.stored and each.is_given(request)
+    }
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _json(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_json(each) for each in value]
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+def called_with(
+    request: Callable[P, Request],
+) -> Callable[[Callable[[Request], Result]], Callable[P, Result]]:
+    """Give a function of a request the arguments of the request, with their signature and documentation.
+
+    Type checkers see the arguments of the dataclass; ``inspect.signature`` and ``help`` show them.
+    """
+
+    def made(work: Callable[[Request], Result]) -> Callable[P, Result]:
+        @wraps(work)
+        def function(*arguments: P.args, **named: P.kwargs) -> Result:
+            return work(request(*arguments, **named))
+
+        returned = work.__annotations__["return"]
+        signature = inspect.signature(request).replace(return_annotation=returned)
+        types = {name: each.annotation for name, each in signature.parameters.items()}
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        function.__annotations__ = {**types, "return": returned}
+        function.__doc__ = _documented(inspect.getdoc(work) or "", declared(request))  # type: ignore[arg-type]
+        return function
+
+    return made
+
+
+def _documented(text: str, found: Iterable[Declared]) -> str:
+    """Return a docstring with the arguments before its section ``Returns:``."""
+    rows = [
+        textwrap.fill(
+            f"{each.name}: {each.option.doc}", DOCSTRING_COLUMNS,
+            initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False, break_long_words=False,
+        )
+        for each in found
+    ]  # fmt: skip
+    before, section, after = text.partition("Returns:")
+    return before + "\n".join(["Args:", *rows, "", ""]) + section + after
