@@ -95,11 +95,41 @@ def test_alerts_of_an_offline_camera_arrive_once_each(camera: LiveCamera) -> Non
     status, picture = camera.ask("GET", alert["picture"])
     assert (status, picture[:2]) == (200, b"\xff\xd8")
     camera.switch("network", False)
+    assert camera.ask("DELETE", f"/api/zones/{zone['id']}")[0] == 204  # no alert follows
     state = camera.wait(lambda state: all(alert["state"] == "sent" for alert in state["alerts"]))
-    assert camera.ask("DELETE", f"/api/zones/{zone['id']}")[0] == 204
     received = list((camera.log.with_suffix("") / "received").iterdir())
     assert len(received) == state["network"]["sent"] - before == len(state["alerts"])
     assert state["network"]["queued"] == 0
+
+
+def test_an_alert_is_sent_once_the_outbox_counts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SAMPLE))
+    from live.alerts import Alerts
+
+    counts: list[tuple[int, int]] = []
+
+    class Backend:
+        def send(self, _: object) -> None:
+            states = [alert["state"] for alert in alerts.as_json()]
+            counts.append((states.count("queued"), alerts.network_json()["queued"]))
+
+        def close(self) -> None: ...
+
+    alerts = Alerts(tmp_path / "alerts", Backend(), lambda _: None)
+    alerts.pull(True)
+    for _ in range(2):
+        alerts.add("door", "blue", 1.0, b"picture")
+    end = time.monotonic() + 5 * SLOW
+    while alerts.outbox.counts()["waiting"] < 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    alerts.pull(False)  # both leave in one round
+    while alerts.network_json()["sent"] < 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    alerts.close()
+    assert [listed for listed, _ in counts] == [waiting for _, waiting in counts]
+    assert [alert["state"] for alert in alerts.as_json()] == ["sent", "sent"]
 
 
 def test_a_killed_engine_is_replaced(camera: LiveCamera) -> None:

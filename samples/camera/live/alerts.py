@@ -35,13 +35,13 @@ class Network:
     Attributes:
         pulled: Whether nothing gets out.
         online: Whether the last attempt arrived; None before the first.
-        delivered: Keys of the rows that arrived, the newest last.
+        taken: Keys of the rows that the backend took, the oldest first; whoever drives the outbox empties it.
     """
 
     def __init__(self, sink: Sink) -> None:
         self.pulled = False
         self.online: bool | None = None
-        self.delivered: deque[str] = deque(maxlen=4 * SHOWN)
+        self.taken: list[str] = []
         self._sink = sink
 
     def send(self, parcel: Parcel) -> None:
@@ -59,7 +59,7 @@ class Network:
             self.online = False
             raise
         self.online = True
-        self.delivered.append(parcel.key)
+        self.taken.append(parcel.key)
 
     def close(self) -> None:
         self._sink.close()
@@ -80,6 +80,7 @@ class Alerts:
         self._tell = tell
         self._numbers = count(1)
         self._shown: deque[tuple[dict[str, Any], str, bytes]] = deque(maxlen=SHOWN)
+        self._sent: deque[str] = deque(maxlen=4 * SHOWN)  # keys, the newest last
         self._wake, self._ending = threading.Event(), False
         self._thread = threading.Thread(target=self._deliver, name="camera-alerts", daemon=True)
         self._thread.start()
@@ -111,7 +112,7 @@ class Alerts:
         self._wake.set()
 
     def as_json(self) -> list[dict[str, Any]]:
-        sent = set(self.network.delivered)
+        sent = set(self._sent)
         return [
             {
                 **alert,
@@ -143,6 +144,8 @@ class Alerts:
         wait_s, known = FIRST_WAIT_S, True
         while not self._ending:
             delivery = self.outbox.deliver(self.network)
+            self._sent.extend(self.network.taken)  # now the outbox counts them as delivered, too
+            self.network.taken.clear()
             if bool(delivery.down) is known:
                 known = not known
                 if delivery.down:

@@ -167,10 +167,12 @@ class Camera:
         """The state as JSON text (see docs/camera.md). Not for an event loop: it asks the outbox's disk."""
         with self._lock:
             if time.monotonic() - self._state_s >= STATE_S:
+                # Results before their causes: a listed alert is in the counts of its network and zone.
+                alerts = self.alerts.as_json()
                 network = self.alerts.network_json()
                 state = {
                     **self.device.as_json(), "network": network,
-                    "switches": self.switches, "alerts": self.alerts.as_json(),
+                    "switches": self.switches, "alerts": alerts,
                 }  # fmt: skip
                 self._state, self._state_s = json.dumps(state, separators=(",", ":")), time.monotonic()
             return self._state
