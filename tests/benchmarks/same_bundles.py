@@ -116,7 +116,9 @@ def _values(random: np.random.Generator, shape: list[int], dtype: str) -> Any:
 
 
 def _differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
+    if where == "" and ("error" in old) != ("error" in new):
+        yield f"only the {'old' if 'error' in old else 'new'} build failed: {old.get('error') or new['error']}"
+    elif isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new} - IGNORED):
             path = f"{where}/{key}"
             if key not in old or key not in new:
