@@ -117,7 +117,8 @@ def _values(random: np.random.Generator, shape: list[int], dtype: str) -> Any:
 
 def _differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
     if where == "" and ("error" in old) != ("error" in new):
-        yield f"only the {'old' if 'error' in old else 'new'} build failed: {old.get('error') or new['error']}"
+        tree, failed = ("old", old) if "error" in old else ("new", new)
+        yield f"only the {tree} checkout's build failed: {failed['error']}"
     elif isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new} - IGNORED):
             path = f"{where}/{key}"
