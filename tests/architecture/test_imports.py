@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -116,10 +117,6 @@ NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "man
 LINE_LIMIT = 400
 
 
-def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
 def module_of(path: Path) -> str:
     """``edgekit.system.cpu`` of ``edgekit/system/cpu.py``; a folder's of its ``__init__.py``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -150,25 +147,45 @@ DEVICE_FILES = [
 ]
 
 
-def imports(path: Path, *, for_types: bool = False, inside_functions: bool = True) -> Iterator[str]:
-    """Modules and names that a file imports.
+def imports(path: Path, *, for_types: bool = False, inside_functions: bool = True) -> set[str]:
+    """Return the modules and names that a file imports.
 
     Args:
         path: The file.
         for_types: Also what stands under ``if TYPE_CHECKING``.
         inside_functions: Also what is imported when a function is called.
     """
-    waiting: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+    return {
+        name
+        for name, in_types, in_function in _imports(path)
+        if (for_types or not in_types) and (inside_functions or not in_function)
+    }
+
+
+@cache
+def _imports(path: Path) -> frozenset[tuple[str, bool, bool]]:
+    """Return each name with whether it is imported for types, and whether inside a function."""
+    found = set()
+    waiting: list[tuple[ast.AST, bool, bool]] = [(ast.parse(path.read_text("utf-8")), False, False)]
     while waiting:
-        node = waiting.pop()
+        node, in_types, in_function = waiting.pop()
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {(alias.name, in_types, in_function) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not for_types:
-            waiting += node.orelse
-        elif inside_functions or not isinstance(node, ast.FunctionDef):
-            waiting += ast.iter_child_nodes(node)
+            found |= {(f"{node.module}.{alias.name}", in_types, in_function) for alias in node.names}
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            waiting += ((child, True, in_function) for child in node.body)
+            waiting += ((child, in_types, in_function) for child in node.orelse)
+        elif not isinstance(node, ast.expr):  # no expression holds an import
+            inside = in_function or isinstance(node, ast.FunctionDef)
+            waiting += ((child, in_types, inside) for child in ast.iter_child_nodes(node))
+    return frozenset(found)
+
+
+def faults_of(paths: Iterable[Path], fault: Callable[[Path], object]) -> dict[str, object]:
+    """Return each file's fault, without the files that have none."""
+    found = {str(path.relative_to(ROOT)): fault(path) for path in paths}
+    return {name: what for name, what in found.items() if what}
 
 
 def core_imports(path: Path) -> set[str]:
@@ -185,11 +202,14 @@ def test_every_file_is_on_a_floor() -> None:
     assert {floor(module) for module in CORE if module != "edgekit"} == {*FLOORS, *BELOW_ALL}
 
 
-@pytest.mark.parametrize("path", CORE.values(), ids=name_of)
-def test_no_import_goes_up(path: Path) -> None:
+def test_no_import_goes_up() -> None:
     """``edgekit/__init__`` offers the public names, loaded lazily; only the command line imports them."""
-    own = height(module_of(path))
-    assert [m for m in core_imports(path) if height(m) > own] == []
+
+    def going_up(path: Path) -> list[str]:
+        own = height(module_of(path))
+        return sorted(module for module in core_imports(path) if height(module) > own)
+
+    assert faults_of(CORE.values(), going_up) == {}
 
 
 def test_no_imports_go_in_a_circle() -> None:
@@ -201,51 +221,61 @@ def test_no_imports_go_in_a_circle() -> None:
         pytest.fail(" -> ".join(circle.args[1]))
 
 
-@pytest.mark.parametrize("path", DEVICE_FILES, ids=name_of)
-def test_device_side_imports_numpy_and_one_engine(path: Path) -> None:
-    owner = path.relative_to(ROOT).parts[1]
-    allowed = {"numpy", "edgekit", *VENDOR.get(owner, set())} | set(sys.stdlib_module_names)
-    foreign = {name for name in imports(path) if name.split(".")[0] not in allowed}
-    foreign = {name for name in foreign if name.split(".")[0] not in PACKAGES_OF.get(path.name, set())}
-    own = tuple(f"{owner}.{name}" for name in ("run", "decoder", *BESIDE_RUN))
-    assert not {name for name in foreign if not name.startswith(own)}
+def test_device_side_imports_numpy_and_one_engine() -> None:
+    def foreign(path: Path) -> set[str]:
+        owner = path.relative_to(ROOT).parts[1]
+        allowed = {"numpy", "edgekit", *VENDOR.get(owner, set()), *PACKAGES_OF.get(path.name, set())}
+        allowed |= set(sys.stdlib_module_names)
+        own = tuple(f"{owner}.{name}" for name in ("run", "decoder", *BESIDE_RUN))
+        return {n for n in imports(path) if n.split(".")[0] not in allowed and not n.startswith(own)}
+
+    assert faults_of(DEVICE_FILES, foreign) == {}
 
 
-@pytest.mark.parametrize("path", DEVICE_FILES, ids=name_of)
-def test_importing_the_device_side_imports_no_host_side(path: Path) -> None:
+def test_importing_the_device_side_imports_no_host_side() -> None:
     """A function that only the host calls may import the host side when it is called."""
-    ours = {name for name in imports(path, inside_functions=False) if name.startswith("edgekit.")}
-    assert not {name for name in ours if floor(name) not in DEVICE}
+
+    def of_the_host(path: Path) -> set[str]:
+        ours = {name for name in imports(path, inside_functions=False) if name.startswith("edgekit.")}
+        return {name for name in ours if floor(name) not in DEVICE}
+
+    assert faults_of(DEVICE_FILES, of_the_host) == {}
 
 
-@pytest.mark.parametrize("path", CORE.values(), ids=name_of)
-def test_edgekit_imports_no_target(path: Path) -> None:
-    assert not [name for name in imports(path) if name.startswith("edgekit_")]
+def test_edgekit_imports_no_target() -> None:
+    assert faults_of(CORE.values(), lambda path: [n for n in imports(path) if n.startswith("edgekit_")]) == {}
 
 
-@pytest.mark.parametrize("path", TARGETS, ids=name_of)
-def test_targets_do_not_import_each_other(path: Path) -> None:
-    own = path.relative_to(ROOT / "targets").parts[0]
-    assert not [n for n in imports(path) if n.startswith("edgekit_") and n.split(".")[0] != own]
+def test_targets_do_not_import_each_other() -> None:
+    def of_others(path: Path) -> list[str]:
+        own = path.relative_to(ROOT / "targets").parts[0]
+        return [n for n in imports(path) if n.startswith("edgekit_") and n.split(".")[0] != own]
+
+    assert faults_of(TARGETS, of_others) == {}
 
 
-@pytest.mark.parametrize("path", [p for p in TARGETS if p.name in ON_DEVICE], ids=name_of)
-def test_runners_do_not_import_their_compile_side(path: Path) -> None:
-    own = [name for name in imports(path) if name.startswith(path.parent.name)]
-    beside = tuple(f"{path.parent.name}.{each}" for each in ("run", *BESIDE_RUN))
-    assert not [name for name in own if not name.startswith(beside)]
+def test_runners_do_not_import_their_compile_side() -> None:
+    def of_the_compiler(path: Path) -> list[str]:
+        own = [name for name in imports(path) if name.startswith(path.parent.name)]
+        beside = tuple(f"{path.parent.name}.{each}" for each in ("run", *BESIDE_RUN))
+        return [name for name in own if not name.startswith(beside)]
+
+    assert faults_of((path for path in TARGETS if path.name in ON_DEVICE), of_the_compiler) == {}
 
 
-@pytest.mark.parametrize("path", TESTS, ids=name_of)
-def test_no_test_module_is_imported(path: Path) -> None:
+def test_no_test_module_is_imported() -> None:
     """What several test modules need has a file of its own."""
-    assert not [name for name in imports(path) if ".test_" in name and name.startswith("tests.")]
+
+    def tests_of(path: Path) -> list[str]:
+        return [name for name in imports(path) if ".test_" in name and name.startswith("tests.")]
+
+    assert faults_of(TESTS, tests_of) == {}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_file_is_short_and_has_a_name(path: Path) -> None:
-    assert path.stem not in NAMELESS
-    assert len(path.read_text("utf-8").splitlines()) <= LINE_LIMIT
+def test_a_file_is_short_and_has_a_name() -> None:
+    assert [str(path) for path in SOURCES if path.stem in NAMELESS] == []
+    lines = {path: len(path.read_text("utf-8").splitlines()) for path in SOURCES}
+    assert {str(path): count for path, count in lines.items() if count > LINE_LIMIT} == {}
 
 
 def test_importing_the_runtime_loads_no_host_side() -> None:
