@@ -11,10 +11,9 @@ from edgekit.compiler.card_inference.facts import Facts, read_facts, read_source
 from edgekit.compiler.card_inference.image_habits import UNKNOWN, Habits
 from edgekit.compiler.card_inference.lines import Line, comment_text, key_path, table_text
 from edgekit.compiler.card_inference.pixels import pixel_lines
-from edgekit.compiler.card_inference.recognize import recognize
+from edgekit.compiler.card_inference.recognize import recognize, recognize_sound
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized
 from edgekit.compiler.card_inference.sizes import Size, as_image, is_free, open_static, resized
-from edgekit.compiler.card_inference.sound import draft_sound
 from edgekit.compiler.card_inference.text import draft_text
 from edgekit.compiler.card_inference.tflite_metadata import input_metadata
 from edgekit.compiler.importers.contract import ImportOptions
@@ -107,7 +106,7 @@ Table = tuple[str, list[Line]]
 
 
 def _without_picture(facts: Facts, sizes: Mapping[str, Size]) -> Draft:
-    found = draft_sound(facts) or draft_text(facts, sizes)
+    found = recognize_sound(facts) or draft_text(facts, sizes)
     if found is None or not has_decoder(found.task.kind, found.task.decode):
         return _written(facts, [_tensor_table(spec, sizes) for spec in facts.inputs], None)
     tables = [(key_path("inputs", name), lines) for name, lines in found.inputs.items()]

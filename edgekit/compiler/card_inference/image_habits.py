@@ -79,3 +79,4 @@ NANODET = Habits(
 FASTESTDET = Habits("FastestDet", "BGR", pixels=ZERO_TO_ONE, size=(352, 352))
 ARCFACE = Habits("ArcFace", pixels=MINUS_ONE_TO_ONE, size=(112, 112), certain=False)
 UNKNOWN = Habits("most networks", size=(640, 640), certain=False)
+NO_PICTURE = Habits("no picture")

@@ -1,64 +1,55 @@
-"""The recognizers, in their order: the first that knows a model's outputs names its task."""
+"""Asks the tasks' recognizers in their order: the first that knows a model's outputs names its task."""
 
 from __future__ import annotations
 
-from edgekit.compiler.card_inference.classify import recognize_classifier, recognize_embedding
-from edgekit.compiler.card_inference.detect import (
-    recognize_centerface,
-    recognize_centernet,
-    recognize_detr,
-    recognize_fastestdet,
-    recognize_nanodet,
-    recognize_postprocessed,
-    recognize_rtdetr,
-    recognize_ssd,
-    recognize_ssd_anchors,
-    recognize_yolox,
-)
-from edgekit.compiler.card_inference.facts import Facts
-from edgekit.compiler.card_inference.maps import (
-    recognize_class_map,
-    recognize_depth,
-    recognize_mask,
-    recognize_picture,
-)
-from edgekit.compiler.card_inference.mediapipe import recognize_blazeface, recognize_landmarks
-from edgekit.compiler.card_inference.ocr import recognize_line_reader, recognize_text_finder
-from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizer
-from edgekit.compiler.card_inference.yolo import recognize_movenet, recognize_yolo
-from edgekit.processing.tasks import has_decoder
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
-RECOGNIZERS: tuple[Recognizer, ...] = (
-    # The most particular forms first.
-    recognize_yolox,
-    recognize_nanodet,
-    recognize_yolo,
-    recognize_rtdetr,
-    recognize_centerface,
-    recognize_centernet,
-    recognize_blazeface,
-    recognize_landmarks,
-    recognize_movenet,
-    recognize_ssd,
-    recognize_detr,
-    recognize_ssd_anchors,
-    recognize_postprocessed,
-    recognize_text_finder,
-    recognize_fastestdet,
-    recognize_picture,
-    recognize_mask,
-    recognize_class_map,
-    recognize_depth,
-    recognize_line_reader,
-    recognize_embedding,
-    recognize_classifier,
+from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.recognized import (
+    Draftable,
+    ImageShape,
+    Recognized,
+    Recognizers,
+    TextOutputs,
 )
+from edgekit.processing.tasks import all_tasks, has_decoder
+
+LEAST_POOLED = 64
+"""Numbers from which a vector for a text is an embedding."""
+
+Recognizer = TypeVar("Recognizer")
 
 
 def recognize(facts: Facts, image: ImageShape) -> Recognized | None:
     """The task of a model that one picture goes into; None where no decoder reads its outputs."""
-    for recognizer in RECOGNIZERS:
+    for recognizer in _in_order(lambda of: of.pictures):
         found = recognizer(facts, image)
         if found is not None and has_decoder(found.kind, found.decode):
             return found
     return None
+
+
+def recognize_text(facts: Facts) -> Recognized | None:
+    """The task of a model that the parts of one text go into; None where no recognizer knows its outputs."""
+    floats = [output for output in facts.outputs if output.dtype.startswith("float")]
+    tokens = facts.inputs[0].shape[-1]
+    vectors = [o for o in floats if len(o.shape) == 2 and o.shape[0] == 1]
+    pooled = [o for o in vectors if o.shape[1] >= LEAST_POOLED]
+    sequences = [o for o in floats if len(o.shape) == 3 and o.shape[:2] == (1, tokens)]
+    outputs = TextOutputs(vectors, pooled, sequences)
+    tasks = (recognizer(facts, outputs) for recognizer in _in_order(lambda of: of.texts))
+    return next((task for task in tasks if task is not None), None)
+
+
+def recognize_sound(facts: Facts) -> Draftable | None:
+    """The inputs and the task of a model of sounds; None where it is not known to be one."""
+    drafts = (recognizer(facts) for recognizer in _in_order(lambda of: of.sounds))
+    return next((draft for draft in drafts if draft is not None), None)
+
+
+def _in_order(select: Callable[[Recognizers], Mapping[int, Recognizer]]) -> Iterator[Recognizer]:
+    """The recognizers of all tasks, the lowest place first."""
+    tasks = [task.load(task.recognize).RECOGNIZERS for task in all_tasks() if task.recognize]
+    places = [entry for recognizers in tasks for entry in select(recognizers).items()]
+    return (recognizer for _, recognizer in sorted(places, key=lambda entry: entry[0]))

@@ -9,6 +9,7 @@ import pytest
 
 from edgekit.compiler.card_inference.draft import draft_card
 from edgekit.processing.card import Card
+from edgekit.processing.tasks import all_tasks
 from tests.fixtures import networks
 from tests.fixtures.graphs import Graph
 
@@ -178,3 +179,10 @@ def test_a_yolo_in_tflite_s_layout_gives_positions_from_0_to_1(tmp_path: Path) -
     assert draft.card.task is not None
     assert draft.card.task.options.normalized
     assert "task.normalized" in draft.guessed
+
+
+@pytest.mark.parametrize("of", ["pictures", "texts", "sounds"])
+def test_no_two_recognizers_have_the_same_place(of: str) -> None:
+    tasks = [task.load(task.recognize).RECOGNIZERS for task in all_tasks() if task.recognize]
+    places = [place for recognizers in tasks for place in getattr(recognizers, of)]
+    assert len(places) == len(set(places)) >= 2

@@ -11,4 +11,5 @@ TASK = TaskSpec(
     predictions={"Class": "prediction", "Classes": "prediction"},
     metric="metric",
     drawing="drawing",
+    recognize="recognize",
 )

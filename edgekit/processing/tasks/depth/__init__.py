@@ -10,4 +10,5 @@ TASK = TaskSpec(
     decoders={"inverse": "decode", "metric": "decode", "relative": "decode"},
     predictions={"DepthMap": "prediction"},
     drawing="drawing",
+    recognize="recognize",
 )

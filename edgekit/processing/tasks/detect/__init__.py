@@ -26,4 +26,5 @@ TASK = TaskSpec(
     predictions={"Detection": "prediction", "Detections": "prediction"},
     metric="metric",
     drawing="drawing",
+    recognize="recognize",
 )

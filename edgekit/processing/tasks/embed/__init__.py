@@ -10,4 +10,5 @@ TASK = TaskSpec(
     decoders={"cls-pooling": "decode", "mean-pooling": "decode", "vector": "decode"},
     predictions={"Embedding": "prediction"},
     metric="metric",
+    recognize="recognize",
 )

@@ -10,4 +10,5 @@ TASK = TaskSpec(
     decoders={"picture": "decode"},
     predictions={"Picture": "prediction"},
     drawing="drawing",
+    recognize="recognize",
 )

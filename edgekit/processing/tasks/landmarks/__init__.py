@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"face": "decode", "hand": "decode", "pose": "decode"},
     metric="metric",
+    recognize="recognize",
 )

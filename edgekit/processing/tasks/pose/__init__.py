@@ -11,4 +11,5 @@ TASK = TaskSpec(
     predictions={"KeypointInstance": "prediction", "Keypoints": "prediction"},
     metric="metric",
     drawing="drawing",
+    recognize="recognize",
 )

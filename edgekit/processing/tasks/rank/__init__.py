@@ -9,4 +9,5 @@ TASK = TaskSpec(
     package=__name__,
     decoders={"logit": "decode"},
     predictions={"Relevance": "prediction"},
+    recognize="recognize",
 )

@@ -12,4 +12,5 @@ TASK = TaskSpec(
     metric="metric",
     drawing="drawing",
     mirrored=False,
+    recognize="recognize",
 )

@@ -11,4 +11,5 @@ TASK = TaskSpec(
     predictions={"ClassMap": "prediction"},
     metric="metric",
     drawing="drawing",
+    recognize="recognize",
 )

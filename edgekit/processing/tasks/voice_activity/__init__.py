@@ -14,4 +14,5 @@ TASK = TaskSpec(
         "SpeechSegments": "prediction",
     },
     metric="metric",
+    recognize="recognize",
 )

@@ -1,15 +1,13 @@
-"""Recognizes MediaPipe's networks: anchors of BlazeFace's kind, and landmarks of one face, hand or body."""
+"""Recognizes MediaPipe's detectors: anchors of BlazeFace's kind."""
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from edgekit.compiler.card_inference.facts import Facts
 from edgekit.compiler.card_inference.image_habits import MEDIAPIPE, MEDIAPIPE_SIGNED
 from edgekit.compiler.card_inference.lines import Line
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized
-from edgekit.tensor_spec import TensorSpec
 
 SHORT_RANGE = (8, 16, 16, 16)
 LAYOUTS = ((SHORT_RANGE, 2), ((16, 32, 32, 32), 2), ((4,), 1), ((8, 16, 32, 32, 32), 2))
@@ -26,8 +24,6 @@ class Subject(NamedTuple):
 
 SUBJECTS = {16: Subject("face", True), 18: Subject("palm", False), 12: Subject("person", True)}
 """Numbers of a box: 4, and x, y of 6, 7 or 4 keypoints; and whether pixels go in as -1 to 1."""
-
-FACE_MESH, HAND, BODY = 468 * 3, 21 * 3, 39 * 5
 
 
 def recognize_blazeface(facts: Facts, image: ImageShape) -> Recognized | None:
@@ -51,39 +47,6 @@ def recognize_blazeface(facts: Facts, image: ImageShape) -> Recognized | None:
     habits = MEDIAPIPE_SIGNED if signed else MEDIAPIPE
     roles = {"boxes": boxes.name, "scores": scores.name}
     return Recognized("detect", "blazeface", roles, why, habits, lines=lines)
-
-
-def recognize_landmarks(facts: Facts, image: ImageShape) -> Recognized | None:
-    """Coordinates in one row, and how surely there is a face, hand or body."""
-    by_size: dict[int, list[TensorSpec]] = {}
-    for output in facts.outputs:
-        by_size.setdefault(math.prod(output.shape), []).append(output)
-    single = by_size.get(1, [])
-    if not single:
-        return None
-    for size, kind, what in ((FACE_MESH, "face", "468"), (HAND, "hand", "21"), (BODY, "pose", "39")):
-        if size not in by_size:
-            continue
-        roles = {"points": by_size[size][0].name, "presence": single[0].name}
-        lines = []
-        if kind == "hand" and len(single) > 1:
-            roles["handedness"] = single[1].name
-            lines = [
-                Line(
-                    "labels", ("right", "left"), "MediaPipe's order, of a picture that is not mirrored", True
-                )
-            ]
-        heatmaps = [o for o in facts.outputs if len(o.shape) == 4 and o.shape[3] == 39]
-        if kind == "pose" and heatmaps:
-            roles["heatmap"] = heatmaps[0].name
-        if kind == "face":
-            logits = not facts.activations(single[0].name) & {"Sigmoid"}
-            lines = [] if logits else [Line("logits", False, "a sigmoid is in the graph")]
-        elif not facts.activations(single[0].name) & {"Sigmoid"}:
-            lines = [*lines, Line("logits", True, "no sigmoid at the end of the presence")]
-        why = f"{size} numbers are {what} points, beside {len(single)} single ones"
-        return Recognized("landmarks", kind, roles, why, MEDIAPIPE, lines=lines)
-    return None
 
 
 def _anchors(image: ImageShape, strides: tuple[int, ...], anchors: int) -> int:

@@ -15,7 +15,9 @@ from edgekit.compiler.card_inference.image_habits import (
 )
 from edgekit.compiler.card_inference.labels import label_line
 from edgekit.compiler.card_inference.lines import Line
-from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, cells
+from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers, cells
+from edgekit.processing.tasks.detect.recognize_blazeface import recognize_blazeface
+from edgekit.processing.tasks.detect.recognize_yolo import recognize_yolo
 
 ARITHMETIC = {"Add", "Sub", "Mul", "Div", "Exp", "Clip", "Min", "Max"}
 """What decodes boxes in the graph; without them a Conv or Gemm gives numbers relative to anchors."""
@@ -195,3 +197,21 @@ def recognize_postprocessed(facts: Facts, image: ImageShape) -> Recognized | Non
     if count:
         roles["count"] = count[0].name
     return Recognized("detect", "postprocessed", roles, "boxes, scores and classes", RTDETR, guessed=True)
+
+
+RECOGNIZERS = Recognizers(
+    pictures={
+        110: recognize_yolox,
+        120: recognize_nanodet,
+        130: recognize_yolo,
+        140: recognize_rtdetr,
+        150: recognize_centerface,
+        160: recognize_centernet,
+        170: recognize_blazeface,
+        210: recognize_ssd,
+        220: recognize_detr,
+        230: recognize_ssd_anchors,
+        240: recognize_postprocessed,
+        260: recognize_fastestdet,
+    }
+)

@@ -1,26 +1,15 @@
-"""Recognizes the parts of OCR: where text is, and what a line says."""
+"""Recognizes networks that read a line of text."""
 
 from __future__ import annotations
 
 from edgekit.compiler.card_inference.facts import Facts
-from edgekit.compiler.card_inference.image_habits import LINE_READER, PADDLE_LINE_READER, PADDLE_TEXT_FINDER
+from edgekit.compiler.card_inference.image_habits import LINE_READER, PADDLE_LINE_READER
 from edgekit.compiler.card_inference.labels import names_in
 from edgekit.compiler.card_inference.lines import Line
-from edgekit.compiler.card_inference.recognized import ImageShape, Recognized
+from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers
 
 LEAST_STRIDE, MOST_STRIDE = 2, 16
 """Pixels of the input's width for each step of a line reader."""
-
-
-def recognize_text_finder(facts: Facts, image: ImageShape) -> Recognized | None:
-    """PaddleOCR's DB: one map of one channel as large as the input, a sigmoid at its end."""
-    if len(facts.outputs) != 1 or not facts.is_paddle:
-        return None
-    output = facts.outputs[0]
-    if output.shape != (1, 1, image.height, image.width) or "Sigmoid" not in facts.activations(output.name):
-        return None
-    why = "one map of the input's size with a sigmoid, exported by Paddle: PaddleOCR's DB"
-    return Recognized("detect-text", "db", {"map": output.name}, why, PADDLE_TEXT_FINDER)
 
 
 def recognize_line_reader(facts: Facts, image: ImageShape) -> Recognized | None:
@@ -45,3 +34,6 @@ def recognize_line_reader(facts: Facts, image: ImageShape) -> Recognized | None:
     why = f"{steps} steps of {classes} classes along a line of text"
     habits = PADDLE_LINE_READER if facts.is_paddle else LINE_READER
     return Recognized("read-text", "ctc", {"scores": output.name}, why, habits, not facts.is_paddle, lines)
+
+
+RECOGNIZERS = Recognizers(pictures={350: recognize_line_reader})

@@ -1,4 +1,4 @@
-"""Recognizes YOLO heads that are decoded in the graph, Ultralytics' exports and others, and MoveNet."""
+"""Recognizes YOLO heads that are decoded in the graph, Ultralytics' exports and others, of four tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from edgekit.compiler.card_inference.facts import Facts
-from edgekit.compiler.card_inference.image_habits import MOVENET, ULTRALYTICS
+from edgekit.compiler.card_inference.image_habits import ULTRALYTICS
 from edgekit.compiler.card_inference.labels import label_line, names_in
 from edgekit.compiler.card_inference.lines import Line
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, cells
@@ -98,18 +98,3 @@ def _keypoints(facts: Facts) -> tuple[int, int]:
         return int(points), int(numbers)
     except (ValueError, SyntaxError, TypeError):
         return COCO_POINTS, 3
-
-
-def recognize_movenet(facts: Facts, image: ImageShape) -> Recognized | None:
-    """One output [1, 1, 17, 3], or [1, 6, 56] for several persons."""
-    if len(facts.outputs) != 1:
-        return None
-    output = facts.outputs[0]
-    if output.shape == (1, 1, COCO_POINTS, 3):
-        return Recognized(
-            "pose", "movenet", {"keypoints": output.name}, "17 points of y, x and score: one person", MOVENET
-        )
-    if output.shape == (1, 6, 56):
-        why = "6 persons of 17 points, a box and a score"
-        return Recognized("pose", "movenet-multipose", {"predictions": output.name}, why, MOVENET)
-    return None

@@ -1,0 +1,19 @@
+"""Recognizes rerankers of texts."""
+
+from __future__ import annotations
+
+from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.image_habits import NO_PICTURE
+from edgekit.compiler.card_inference.recognized import Recognized, Recognizers, TextOutputs
+
+
+def recognize_reranker(facts: Facts, outputs: TextOutputs) -> Recognized | None:
+    """One number for a text: mostly how well it fits another one."""
+    if len(outputs.vectors) != 1 or outputs.vectors[0].shape[1] != 1:
+        return None
+    why = "one number for a text, as rerankers give it"
+    roles = {"score": outputs.vectors[0].name}
+    return Recognized("rank", "logit", roles, why, NO_PICTURE, True, reads_pairs=True)
+
+
+RECOGNIZERS = Recognizers(texts={110: recognize_reranker})
