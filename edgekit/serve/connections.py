@@ -11,6 +11,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
 from edgekit.errors import UsageError
+from edgekit.serve.fair_turns import FairTurns
 
 CONNECTIONS = 1024
 ADDRESS_SHARE = 0.5
@@ -109,9 +110,13 @@ class Connections:
 
     Args:
         limits: See there.
+
+    Attributes:
+        turns: Shares of the addresses in a turn of the event loop.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
+        self.turns = FairTurns()
         self._limits = limits
         self._networks: dict[Transport, str] = {}
         self._counts: dict[str, int] = {}
@@ -140,6 +145,10 @@ class Connections:
         self._counts[network] = self._counts.get(network, 0) + 1
         self.waits(transport)
         return True
+
+    def network(self, transport: Transport) -> str:
+        """Return the address of a connection, as ``network_of`` has it; "" for one that was refused."""
+        return self._networks.get(transport, "")
 
     def _drop_oldest(self, networks: list[str]) -> bool:
         for network in networks:

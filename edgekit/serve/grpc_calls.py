@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from edgekit.serve.fair_turns import FairTurns
 from edgekit.serve.grpc_message_cost import parsed_bytes
 from edgekit.serve.grpc_messages import SERVICE, messages
 from edgekit.serve.inference_requests import RequestError
@@ -65,7 +66,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
     ) -> None:
         self._service, self._limit_bytes, self._infer = service, limit_bytes, infer
         self._waiting: dict[asyncio.Future[bool], Lease] = {}  # in the order in which they began to wait
-        self._streams = 0
+        self._streams, self._turns = 0, FairTurns()
         self._handlers = {
             name: grpc.stream_unary_rpc_method_handler(
                 self._unary(name, handler), None, lambda message: message.SerializeToString()
@@ -96,6 +97,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
                 with self._service.memory.lease(host_of(context)) as lease:
                     if name in OPEN:
                         return await handler(parse(), context, lease)
+                    await self._turns.turn(lease.network)
                     content = await self._first(requests, lease)
                     return await handler(parsed(parse, content, lease), context, lease)
             except Exception as problem:
@@ -108,6 +110,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             try:
                 if self._streams >= STREAMS:
                     raise RequestError(f"{STREAMS} streams are open; retry in 1 s", 429, 1)
+                await self._turns.turn(lease.network)
                 first = await self._first(requests, lease)
             except Exception as problem:
                 await abort(context, public_error(problem))

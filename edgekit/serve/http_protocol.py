@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from edgekit.serve.fair_turns import PacedProtocol
 from edgekit.serve.request_body import BEGAN, DISCARDED_BYTES
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class _HeadError(Exception):
     """The head of a request exceeds a limit."""
 
 
-class HttpProtocol(HttpToolsProtocol):
+class HttpProtocol(PacedProtocol, HttpToolsProtocol):
     """One connection."""
 
     _timer: asyncio.TimerHandle | None = None
@@ -66,17 +67,22 @@ class HttpProtocol(HttpToolsProtocol):
         """Stop waiting."""
         self._stop_waiting()
         self._read_again()
+        self.drop_held()
         self._open_connections.closed(self.transport)
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
+    def process(self, data: bytes) -> None:
         """Parse bytes. Those that belong to no body yet are bounded: the parser keeps them."""
         if self._closed_by_us:
             return
         self._since_parsed += len(data)
-        super().data_received(data)
+        HttpToolsProtocol.data_received(self, data)
         if self._since_parsed > HEAD_BYTES:
             self._refuse_head(f"the head of a request has at most {HEAD_BYTES} bytes")
+
+    def reading_is_paused(self) -> bool:
+        """Return whether the app is to take a body, or a response, before more is read."""
+        return self.flow.read_paused
 
     def pause_writing(self) -> None:
         """Give the client a time in which to read."""
@@ -101,7 +107,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         # uvloop's clock stands since it last asked for bytes: these may have waited for others' since then.
         scope: dict[str, Any] = cast("dict[str, Any]", self.scope)
-        scope[BEGAN] = min(self.loop.time(), time.monotonic())
+        scope[BEGAN] = min(self.loop.time(), time.monotonic(), self.held_since_s)
         self._head_bytes = self._headers = self._rest_bytes = 0
         self._head_comes = True
         self._wait(HEAD_SECONDS)

@@ -23,10 +23,10 @@ from edgekit.system.formats.strict_json import brief
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
 EXTENSIONS = (BINARY, "model_repository")
-HEAD_LIMIT_BYTES = 1 << 20
-"""Of everything but the tensors."""
-VALUE_CHARS = 32
-"""Of one value in JSON, with its comma and brackets."""
+HEAD_LIMIT_BYTES = 64 << 10
+"""Size of everything but the tensors."""
+VALUE_CHARS = 48
+"""Characters of one value in JSON, with its comma, brackets and indentation."""
 PRIORITIES = 8
 """Classes of requests; 1 is run first."""
 DEFAULT_PRIORITY = 4

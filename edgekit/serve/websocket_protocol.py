@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 
+from edgekit.serve.fair_turns import PacedProtocol
 from edgekit.serve.http_protocol import CLOSING_SECONDS, UNREAD_SECONDS
 from edgekit.serve.inference_requests import RequestError
 
@@ -26,7 +27,7 @@ UNREAD_BYTES = 1 << 20
 """Answers to pings, and others, that a client has not read."""
 
 
-class WebSocketProtocol(WebSocketsSansIOProtocol):
+class WebSocketProtocol(PacedProtocol, WebSocketsSansIOProtocol):
     """One connection, from its handshake on."""
 
     _lease: Lease | None = None
@@ -44,6 +45,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Give its memory back."""
         super().connection_lost(exc)
         self.resume_writing()
+        self.drop_held()
         while self.queue.qsize() > 1:  # the app takes nothing but the end any more
             self.queue.get_nowait()
         # The objects of a connection refer to each other, and live on until they are collected.
@@ -54,7 +56,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._lease = None
         cast("Any", self.config).open_connections.closed(self.transport)
 
-    def data_received(self, data: bytes) -> None:
+    def process(self, data: bytes) -> None:
         """Hold bytes until the app has answered the message that they belong to."""
         if self.close_sent or self.transport.is_closing():
             return
@@ -67,8 +69,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         except RequestError as problem:
             self._fail(CloseCode.TRY_AGAIN_LATER, str(problem))
             return
-        super().data_received(data)
+        WebSocketsSansIOProtocol.data_received(self, data)
         self._hold_what_is_left()
+
+    def reading_is_paused(self) -> bool:
+        """Return whether the app is to take a message before more is read."""
+        return self.read_paused
 
     def _hold_what_is_left(self) -> None:
         if self._lease is not None:

@@ -1,15 +1,16 @@
 """`edgekit serve` under all attacks at once, with good clients beside them.
 
-    python tests/benchmarks/bench_serve_attacks.py MODEL.edgekit [--seconds 20] [--memory-mb 512]
-        [--cores 0 --client-cores 1] [--same-address]
+    python -m tests.benchmarks.bench_serve_attacks MODEL.edgekit [--seconds 20] [--memory-mb 512]
+        [--cores 0 --client-cores 1] [--same-address] [--attacks heads texts]
 
 MODEL needs a card for pictures. Attackers send heads without end, bodies that drip before and after their
 answers, gRPC calls without a message, texts as tensors in JSON, WebSocket messages and pictures that are
 held back before their last byte, and idle connections. They have an address of their own (127.0.0.2) unless
 `--same-address` is given, and no token is needed, so that all of them get as far as they can. Good clients
 ask over HTTP and gRPC, one request after another. Printed are their answers by status and latencies, alone
-and under attack, and the server's memory against its budget. Figures of a machine that others use too are
-only indicative: the counts are what matters.
+and under attack, the server's processor time, also for each time that an attack came to its end, and the
+server's memory against its budget. `--attacks` takes some of them, or one. Times of a machine that others use
+too are only indicative: the counts and the processor time are what matters.
 """
 
 from __future__ import annotations
@@ -179,17 +180,35 @@ def attack(port: int, grpc_port: int, source: str, cores: set[int], counts: Any,
     threading.Event().wait()
 
 
-class Good:
-    """A client that asks one request after another."""
+def cpu_s(pid: int) -> float:
+    """Processor time of a process, by its clock as clock_getcpuclockid(3) names it."""
+    return time.clock_gettime(~pid << 3 | 2)
 
-    def __init__(self) -> None:
+
+class Good:
+    """A client that asks one request after another.
+
+    Args:
+        pid: The server's.
+
+    Attributes:
+        took_s: Latencies.
+        worked_s: Processor time of the server, for anybody, from each request until its answer: its
+            latency on a core that nothing else uses.
+    """
+
+    def __init__(self, pid: int) -> None:
         self.answers: Counter[str] = Counter()
         self.took_s: list[float] = []
+        self.worked_s: list[float] = []
+        self._pid = pid
 
     def run(self, ask: Callable[[], str], end_s: float) -> None:
         while (begun_s := time.perf_counter()) < end_s:
+            worked_s = cpu_s(self._pid)
             self.answers[ask()] += 1
             self.took_s.append(time.perf_counter() - begun_s)
+            self.worked_s.append(cpu_s(self._pid) - worked_s)
             time.sleep(0.02)
 
 
@@ -245,8 +264,8 @@ def over_grpc(port: int, bundle: Path) -> Callable[[], str]:
     return ask
 
 
-def measured(clients: dict[str, Callable[[], str]], seconds: float) -> dict[str, Good]:
-    found = {name: Good() for name in clients}
+def measured(clients: dict[str, Callable[[], str]], seconds: float, pid: int) -> dict[str, Good]:
+    found = {name: Good(pid) for name in clients}
     end_s = time.perf_counter() + seconds
     threads = [threading.Thread(target=found[name].run, args=(clients[name], end_s)) for name in clients]
     for thread in threads:
@@ -262,9 +281,11 @@ def shown(title: str, found: dict[str, Good]) -> None:
         took_ms = 1000 * np.array([took for client in clients for took in client.took_s])
         answers = sum((client.answers for client in clients), Counter[str]())
         p50, p99 = np.percentile(took_ms, [50, 99])
-        print(
-            f"  {title:14}{kind}  {dict(answers)}  p50 {p50:.1f}  p99 {p99:.1f}  worst {took_ms.max():.0f} ms"
-        )
+        worked_ms = 1000 * np.array([worked for client in clients for worked in client.worked_s])
+        worked = "  ".join(f"p{n} {np.percentile(worked_ms, n):.2f}" for n in (50, 99))
+        figures = f"p50 {p50:.1f}  p99 {p99:.1f}  worst {took_ms.max():.0f} ms"
+        worked = f"the server worked {worked}  worst {worked_ms.max():.1f} ms"
+        print(f"  {title:14}{kind}  {dict(answers)}  {figures}; {worked}")
 
 
 def main() -> None:
@@ -297,9 +318,11 @@ def main() -> None:
         request = http_request(given.bundle)
         clients = {f"http {n}": over_http(port, request) for n in range(4)}
         clients["grpc"] = over_grpc(grpc_port, given.bundle)
-        measured(clients, 2)
+        measured(clients, 2, server.pid)
         before_mb = memory_mb(server.pid)
-        shown("alone", measured(clients, given.seconds))
+        began_s = cpu_s(server.pid)
+        shown("alone", measured(clients, given.seconds, server.pid))
+        alone_ms = 1000 * (cpu_s(server.pid) - began_s)
         spawn = multiprocessing.get_context("spawn")
         counts = spawn.Array("i", len(given.attacks))
         source = "127.0.0.1" if given.same_address else "127.0.0.2"
@@ -315,18 +338,25 @@ def main() -> None:
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        shown("under attack", measured(clients, given.seconds))
+        began_s, before = cpu_s(server.pid), list(counts[:])
+        shown("under attack", measured(clients, given.seconds, server.pid))
+        attack_ms = 1000 * (cpu_s(server.pid) - began_s)
+        ended = dict(zip(given.attacks, np.subtract(counts[:], before).tolist(), strict=True))
         ends.set()
         watcher.join()
         attackers.kill()
         attackers.join()
-        print(f"  attacks {dict(zip(given.attacks, counts[:], strict=True))}")
+        print(
+            f"  server's processor time {alone_ms:.0f} ms alone, {attack_ms:.0f} under attack; for each of "
+            f"the attacks {(attack_ms - alone_ms) / max(1, sum(ended.values())):.1f} ms"
+        )
+        print(f"  attacks {ended}")
         print(
             f"  memory {before_mb:.0f} MB before, {most_mb[0]:.0f} at most, the budget is {given.memory_mb}"
         )
         time.sleep(5)
         print(f"  5 s after the attacks {memory_mb(server.pid):.0f} MB")
-        shown("after", measured(clients, 5))
+        shown("after", measured(clients, 5, server.pid))
         server.terminate()
         print(f"  ended with {server.wait(60)}")
 

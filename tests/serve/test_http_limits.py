@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -192,13 +193,17 @@ class Written(asyncio.Transport):
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_large_head_that_comes_at_once(server: Running, more: int) -> None:
     """What the system hands over in one piece may be larger than a head may be."""
-    loop, wire, config = asyncio.new_event_loop(), Written(), server.server.config
-    try:
+
+    async def test() -> None:
+        # A configuration of its own: the server's turns belong to the loop of another thread.
+        config = copy(server.server.config)
+        config.open_connections = Connections(ConnectionLimits())
+        loop, wire = asyncio.get_running_loop(), Written()
         own = protocol.HttpProtocol(config, type(server.server.server_state)(), {}, loop)
         own.connection_made(wire)
         head = b"POST / HTTP/1.1\r\nX: " + b"a" * (protocol.HEAD_BYTES - 2 + more) + b"\r\n"
         own.data_received(head + b"Content-Length: 9\r\n\r\n" if more else head)
         assert wire.content.startswith(b"HTTP/1.1 431 ")
         own.connection_lost(None)
-    finally:
-        loop.close()
+
+    asyncio.run(test())

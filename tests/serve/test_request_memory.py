@@ -194,7 +194,7 @@ def test_bodies_over_http(server: Running) -> None:
     memory = server.app.memory
     assert server.ask("POST", "/v2/models/net/infer", ASK)[0] == 200
     assert (memory.held_bytes, memory.peak_bytes > len(ASK)) == (0, True)
-    large = json.dumps({"inputs": [{**TENSOR, "data": [1] * 60_000}]}).encode()
+    large = json.dumps({"inputs": [{**TENSOR, "data": [1] * 20_000}]}).encode()
     memory.limit_bytes = 4 * parsed_bytes(large) // 3 - 1000
     status, _, told = server.ask("POST", "/v2/models/net/infer", large)
     assert (status, "send less in one request" in json.loads(told)["error"]) in ((413, True), (400, False))

@@ -1,0 +1,160 @@
+"""Turns of the event loop: how much received data is processed in each, of one address and of all.
+
+In one turn the loop would otherwise process what every connection has sent, however many there are, and
+responses that are ready wait until it ends. Data beyond these limits waits for the next turns, in which the
+addresses alternate, so that a flood from one address delays its own requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from typing import Any, cast
+
+ADDRESS_PIECES, TURN_PIECES = 2, 16
+"""Pieces of received data that are processed in a turn, of one address and of all."""
+PIECE_BYTES = 64 << 10
+"""A larger piece counts as several."""
+HELD_BYTES = 16 << 10
+"""A connection with more data that waits is not read until it was processed."""
+
+
+class FairTurns:
+    """Turns of one process. Used in its event loop only."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, int] = {}  # of this turn
+        self._all_pieces = 0
+        self._waiting: dict[str, deque[PacedProtocol | _Call]] = {}  # by address; the first is next
+        self._begun = False
+
+    def take(self, network: str, size_bytes: int) -> bool:
+        """Count a piece of data in this turn; False: it must wait for a later one.
+
+        Args:
+            network: Address of its client, as ``network_of`` returns it.
+            size_bytes: Size of the piece.
+        """
+        used = self._pieces.get(network, 0)
+        if used >= ADDRESS_PIECES or self._all_pieces >= TURN_PIECES:
+            return False
+        pieces = 1 + size_bytes // PIECE_BYTES
+        self._pieces[network] = used + pieces
+        self._all_pieces += pieces
+        self._begin()
+        return True
+
+    def wait(self, network: str, waiting: PacedProtocol | _Call) -> None:
+        """Process what a connection holds in a later turn."""
+        self._waiting.setdefault(network, deque()).append(waiting)
+        self._begin()
+
+    async def turn(self, network: str) -> None:
+        """Count a call of gRPC in this turn, or wait for a later one."""
+        if not self.take(network, 0):
+            call = _Call()
+            self.wait(network, call)
+            await call.begins
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._begun, self._all_pieces = False, 0
+        self._pieces.clear()
+        for network in [*self._waiting]:
+            waiting = self._waiting.pop(network)
+            while waiting and self.take(network, waiting[0].held_bytes):
+                waiting.popleft().process_held()
+            if waiting:  # at the end: the others come first in the next turn
+                self._waiting[network] = waiting
+        if self._waiting:
+            self._begin()
+
+
+class _Call:
+    """A call of gRPC that waits for its turn."""
+
+    held_bytes = 0
+
+    def __init__(self) -> None:
+        self.begins: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def process_held(self) -> None:
+        if not self.begins.done():  # else the call has ended
+            self.begins.set_result(None)
+
+
+class PacedProtocol(asyncio.Protocol):
+    """A connection whose data is processed in fair turns.
+
+    Attributes:
+        held_bytes: Size of the data that waits for its turn.
+        held_since_s: When the oldest of it came, on the clock of ``time.monotonic``, also while it is
+            processed; else infinite.
+    """
+
+    held_bytes = 0
+    held_since_s = math.inf
+    _held: bytes | bytearray = b""
+    _ended = False
+
+    def data_received(self, data: bytes) -> None:
+        """Process data now, or hold it."""
+        this = cast("Any", self)
+        connections = this.config.open_connections
+        network = connections.network(this.transport)
+        if not self.held_bytes:
+            if connections.turns.take(network, len(data)):
+                self.process(data)
+                return
+            connections.turns.wait(network, self)
+            self._held, self.held_since_s = bytearray(), time.monotonic()
+        self._held += data
+        self.held_bytes = len(self._held)
+        if self.held_bytes > HELD_BYTES:
+            this.transport.pause_reading()
+
+    def eof_received(self) -> Any:
+        """Close the connection now, or in a later turn: also a thousand clients that leave are a flood."""
+        this = cast("Any", self)
+        connections = this.config.open_connections
+        network = connections.network(this.transport)
+        if this.scheme in ("https", "wss") or (not self._held and connections.turns.take(network, 0)):
+            return None
+        if not self._held:
+            connections.turns.wait(network, self)
+        self._ended = True
+        return True
+
+    def process_held(self) -> None:
+        """Process the data that was held, and the end of the connection."""
+        data, size = bytes(self._held), self.held_bytes
+        self.drop_held()
+        transport = cast("Any", self).transport
+        if transport.is_closing():
+            return
+        if size:
+            self.process(data)
+        self.held_since_s = math.inf
+        if self._ended:
+            transport.close()
+            return
+        if size > HELD_BYTES and not self.reading_is_paused() and not transport.is_closing():
+            transport.resume_reading()
+
+    def drop_held(self) -> None:
+        """Forget the data that waits."""
+        self._held, self.held_bytes = b"", 0
+
+    def process(self, data: bytes) -> None:
+        """Process received data."""
+        raise NotImplementedError
+
+    def reading_is_paused(self) -> bool:
+        """Return whether the protocol itself wants no more data."""
+        raise NotImplementedError
