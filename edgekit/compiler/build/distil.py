@@ -15,7 +15,8 @@ from edgekit.compiler.compress.student_training import BATCH, TrainingTask, fitt
 from edgekit.compiler.compress.torch import need_torch
 from edgekit.compiler.compress.training_options import checked_end
 from edgekit.compiler.compress.training_samples import hold_out
-from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Outputs
+from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import Sample, load_samples
 from edgekit.compiler.evaluate.source_evaluator import source_evaluator
 from edgekit.compiler.importers.contract import ImportOptions, Source
@@ -224,10 +225,9 @@ def _judge(
     judged = []
     for student in students.values():
         reference = Reference(student, optimize=True)
-        found: list[Outputs] = []
-        for sample in test:
-            made = reference.run({names[name]: array for name, array in sample.items()})
-            found.append({spec.name: made[names[spec.name]] for spec in signature(teacher)[1]})
+        runs = (reference.run({names[name]: array for name, array in sample.items()}) for sample in test)
+        wanted = signature(teacher)[1]
+        found = keep_outputs({spec.name: made[names[spec.name]] for spec in wanted} for made in runs)
         judged.append(evaluator.evaluate(found))
     return min(judged, key=lambda each: each.rank)
 

@@ -12,6 +12,7 @@ from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
 from edgekit.compiler.evaluate.kept_boxes import Kept
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import hold_one_value
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
@@ -65,7 +66,7 @@ def evaluate_held_out(
     if missing is not None:
         variant.reason = missing.for_bundles
         reference = Reference(model)
-        outputs = [reference.run(sample) for sample in held_out.reference.samples]
+        outputs = keep_outputs(map(reference.run, held_out.reference.samples))
         score_outputs(variant, outputs, held_out, options, before)
         return None
     engine = variant.target.executor()

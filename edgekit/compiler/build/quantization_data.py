@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.compiler.build.held_out import HeldOut
 from edgekit.compiler.evaluate.fidelity import Evaluator, Score
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.labels import Label, find_labels
 from edgekit.compiler.evaluate.output_parts import find_parts
 from edgekit.compiler.evaluate.prepared_files import text_placements
@@ -90,10 +91,10 @@ def collect_quantization_data(
     evaluators, output_parts = [], find_parts(canonical.graph)
     for part in (parts.validation, parts.test):
         digests = sample_digests(part)
-        expected = [
+        expected = keep_outputs(
             known[digest] if digest in known else runner.run(part[index])
             for index, digest in enumerate(digests)
-        ]
+        )
         placed = text_placements(card, part)
         evaluators.append(Evaluator(card, expected, _labels(part, card), output_parts, placed))
     validation, test = evaluators

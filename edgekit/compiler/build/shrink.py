@@ -13,6 +13,7 @@ from edgekit.compiler.build.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compiler.compress.goal import ShrinkGoal, shrink_goal
 from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import PruningPlan, allocate, plan_pruning, pruned_model
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import Sample, load_samples
 from edgekit.compiler.evaluate.source_evaluator import source_evaluator
 from edgekit.compiler.importers.contract import ImportOptions, Source
@@ -90,7 +91,7 @@ def shrink(
         goal=goal,
         multiplications=(multiplications(canonical), multiplications(smaller)),
         weight_bytes=(weight_bytes(canonical), weight_bytes(smaller)),
-        fidelity=test.evaluate([reference.run(sample) for sample in parts.test]),
+        fidelity=test.evaluate(keep_outputs(map(reference.run, parts.test))),
         task=test.evaluate(test.expected).task,
         test_samples=len(parts.test),
         latency=ratios,

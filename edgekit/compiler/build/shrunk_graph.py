@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -15,6 +15,7 @@ from edgekit.compiler.build.variant_build import Shrunk, VariantBuild, lost_vari
 from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import PruningPlan, allocate, pruned_model
 from edgekit.compiler.evaluate.fidelity import Fidelity
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.system.cpu import default_threads
@@ -89,13 +90,13 @@ def _graph(
     )
 
 
-def answers(model: ir.Model, held_out: HeldOut) -> list[dict[str, Array]]:
+def answers(model: ir.Model, held_out: HeldOut) -> Sequence[Mapping[str, Array]]:
     """What a model, or its Q/DQ graph, answers to the test samples."""
     run = Reference(model, threads=default_threads(), optimize=True).run
-    return [run(sample) for sample in held_out.reference.samples]
+    return keep_outputs(map(run, held_out.reference.samples))
 
 
-def with_answers(held_out: HeldOut, outputs: Sequence[dict[str, Array]]) -> HeldOut:
+def with_answers(held_out: HeldOut, outputs: Sequence[Mapping[str, Array]]) -> HeldOut:
     """The test samples with a smaller model's own outputs, which its variants are verified against."""
     return replace(held_out, reference=replace(held_out.reference, expected=outputs))
 

@@ -16,6 +16,7 @@ from edgekit.bundle.evidence import Evidence, Timing
 from edgekit.bundle.variant import Status, status_text
 from edgekit.compiler.build.faults import Fault, Faults, traceback_path
 from edgekit.compiler.evaluate import verify
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.noise_floor import with_perturbed_sums
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.samples import Sample
@@ -187,7 +188,7 @@ def run_reference(
     If an input is not float, sums in the model are perturbed instead.
     """
     reference = Reference(source)
-    expected = [reference.run(sample) for sample in samples]
+    expected = keep_outputs(map(reference.run, samples))
     few = samples[:FLOOR_SAMPLES]
     if any(np.dtype(spec.dtype).kind != "f" for spec in inputs):
         reference = Reference(with_perturbed_sums(source))

@@ -133,7 +133,7 @@ class Evaluator:
                 self._metric = None  # the float model predicts nothing on these samples
         self._parts: Parts = {}
         if self._metric is None and parts:
-            of_scales = {name: unlike(parts[name], [e[name] for e in expected]) for name in parts}
+            of_scales = {name: unlike(parts[name], (e[name] for e in expected)) for name in parts}
             self._parts = {name: parts[name] for name, groups in of_scales.items() if len(groups) > 1}
 
     def evaluate(self, outputs: Sequence[Outputs]) -> Fidelity:
@@ -234,12 +234,13 @@ def worst_snr_db(
     """
     found = []
     for name in expected[0]:
-        a, b = [e[name] for e in expected], [o[name] for o in outputs]
-        groups = unlike(parts[name], a) if parts and name in parts else []
-        if len(groups) < 2 or any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
+        groups = unlike(parts[name], (e[name] for e in expected)) if parts and name in parts else []
+        pairs = zip(expected, outputs, strict=True)
+        if len(groups) < 2 or any(e[name].shape != o[name].shape for e, o in pairs):
             groups = [[]]
         for group in groups:
-            snr_db = compare([_values(x, group) for x in a], [_values(y, group) for y in b], 0).snr_db
+            a = (_values(e[name], group) for e in expected)
+            snr_db = compare(a, (_values(o[name], group) for o in outputs), 0).snr_db
             found.append(math.inf if snr_db is None else snr_db)
     return min(found)
 

@@ -11,7 +11,7 @@ lost 18 of 57 boxes. So the SNR of such an output is that of its worst part.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -119,7 +119,7 @@ def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | 
     return None
 
 
-def unlike(parts: Sequence[Part], samples: Sequence[Array]) -> list[list[Part]]:
+def unlike(parts: Sequence[Part], samples: Iterable[Array]) -> list[list[Part]]:
     """Groups of parts to judge apart: parts whose largest values are of different scale.
 
     Args:
@@ -130,7 +130,8 @@ def unlike(parts: Sequence[Part], samples: Sequence[Array]) -> list[list[Part]]:
         Groups by falling scale; one with all parts if they are of one scale. Parts that are zero in all
         samples are left out: nothing can be said of them.
     """
-    peaks = [max(float(np.abs(part.of(x)).max(initial=0)) for x in samples) for part in parts]
+    by_sample = [[float(np.abs(part.of(x)).max(initial=0)) for part in parts] for x in samples]
+    peaks = [max(peaks) for peaks in zip(*by_sample, strict=True)]
     order = sorted(range(len(parts)), key=lambda index: -peaks[index])
     groups: list[list[Part]] = []
     last = math.inf

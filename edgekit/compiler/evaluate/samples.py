@@ -326,8 +326,9 @@ def need_answers(origin: str, outputs: Iterable[Sample]) -> None:
     Raises:
         SampleError: every value of every output is NaN.
     """
-    values = [array for sample in outputs for array in sample.values() if array.size]
-    if values and all(array.dtype.kind in "fc" and np.isnan(array).all() for array in values):
+    values = (array for sample in outputs for array in sample.values() if array.size)
+    are_nan = [array.dtype.kind in "fc" and bool(np.isnan(array).all()) for array in values]
+    if are_nan and all(are_nan):
         raise SampleError(
             f"{origin}: the source model answers them with NaN alone, so no variant can be compared with it; "
             "give inputs like those that the model will see"

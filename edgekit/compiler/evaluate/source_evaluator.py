@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.compiler.evaluate.fidelity import Evaluator
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.labels import find_labels
 from edgekit.compiler.evaluate.output_parts import find_parts
 from edgekit.compiler.evaluate.prepared_files import text_placements
@@ -26,5 +27,5 @@ def source_evaluator(source: ir.Model, card: Card | None, samples: Sequence[Samp
     """
     reference = Reference(source)
     labels = find_labels(samples.paths, card) if isinstance(samples, FileSamples) else None
-    expected = [reference.run(sample) for sample in samples]
+    expected = keep_outputs(map(reference.run, samples))
     return Evaluator(card, expected, labels, find_parts(source.graph), text_placements(card, samples))

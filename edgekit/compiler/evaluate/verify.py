@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ import numpy as np
 
 from edgekit.bundle.evidence import Evidence, OutputAccuracy
 from edgekit.bundle.variant import Status, status_text
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.saturation import SATURATED_MAX_ABS, negligible_limit_db
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency, text_for_bundles
@@ -121,7 +122,7 @@ class Verification:
         return self.outcome is Status.REJECTED
 
 
-def compare(expected: Sequence[Array], actual: Sequence[Array], limit_db: float) -> OutputError:
+def compare(expected: Iterable[Array], actual: Iterable[Array], limit_db: float) -> OutputError:
     """Compare one output over all samples; formulas in the module's docstring.
 
     A value that is not finite in only one of the two counts as infinitely wrong.
@@ -167,8 +168,8 @@ def compare_outputs(
     """Compare each output over all samples."""
     found = {}
     for name in (spec.name for spec in reference.outputs):
-        expected = [each[name] for each in reference.expected]
-        found[name] = compare(expected, [each[name] for each in results], limits[name])
+        expected = (each[name] for each in reference.expected)
+        found[name] = compare(expected, (each[name] for each in results), limits[name])
     return found
 
 
@@ -324,7 +325,7 @@ def _run_files(
         evidence["executed"] = {"device": runner.device, "precision": runner.precision}
         if absent:
             evidence["executed"]["stands_in_for"] = absent
-        outputs = [runner.run(sample) for sample in reference.samples]
+        outputs = keep_outputs(map(runner.run, reference.samples))
         check_output_form(outputs, reference.outputs)
         evidence["runner"] = runner.facts()
         return Ran(outputs, runner.precision, absent, contract.stands_in_by(runner))

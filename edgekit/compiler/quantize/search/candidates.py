@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.compiler.evaluate.arm.estimate import RatioEstimator
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER, FASTER, RelativeTimer
 from edgekit.compiler.evaluate.verify import check_output_form, write_files
 from edgekit.compiler.model.reference import reference_version
@@ -271,7 +272,7 @@ class Candidates:
                 compiled = self._compiled(config, quantized)
                 with closing(self._open(compiled.artifact, 1)) as runner:
                     self.report(f"running {len(validation)} samples")
-                    outputs = [runner.run(sample) for sample in validation]
+                    outputs = keep_outputs(map(runner.run, validation))
                     self.report("timing")
                     ratio = self._ratio(config, float_share, runner)
                 estimated = self._estimated(config, float_share, compiled.artifact)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from edgekit.compiler.evaluate.fidelity import Evaluator
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.quantize.observe.observers import Observation
@@ -54,7 +55,7 @@ class PreparedGraph:
     observations: Mapping[str, Observation]
 
 
-def run_qdq_graph(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+def run_qdq_graph(model: ir.Model, samples: Sequence[Sample]) -> Sequence[Mapping[str, Array]]:
     """The outputs of a Q/DQ graph, computed in float by the reference executor."""
     reference = Reference(model, threads=default_threads(), optimize=True)
-    return [reference.run(sample) for sample in samples]
+    return keep_outputs(map(reference.run, samples))
