@@ -58,6 +58,24 @@ class OpRule:
     alone: bool = False
 
 
+def gemm_rules(output: Output, source: str) -> tuple[OpRule, OpRule]:
+    """Return the rows of a Gemm with a constant weight, as it is and transposed."""
+    plain, transposed = (
+        OpRule(
+            "Gemm",
+            output,
+            source,
+            (0,),
+            weight=1,
+            weight_axis=1 - transposed,
+            bias=2,
+            where=(("transA", (0,)), ("transB", (transposed,)), ("alpha", (1.0,)), ("beta", (1.0,))),
+        )
+        for transposed in (0, 1)
+    )
+    return plain, transposed
+
+
 @dataclass(frozen=True)
 class Fusion:
     """Operators that a target runs as one kernel, the first one on integers, without Q/DQ pairs between them.

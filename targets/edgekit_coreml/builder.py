@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.lowering.op_table import OpTable
+from edgekit.compiler.lowering.op_table import LoweredNode, OpTable
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Inexpressible
@@ -43,7 +43,7 @@ NARROW_IOS = 17
 NUMPY_DTYPES = {mil: name for name, mil in MIL_DTYPES.items()}
 
 
-class Builder:
+class Builder(LoweredNode):
     """Fills one MIL function out of one model; lives for one compilation, inside that function's ``with``.
 
     Attributes:
@@ -65,7 +65,6 @@ class Builder:
 
         self.precision = precision
         self.ios = ios
-        self.node: ir.Node | None = None
         self.names: dict[str, str] = {}
         self.origins: dict[str, str] = {}
         self._full = full
@@ -209,26 +208,10 @@ class Builder:
 
     # What the node being lowered declares
 
-    def out_shape(self, index: int = 0) -> Shape:
-        """Static shape of an output of the node being lowered."""
-        assert self.node is not None
-        shape = static_dims(self.node.outputs[index])
-        if shape is None:
-            raise Inexpressible("the shape of its output is not static", "give --shape", "EK1003")
-        return shape
-
     def out_dtype(self, index: int = 0) -> str:
         """Stored element type of an output of the node being lowered."""
         assert self.node is not None
         return self.stored_dtype(self.node.outputs[index])
-
-    def wants_output(self, index: int) -> bool:
-        """Whether anything reads an output of the node being lowered."""
-        assert self.node is not None
-        if index >= len(self.node.outputs):
-            return False
-        output = self.node.outputs[index]
-        return bool(output.uses()) or output.is_graph_output()
 
     # Operators
 

@@ -48,14 +48,14 @@ def table_of(values: Array, count: int) -> tuple[Array, Array]:
     return table.astype(np.float32), indices.astype(np.uint8)
 
 
-def grouped_tables(weights: Array, count: int, group: int = GROUP) -> tuple[Array, Array]:
-    """A table for each ``group`` channels of axis 0; one for all where the channels don't divide.
+def grouped_tables(weights: Array, count: int) -> tuple[Array, Array]:
+    """A table for each GROUP channels of axis 0; one for all where the channels don't divide.
 
     Returns:
         The tables, float32 [groups, 1, ..., count, 1], with one axis for each of ``weights`` and two more,
         and uint8 indices of the shape of ``weights``: what MIL's constexpr_lut_to_dense takes.
     """
-    groups = weights.shape[0] // group if weights.shape[0] % group == 0 else 1
+    groups = weights.shape[0] // GROUP if weights.shape[0] % GROUP == 0 else 1
     parts = [table_of(part, count) for part in np.split(weights, groups)]
     tables = np.stack([table for table, _ in parts])
     shape = (groups, *(1,) * (weights.ndim - 1), count, 1)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules
 
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
@@ -30,14 +30,7 @@ OPS = (
         "ConvTranspose", "asked", GUIDE + ": int8-int8 compute", (0,), weight=1, weight_axis=1, bias=2,
         where=(("group", (1,)),), ranks=(4,),
     ),
-    *(
-        OpRule(
-            "Gemm", "asked", GUIDE + ": int8-int8 compute; linear", (0,), weight=1,
-            weight_axis=1 - transposed, bias=2,
-            where=(("transA", (0,)), ("transB", (transposed,)), ("alpha", (1.0,)), ("beta", (1.0,))),
-        )
-        for transposed in (0, 1)
-    ),
+    *gemm_rules("asked", GUIDE + ": int8-int8 compute; linear"),
     OpRule(
         "MatMul", "asked", GUIDE + ": int8-int8 compute; linear", (0,), weight=1, weight_axis=1,
         weight_ranks=(2,),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules
 
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
@@ -32,19 +32,7 @@ OPS = (
         bias=2,
         where=(("group", (1,)),),
     ),
-    *(
-        OpRule(
-            "Gemm",
-            "asked",
-            LPT + ": MatMulTransformation",
-            (0,),
-            weight=1,
-            weight_axis=1 - transposed,
-            bias=2,
-            where=(("transA", (0,)), ("transB", (transposed,)), ("alpha", (1.0,)), ("beta", (1.0,))),
-        )
-        for transposed in (0, 1)
-    ),
+    *gemm_rules("asked", LPT + ": MatMulTransformation"),
     OpRule(
         "MatMul",
         "asked",

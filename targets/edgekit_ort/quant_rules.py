@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules
 
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
@@ -20,26 +20,7 @@ VNNI = ("avx512_vnni", "avx_vnni", "avxvnni")
 
 OPS = (
     OpRule("Conv", "own", SELECTORS + ": ConvQDQRules, QLinearConv", (0,), 1, 0, bias=2),
-    OpRule(
-        "Gemm",
-        "asked",
-        SELECTORS + ": GemmQDQRules, com.microsoft.QGemm, whose output may be float",
-        (0,),
-        weight=1,
-        weight_axis=0,
-        bias=2,
-        where=(("transA", (0,)), ("transB", (1,)), ("alpha", (1.0,)), ("beta", (1.0,))),
-    ),
-    OpRule(
-        "Gemm",
-        "asked",
-        SELECTORS + ": GemmQDQRules, com.microsoft.QGemm, whose output may be float",
-        (0,),
-        weight=1,
-        weight_axis=1,
-        bias=2,
-        where=(("transA", (0,)), ("transB", (0,)), ("alpha", (1.0,)), ("beta", (1.0,))),
-    ),
+    *gemm_rules("asked", SELECTORS + ": GemmQDQRules, com.microsoft.QGemm, whose output may be float"),
     OpRule(
         "MatMul",
         "asked",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, gemm_rules
 
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
@@ -39,19 +39,7 @@ OPS = (
         ranks=(4,),
         where=(("group", (1,)),),
     ),
-    *(
-        OpRule(
-            "Gemm",
-            "own",
-            f"{TRIED}: FullyConnected, whose output can't be float",
-            (0,),
-            weight=1,
-            weight_axis=1 - transposed,
-            bias=2,
-            where=(("transA", (0,)), ("transB", (transposed,)), ("alpha", (1.0,)), ("beta", (1.0,))),
-        )
-        for transposed in (0, 1)
-    ),
+    *gemm_rules("own", f"{TRIED}: FullyConnected, whose output can't be float"),
     OpRule("MatMul", "own", TRIED, (0,), weight=1, weight_axis=1, weight_ranks=(2,)),
     OpRule("MatMul", "own", f"{TRIED}: of two activations", (0, 1)),
     *(OpRule(op, "own", TRIED, constants=True) for op in ("Add", "Sub", "Mul", "Max", "Min")),

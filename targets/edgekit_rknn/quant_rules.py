@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, gemm_rules
 
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
@@ -20,19 +20,7 @@ MEASURED = "measured on the simulator of rknn-toolkit2 2.5.0"
 
 OPS = (
     OpRule("Conv", "own", f"{MEASURED}: 0.9985 to 0.9998 of the integers equal", (0,), 1, 0, bias=2),
-    *(
-        OpRule(
-            "Gemm",
-            "own",
-            f"{MEASURED}; computed as a Conv",
-            (0,),
-            weight=1,
-            weight_axis=1 - transposed,
-            bias=2,
-            where=(("transA", (0,)), ("transB", (transposed,)), ("alpha", (1.0,)), ("beta", (1.0,))),
-        )
-        for transposed in (0, 1)
-    ),
+    *gemm_rules("own", f"{MEASURED}; computed as a Conv"),
     OpRule("Add", "own", f"{MEASURED}: 0.9996 equal, with three different scales"),
     OpRule("Mul", "own", f"{MEASURED}: SiLU, all equal; its Sigmoid is part of the same kernel", (0,)),
     OpRule("GlobalAveragePool", "own", f"{MEASURED}: all equal, as quantized_forms writes it"),

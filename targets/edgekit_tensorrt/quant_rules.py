@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, gemm_rules
 from edgekit_tensorrt.rules import QUANTIZED
 
 if TYPE_CHECKING:
@@ -27,19 +27,7 @@ OPS = (
         0,
         bias=2,
     ),
-    *(
-        OpRule(
-            "Gemm",
-            "asked",
-            f"{QUANTIZED}; {MEASURED}",
-            (0,),
-            weight=1,
-            weight_axis=1 - transposed,
-            bias=2,
-            where=(("transA", (0,)), ("transB", (transposed,)), ("alpha", (1.0,)), ("beta", (1.0,))),
-        )
-        for transposed in (0, 1)
-    ),
+    *gemm_rules("asked", f"{QUANTIZED}; {MEASURED}"),
     OpRule("MatMul", "asked", f"{QUANTIZED}; {MEASURED}", (0,), weight=1, weight_axis=1, weight_ranks=(2,)),
     OpRule("Add", "asked", f"{QUANTIZED}: both inputs of a residual Add"),
     OpRule("Concat", "inputs", f"{QUANTIZED}: one scale for all inputs; pairs move through it"),

@@ -144,14 +144,6 @@ class Builder(StoredValues):
 
     # What the node being lowered declares
 
-    def out_shape(self, index: int = 0) -> Shape:
-        """Static shape of an output of the node being lowered."""
-        assert self.node is not None
-        shape = static_dims(self.node.outputs[index])
-        if shape is None:
-            raise Inexpressible("the shape of its output is not static", "give --shape", "EK1003")
-        return shape
-
     def out_dtype(self, index: int = 0) -> str:
         """Stored element type of an output of the node being lowered."""
         assert self.node is not None
@@ -170,14 +162,6 @@ class Builder(StoredValues):
             tensor.quantization = quantization
             return quantization
         return x.quantization
-
-    def wants_output(self, index: int) -> bool:
-        """Whether anything reads an output of the node being lowered."""
-        assert self.node is not None
-        if index >= len(self.node.outputs):
-            return False
-        output = self.node.outputs[index]
-        return bool(output.uses()) or output.is_graph_output()
 
     # Layout
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
+from edgekit.compiler.lowering.op_table import LoweredNode
 from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
@@ -28,7 +28,7 @@ SHARED_UP_TO_BYTES = 4096
 """Equal constants up to this size are stored once."""
 
 
-class Emitter:
+class Emitter(LoweredNode):
     """Fills one graph; knows nothing of ONNX but the name of the node being lowered.
 
     Attributes:
@@ -39,7 +39,6 @@ class Emitter:
         self.graph = Graph()
         self.precision = precision
         self.plain = False
-        self.node: ir.Node | None = None
         self._reshaped: dict[tuple[int, Shape], int] = {}
         self._placed: dict[tuple[int, Perm, str], tuple[int, Array]] = {}
         self._shared: dict[Hashable, int] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm, gemm_rules
 
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
@@ -24,19 +24,7 @@ OPS = (
         where=(("group", (1,)),),
         ranks=(4,),
     ),
-    *(
-        OpRule(
-            "Gemm",
-            "own",
-            SPEC + ": FULLY_CONNECTED; XNNPACK takes a scale for each output channel",
-            (0,),
-            weight=1,
-            weight_axis=1 - transposed,
-            bias=2,
-            where=(("transA", (0,)), ("transB", (transposed,)), ("alpha", (1.0,)), ("beta", (1.0,))),
-        )
-        for transposed in (0, 1)
-    ),
+    *gemm_rules("own", SPEC + ": FULLY_CONNECTED; XNNPACK takes a scale for each output channel"),
     OpRule(
         "MatMul",
         "own",

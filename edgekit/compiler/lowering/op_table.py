@@ -47,6 +47,28 @@ class Builder(Protocol[H]):
         """Create a placeholder for the output of an unsupported node, so that later nodes are checked too."""
 
 
+class LoweredNode:
+    """What a builder knows of the node being lowered."""
+
+    node: ir.Node | None = None
+
+    def out_shape(self, index: int = 0) -> tuple[int, ...]:
+        """Static shape of an output of the node being lowered."""
+        assert self.node is not None
+        shape = static_dims(self.node.outputs[index])
+        if shape is None:
+            raise Inexpressible("the shape of its output is not static", "give --shape", "EK1003")
+        return shape
+
+    def wants_output(self, index: int) -> bool:
+        """Whether anything reads an output of the node being lowered."""
+        assert self.node is not None
+        if index >= len(self.node.outputs):
+            return False
+        output = self.node.outputs[index]
+        return bool(output.uses()) or output.is_graph_output()
+
+
 class OpTable(Generic[H]):
     """Maps (op, opset) to a lowering function, and reports why a node has none."""
 

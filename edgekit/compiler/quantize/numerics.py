@@ -181,20 +181,19 @@ def _least(errors: Errors, low: float, high: float, symmetric: bool) -> tuple[fl
     return low, high
 
 
-def channel_affine(observation: Observation, dtype: Dtype, one_zero_point: bool = True) -> Affine:
-    """Per-channel min-max scales of an activation.
+def channel_affine(observation: Observation, dtype: Dtype) -> Affine:
+    """Return per-channel min-max scales of an activation, with one zero point for all channels.
+
+    It is the one of several candidates with the least mean noise / signal. OpenVINO's fast depthwise kernel
+    requires this (research: with per-channel zero points 26 of 30 convolutions of YOLOX-nano used a slower
+    kernel).
 
     Args:
         observation: With a channel axis.
         dtype: Of the stored integers.
-        one_zero_point: All channels share the zero point with the least mean noise / signal of several
-            candidates. OpenVINO's fast depthwise kernel requires this (research: with per-channel zero points
-            26 of 30 convolutions of YOLOX-nano used a slower kernel).
     """
     assert observation.axis is not None
     each = affine(observation.low, observation.high, dtype, axis=observation.axis)
-    if not one_zero_point:
-        return each
     bottom, top = stored_range(dtype)
     least = np.minimum(observation.low.astype(np.float64), 0.0)
     most = np.maximum(observation.high.astype(np.float64), 0.0)

@@ -6,6 +6,7 @@ Convolutions and pools are ONNX Runtime's kernels, the rest is numpy; all of it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ def _padding(pad_type: str, pad: Operand, axes: int) -> dict[str, Any]:
     return {"auto_pad": names[pad_type]} if pad_type in names else {"pads": [0] * (2 * axes)}
 
 
-def conv(
+def _convolution(
+    op: str,
     x: Operand,
     weight: Operand,
     bias: Operand = None,
@@ -43,29 +45,14 @@ def conv(
         **_padding(pad_type, pad, axes),
     }
     operands = [wide(x), wide(weight), *([wide(bias)] if bias is not None else [])]
-    return run_node("Conv", operands, attributes)
+    return run_node(op, operands, attributes)
 
 
-def conv_transpose(
-    x: Operand,
-    weight: Operand,
-    bias: Operand = None,
-    pad: Operand = None,
-    output_shape: Operand = None,
-    pad_type: str = "valid",
-    strides: Operand = None,
-    dilations: Operand = None,
-    groups: Operand = 1,
-) -> Operand:
-    axes = x.ndim - 2
-    attributes = {
-        "strides": ints(strides) if strides is not None else [1] * axes,
-        "dilations": ints(dilations) if dilations is not None else [1] * axes,
-        "group": int(groups),
-        **_padding(pad_type, pad, axes),
-    }
-    operands = [wide(x), wide(weight), *([wide(bias)] if bias is not None else [])]
-    return run_node("ConvTranspose", operands, attributes)
+conv = partial(_convolution, "Conv")
+
+
+def conv_transpose(*, output_shape: Operand = None, **operands: Any) -> Operand:
+    return _convolution("ConvTranspose", **operands)
 
 
 def _pool(

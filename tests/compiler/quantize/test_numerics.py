@@ -293,7 +293,7 @@ def _uneven() -> Observation:
 def test_a_scale_for_each_channel_saves_the_quiet_ones() -> None:
     observation = _uneven()
     whole = choose_range(observation, "minmax", "uint8", symmetric=False)
-    each = channel_affine(observation, "uint8", one_zero_point=False)
+    each = affine(observation.low, observation.high, "uint8", axis=observation.axis)
     shared = channel_affine(observation, "uint8")
     assert len(np.unique(shared.zero_point)) == 1
     assert shared.axis == each.axis == 1

@@ -24,7 +24,6 @@ SEQUENCE = 256
 SEQUENCES = 16
 """Sequences of the calibration text that are used."""
 PRECISIONS = ("int8", "int4")
-Progress = Callable[[int, int], None]
 
 
 def quantize_decoder(
@@ -33,7 +32,6 @@ def quantize_decoder(
     tokens: Sequence[int] = (),
     *,
     block: int = BLOCK,
-    progress: Progress | None = None,
 ) -> dict[str, BlockWeights]:
     """The matrices of a model as integers.
 
@@ -48,7 +46,6 @@ def quantize_decoder(
             SEQUENCE * SEQUENCES are used.
         block: Inputs that share a scale; 0: all, for ``int8`` only. A matrix whose inputs it does not divide
             stays float.
-        progress: Called with (done, total) layers.
 
     Returns:
         Name -> integers.
@@ -81,7 +78,7 @@ def quantize_decoder(
         )
     count = min(len(tokens) // SEQUENCE, SEQUENCES)
     text = np.array(tokens[: count * SEQUENCE]).reshape(count, SEQUENCE)
-    return found | _fitted(model, text, set(left), found, block, progress)
+    return found | _fitted(model, text, set(left), found, block)
 
 
 def _fitted(
@@ -90,7 +87,6 @@ def _fitted(
     names: set[str],
     known: Mapping[str, BlockWeights],
     block: int,
-    progress: Progress | None,
 ) -> dict[str, BlockWeights]:
     """The matrices of ``names``, in the order in which the text meets them."""
     config, found = model.config, dict(known)
@@ -109,8 +105,6 @@ def _fitted(
 
     for layer in range(config.layers):
         x = run_layer(model, layer, x, product)
-        if progress is not None:
-            progress(layer + 1, config.layers)
     return found
 
 
