@@ -5,13 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,6 +70,12 @@ variant_option = click.option(
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Number of threads for one inference."
 )
+
+
+def open_bundle(path: Path) -> Bundle:
+    from edgekit.bundle.bundle import Bundle
+
+    return Bundle.open(path)
 
 
 def need_writable(output: Path, what: str) -> None:

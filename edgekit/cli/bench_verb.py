@@ -14,6 +14,7 @@ from edgekit.cli.arguments import (
     engine_option,
     need_page,
     need_writable,
+    open_bundle,
     threads_option,
     variant_option,
 )
@@ -23,7 +24,6 @@ from edgekit.errors import DeviceError, UsageError
 from edgekit.system.formats.plain_text import size
 
 if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
     from edgekit.compiler.bench.history import Run
     from edgekit.tensor_spec import Json
 
@@ -117,7 +117,7 @@ def bench(
     }
     from edgekit.processing.generation import is_generation
 
-    with _open(bundle) as opened:
+    with open_bundle(bundle) as opened:
         digest = opened.digest  # of what is measured: --merge makes another
         if is_generation(opened.card):
             given: dict[str, object] = {
@@ -155,9 +155,9 @@ def bench(
         shown = {"device": measured.device, "results": measured.results, **beyond, **written}
         terminal.answer(as_json, shown, text)
         ctx.exit(1 if wrong else 0)
-    with _open(bundle) as opened:
+    with open_bundle(bundle) as opened:
         opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
-    with _open(bundle) as opened:
+    with open_bundle(bundle) as opened:
         if against is not None:
             found = bench_compare.compare_bundles(
                 opened, against, engine=engine, variant=variant, threads=threads, seconds=seconds, clock=clock
@@ -223,9 +223,3 @@ def _written(history: Path | None, plot: Path | None, run: Run) -> tuple[dict[st
         "history": str(history),
         "plot": str(plot),
     }, f"{text}\n  plot      {plot}  {size(len(page.encode()))}"
-
-
-def _open(path: Path) -> Bundle:
-    from edgekit.bundle.bundle import Bundle
-
-    return Bundle.open(path)

@@ -15,6 +15,7 @@ from edgekit.cli.arguments import (
     engine_option,
     need_page,
     need_writable,
+    open_bundle,
     threads_option,
     variant_option,
     verbose_option,
@@ -28,7 +29,7 @@ from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats.plain_text import size
 
 if TYPE_CHECKING:
-    from edgekit.bundle.bundle import Bundle
+    pass
 
 
 @main.command()
@@ -39,7 +40,7 @@ def inspect(bundle: Path, verbose: bool, as_json: bool) -> None:
     """Show variants, sizes, evidence and provenance of BUNDLE."""
     from edgekit.cli.bundle_text import bundle_json, inspected_text
 
-    with _open(bundle) as opened:
+    with open_bundle(bundle) as opened:
         opened.verify_entries()
         text = inspected_text(opened, bundle, verbose=verbose)
         terminal.answer(as_json, bundle_json(opened, bundle), text)
@@ -86,7 +87,7 @@ def verify(
         ok = "verified" in words and "failed" not in words
         terminal.answer(as_json, {"ok": ok, "device": measured.device, "checks": rows}, there)
         ctx.exit(0 if ok else 1 if "failed" in words else 3)
-    with _open(bundle) as opened:
+    with open_bundle(bundle) as opened:
         checks = verify_command.verify_bundle(opened)
     ran = any(check.ran for check in checks)
     ok = ran and not any(check.failed for check in checks)
@@ -141,13 +142,13 @@ def explain(
             there = explain_text.render(measured.results)
         terminal.answer(as_json, {"device": measured.device, "variants": measured.results}, there)
         return
-    with _open(bundle) as opened:
+    with open_bundle(bundle) as opened:
         opened.verify_entries()
         if base is None:
             found = explained(opened, target, variant=variant, threads=threads or 1)
             terminal.answer(as_json, {"variants": found}, explain_text.render(found))
             return
-        with _open(base) as other:
+        with open_bundle(base) as other:
             other.verify_entries()
             changes = explain_diff(other, opened, target, variant=variant, threads=threads or 1)
         text = explain_text.render_diff(changes, str(base), str(bundle))
@@ -198,7 +199,7 @@ def run(
     if drawing is not None:
         check_drawing(drawing)
         need_writable(drawing, "the picture")
-    with _open(bundle) as opened:
+    with open_bundle(bundle) as opened:
         result = run_command.run_files(
             opened,
             once(inputs, "-i"),
@@ -237,7 +238,7 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
     need_page(output)
     from edgekit.compiler.explain import explain as explain_command
 
-    with _open(bundle) as opened:
+    with open_bundle(bundle) as opened:
         opened.verify_entries()
         answers = None
         if samples is not None:
@@ -308,7 +309,7 @@ def export(
     if triton is not None:
         from edgekit.release.export.export_triton import export_triton
 
-        with _open(bundle) as opened:
+        with open_bundle(bundle) as opened:
             files = [str(path) for path in export_triton(opened, triton, [variant] if variant else [])]
         terminal.answer(as_json, {"files": files}, "\n".join(f"  {path}" for path in files))
         return
@@ -318,23 +319,17 @@ def export(
         if url is None or image is None or variant is not None:
             raise UsageError("--kubernetes needs --url and --image, and takes no VARIANT")
         need_writable(kubernetes, "the manifests")
-        with _open(bundle) as opened:
+        with open_bundle(bundle) as opened:
             text = manifests(opened, url, image)
         write_atomically(kubernetes, [text.encode("utf-8")])
         terminal.answer(as_json, {"files": [str(kubernetes)]}, f"  {kubernetes}")
         return
     if variant is None or output is None:
         raise UsageError("which variant? give VARIANT, or --triton DIR for all (edgekit inspect lists them)")
-    with _open(bundle) as opened:
+    with open_bundle(bundle) as opened:
         written = [str(path) for path in export_variant(opened, variant, output, app=app)]
     readme = next((path for path in written if path.endswith(README)), None)
     lines = [f"  {path}" for path in written]
     if readme is not None:
         lines += ["", f"  note      verified with settings that are not the engine's defaults: see {readme}"]
     terminal.answer(as_json, {"files": written, "readme": readme}, "\n".join(lines))
-
-
-def _open(path: Path) -> Bundle:
-    from edgekit.bundle.bundle import Bundle
-
-    return Bundle.open(path)

@@ -121,7 +121,7 @@ def _moves(node: ir.Node, held: Held) -> Form:
     return Form()
 
 
-def _own(node: ir.Node, held: Held) -> Form:
+def own_scale(node: ir.Node, held: Held) -> Form:
     """An output scale of its own, whatever that of the inputs is."""
     need_integers(node, held)
     return Form(need_following_pair(node.outputs[0]))
@@ -183,7 +183,7 @@ def _compares(node: ir.Node, held: Held) -> Form:
 
 def _arithmetic(node: ir.Node, held: Held) -> Form:
     """Three scales; a constant is stored as integers, or a single number, which makes a table."""
-    found = _own(node, held)
+    found = own_scale(node, held)
     for value in node.inputs:
         if value is None or not is_constant(value):
             continue
@@ -311,7 +311,7 @@ def _mat_mul(node: ir.Node, held: Held) -> Form:
 
 def _average_pool(node: ir.Node, held: Held) -> Form:
     """A depthwise convolution with equal weights: all windows must count as many elements."""
-    found = _own(node, held)
+    found = own_scale(node, held)
     source, out = _shape(node.inputs[0]), _shape(node.outputs[0])
     _, counts = average_window(source[2:], out[2:], **attributes_of(node))
     if np.any(counts != counts.flat[0]):
@@ -360,14 +360,14 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(TABLES, _table),
     **dict.fromkeys(("Sigmoid", "Tanh"), _fixed),
     **dict.fromkeys(("Add", "Mul", "Sub"), _arithmetic),
-    **dict.fromkeys(("GlobalAveragePool", "LeakyRelu", "ReduceMean", "ReduceSum"), _own),
+    **dict.fromkeys(("GlobalAveragePool", "LeakyRelu", "ReduceMean", "ReduceSum"), own_scale),
     **dict.fromkeys(("Max", "Min"), _compares),
     "AveragePool": _average_pool,
     "Concat": _joins,
     "Conv": _multiplies(lambda _: 0),
     "ConvTranspose": _only({"group": 1}, _multiplies(lambda _: 1)),
     "Div": _divides,
-    "Elu": _only({"alpha": 1.0}, _own),
+    "Elu": _only({"alpha": 1.0}, own_scale),
     "Gemm": _only(
         {"alpha": 1.0, "beta": 1.0},
         _multiplies(lambda node: 0 if node.attributes.get_int("transB", 0) else 1),

@@ -26,6 +26,7 @@ from edgekit_tflite.integer_rules import (
     data_of,
     need_following_pair,
     need_integers,
+    own_scale,
 )
 from edgekit_tflite.pairs import CLAMPS, clip_bounds, following_quantization, is_constant, per_tensor
 
@@ -49,12 +50,6 @@ def _softmax(node: ir.Node, held: Held) -> Form:
     return found if need_following_pair(node.outputs[0]) == found.output else Form(WIDE, dtype="int16")
 
 
-def _own(node: ir.Node, held: Held) -> Form:
-    """A kernel of its own, where XNNPACK has a table."""
-    need_integers(node, held)
-    return Form(need_following_pair(node.outputs[0]))
-
-
 def _clamps(node: ir.Node, held: Held) -> Form:
     """As with XNNPACK; what would be a table there is a kernel if TFLite has these bounds."""
     found = RULES[node.op_type](node, held)
@@ -68,7 +63,7 @@ def _clamps(node: ir.Node, held: Held) -> Form:
 
 def _arithmetic(node: ir.Node, held: Held) -> Form:
     """Three scales; a constant is stored as integers, a single number too."""
-    found = _own(node, held)
+    found = own_scale(node, held)
     for value in node.inputs:
         maker = value.producer() if value is not None and is_constant(value) else None
         if value is not None and is_constant(value) and (maker is None or per_tensor(maker) is None):
@@ -96,6 +91,6 @@ PLAIN_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("Sigmoid", "Tanh"), _fixed),
     "Softmax": _softmax,
     **dict.fromkeys(("Add", "Mul", "Sub"), _arithmetic),
-    "HardSwish": _own,
+    "HardSwish": own_scale,
 }
 """ONNX op -> its rule. What is not here is computed in float."""

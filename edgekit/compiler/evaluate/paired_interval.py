@@ -17,9 +17,6 @@ import numpy as np
 from edgekit.errors import UsageError
 from edgekit.tensor_spec import Array
 
-LEAST_VALUES = 6
-"""Fewer have no interval at 95 %: 2 / 2**6 is the first share below 5 %."""
-
 
 class Interval(NamedTuple):
     """An estimate and its interval."""
@@ -33,7 +30,7 @@ def centre_interval(values: Sequence[float] | Array, confidence: float = 0.95) -
     """The centre of symmetry of what the values are drawn from.
 
     Args:
-        values: Independent, at least ``LEAST_VALUES``.
+        values: Independent, at least 6 for 95 %, as 2 / 2**6 is the first share below 5 %.
         confidence: How often at least the interval holds the centre.
 
     Raises:

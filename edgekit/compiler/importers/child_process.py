@@ -8,7 +8,6 @@ framework takes seconds, so one process does both.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -26,6 +25,7 @@ import numpy as np
 
 from edgekit.compiler.importers.contract import Answers, Converted, ImportOptions
 from edgekit.compiler.importers.original import Samples, failure, reason_line, signature_names
+from edgekit.compiler.toolchains.child import end_child
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency, ModelError, UsageError
 from edgekit.system.confinement import die_with_parent
 from edgekit.tensor_spec import Array, Json
@@ -100,7 +100,7 @@ class _Child:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
                 env=environment, text=True,
             )  # fmt: skip
-        self._end = weakref.finalize(self, _end, self._process, self._temporary)
+        self._end = weakref.finalize(self, end_child, self._process, self._temporary)
 
     @property
     def is_alive(self) -> bool:
@@ -144,16 +144,6 @@ class _Child:
     def _said(self) -> str:
         with open(self.folder / LOG, "rb") as file:
             return file.read(LOG_LIMIT_BYTES).decode("utf-8", "replace")
-
-
-def _end(process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str]) -> None:
-    process.kill()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-    process.wait()
-    folder.cleanup()
 
 
 def _save(folder: Path, rows: list[list[Array]]) -> None:

@@ -108,8 +108,8 @@ def open_bytes(
 
 
 def opened_digest(model: ir.Model) -> str:
-    """The :func:`source_digest` of the bytes that :func:`open_model` read; the file may have changed
-    since."""
+    """Return the sha256 (hexadecimal) of what :func:`open_model` read: the file, then its external data files
+    in order of their names."""
     return str(model.meta[SOURCE_DIGEST])
 
 
@@ -135,21 +135,6 @@ def save_model(model: ir.Model) -> bytes:
 def signature(model: ir.Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """The model's inputs, without weights, and its outputs, in their order."""
     return tuple(map(_spec, model.graph.inputs)), tuple(map(_spec, model.graph.outputs))
-
-
-def source_digest(path: Path | str) -> str:
-    """sha256 (hexadecimal) of the file followed by its external data files, in order of their names.
-
-    Raises:
-        ModelError: one of them cannot be read, or the file is not a model.
-    """
-    path = Path(path)
-    data = read_bytes(path)
-    try:
-        names = external_files(_parsed(path.name, data))
-        return digest_of(data, path.parent, {name: file_stamp(path.parent, name) for name in names})
-    except ModelError as problem:
-        raise ModelError(f"{path.name}: {problem}") from None
 
 
 def _parsed(name: str, data: bytes) -> onnx.ModelProto:

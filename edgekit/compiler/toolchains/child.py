@@ -20,6 +20,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from edgekit.compiler.toolchains.environment import Environment
 from edgekit.errors import EngineError, printable
@@ -58,7 +59,7 @@ class ToolchainChild:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
                 env=_search_path(),
             )  # fmt: skip
-        self._end = weakref.finalize(self, _end, self._process, self._temporary)
+        self._end = weakref.finalize(self, end_child, self._process, self._temporary)
         self._last_said = ""
         self._first = json.dumps(_start(environment, script, self.folder)).encode() + b"\n"
 
@@ -148,7 +149,8 @@ def _start(environment: Environment, script: Path, folder: Path) -> dict[str, Js
     }
 
 
-def _end(process: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:
+def end_child(process: subprocess.Popen[Any], folder: tempfile.TemporaryDirectory[str]) -> None:
+    """Kill the process, close its pipes and remove its folder."""
     process.kill()
     for stream in (process.stdin, process.stdout):
         if stream is not None:

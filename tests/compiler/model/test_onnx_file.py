@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from edgekit.compiler.model.onnx_file import open_model, save_model, signature, source_digest
+from edgekit.compiler.model.onnx_file import open_model, opened_digest, save_model, signature
 from edgekit.errors import ModelError, UsageError
 from edgekit.tensor_spec import TensorSpec
 
@@ -337,9 +337,9 @@ def test_external_data_beside_the_model(tmp_path: Path) -> None:
     weight = model.graph.initializers["w"].const_value
     assert weight is not None
     assert weight.numpy().ravel().tolist() == weights.tolist()
-    before = source_digest(path)
+    before = opened_digest(model)
     (tmp_path / "weights.bin").write_bytes((weights + 1).tobytes())
-    assert source_digest(path) != before
+    assert opened_digest(open_model(path)) != before
 
 
 def test_external_data_from_elsewhere_is_refused(tmp_path: Path) -> None:
