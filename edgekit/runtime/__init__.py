@@ -20,7 +20,6 @@ from edgekit.runtime.session import Session
 from edgekit.runtime.session_state import Active
 
 if TYPE_CHECKING:
-    from edgekit.runtime.ab_testing.ab_test import ABTest
     from edgekit.runtime.caching.calibrate_similarity import SimilarityCalibration, calibration_from_json
     from edgekit.runtime.caching.calibrate_similarity import measure as measure_similarity
     from edgekit.runtime.caching.exact import ExactCache
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from edgekit.runtime.streaming.latest_frame import LatestFrame
 
 LAZY = {
-    "ABTest": "ab_testing.ab_test:ABTest",
     "Batching": "scheduling.batching:Batching",
     "Budget": "latency.budget:Budget",
     "DeviceReport": "metrics.device_report:DeviceReport",
@@ -75,7 +73,6 @@ LAZY = {
 """Public name -> module of this package and the name in it; without a name, the module itself."""
 
 __all__ = [
-    "ABTest",
     "Active",
     "Batching",
     "Budget",

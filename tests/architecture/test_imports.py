@@ -46,7 +46,6 @@ FLOORS = (
     "runtime.generate",
     "runtime.remote",
     "runtime.streaming",
-    "runtime.ab_testing",
     "runtime.latency",
     "runtime.scheduling",
     "runtime.session",

@@ -30,6 +30,7 @@ from edgekit.compiler.build.int8_search import best_rejected, search_int8, why_m
 from edgekit.compiler.build.quantization_data import QuantizationData, collect_quantization_data
 from edgekit.compiler.build.variant_build import runs_here
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
+from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.labels import find_labels
 from edgekit.compiler.evaluate.picture_files import PICTURES
 from edgekit.compiler.evaluate.samples import FileSamples, read_files
@@ -147,7 +148,7 @@ def points(
             made = candidates.compile(each.config)
             if version:
                 with running(target, made.artifact, ground) as runner:
-                    answers = [runner.run(sample) for sample in truth]
+                    answers = keep_outputs(map(runner.run, truth))
             else:
                 answers = run_qdq_graph(made.model, truth)
             rows.append(Row(subset, profile.name, each, judge.evaluate(answers), not each.faster))

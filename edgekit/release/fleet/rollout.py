@@ -3,7 +3,7 @@
 Each device counts once, with its first answers under the new conditions, and less what it did before: devices
 differ more from each other than a release differs from the last one. The two groups of devices are compared
 by a sequential test, which may be looked at after every report
-(:mod:`edgekit.runtime.ab_testing.sequential_test`). A hundredth of the devices can say anything and change
+(:mod:`edgekit.release.fleet.sequential_test`). A hundredth of the devices can say anything and change
 nothing: means are trimmed by as many at both ends. Decisions only: no clock, no file.
 """
 
@@ -16,7 +16,7 @@ from typing import Literal
 
 from edgekit.errors import UsageError
 from edgekit.release.fleet.devices import Amounts, Device, Fleet, Interval, first_time, ignored
-from edgekit.runtime.ab_testing.sequential_test import LEAST, Arm, Comparison
+from edgekit.release.fleet.sequential_test import LEAST, Arm, Comparison
 from edgekit.runtime.metrics.labelled_counts import Counts
 from edgekit.runtime.store.health import burns_faster
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from edgekit.release.fleet.rollout import Finding, Verdict
-from edgekit.runtime.ab_testing.sequential_test import LEAST
+from edgekit.release.fleet.sequential_test import LEAST
 
 SAYS = {"promote": "not worse by the margin", "stop": "worse", "wait": "not known yet"}
 

@@ -8,7 +8,7 @@ that a fallback gave, with p0 the committed model's share and p1 a share that ma
     log ratio = bad * log(p1 / p0) + (answers - bad) * log((1 - p1) / (1 - p0))
 
 By Ville's inequality it ever exceeds log(1 / alpha) with probability at most alpha for a candidate that is
-no worse, however often it is looked at. The test of :mod:`edgekit.runtime.ab_testing.sequential_test`
+no worse, however often it is looked at. The test of :mod:`edgekit.release.fleet.sequential_test`
 estimates a variance, and a candidate whose every answer fails has none.
 """
 

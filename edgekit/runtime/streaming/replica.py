@@ -1,4 +1,4 @@
-"""A second loaded copy of a variant next to a session: for another worker, a faster variant or an A/B test.
+"""A second loaded copy of a variant next to a session: for another worker or a faster variant.
 
     replica = Replica(session, "ort-fp32", threads=1)
     replica.run(feeds)        # does not take the session's lock

@@ -18,7 +18,6 @@ from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE, QUICK, CandidateConfig
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
-from edgekit.tensor_spec import Array
 from tests.fixtures import models
 from tests.fixtures.quantization_data import quantization_data
 
@@ -63,7 +62,7 @@ def test_sensitivities_that_were_cut_short_go_on(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     runs, real = [0], search_context.run_qdq_graph
 
-    def counted(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+    def counted(model: ir.Model, samples: Sequence[Sample]) -> Sequence[Sample]:
         runs[0] += 1
         return real(model, samples)
 

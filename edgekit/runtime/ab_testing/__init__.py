@@ -1,1 +1,0 @@
-"""Two bundles compared on live requests, with a sequential test."""
