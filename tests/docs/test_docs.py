@@ -109,6 +109,7 @@ def test_names_and_paths_in_backticks_exist(path: Path) -> None:
         "edgekit.compilers",
         "edgekit.importers",
         "edgekit.runners",
+        "edgekit.tasks",
         "edgekit.toolchains",
     }  # of entry points
     missing = [name for name in paths if not (ROOT / name.partition(":")[0]).exists()]
