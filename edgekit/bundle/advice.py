@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.system.formats.plain_text import milliseconds, size
+from edgekit.target.precisions import FULL_PRECISION
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
@@ -89,10 +90,10 @@ def _what(chosen: Sequence[Variant]) -> str:
 def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
     """Of what is not fp32: size and time beside the fp32 variant of the same profile, and the accuracy. Times
     are compared where both were taken on the same machine, which is named."""
-    changed = [v for v in chosen if v.precision != "fp32"]
+    changed = [v for v in chosen if v.precision != FULL_PRECISION]
     if not changed:
         return "These are float32, as the source model is; the table has how close each one comes to it."
-    fp32 = {v.profile: v for v in variants if v.precision == "fp32" and v.shrunk is None}
+    fp32 = {v.profile: v for v in variants if v.precision == FULL_PRECISION and v.shrunk is None}
     pairs = [(v, fp32[v.profile]) for v in changed if v.profile in fp32]
     sizes = [v.evidence["size_bytes"] / whole for v, p in pairs if (whole := p.evidence["size_bytes"])]
     parts = [f"{_span(sizes, '.0%')} of the space of fp32"] if sizes else ["no fp32 variant to compare with"]

@@ -17,6 +17,7 @@ from edgekit.bundle.draft_entry import draft_evidence
 from edgekit.bundle.shrunk_path import shrunk_paths
 from edgekit.errors import BundleError, with_local_lines
 from edgekit.system.formats.plain_text import milliseconds, size, table
+from edgekit.target.precisions import FULL_PRECISION, precision_of
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
@@ -330,7 +331,7 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
         return
     for name, error in variant.evidence.get("accuracy", {}).items():
         if (
-            variant.precision == "fp32"
+            variant.precision == FULL_PRECISION
             and variant.shrunk is None
             and error["snr_db"] is not None
             and error["snr_db"] < 100
@@ -368,7 +369,7 @@ def basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
     held_out = {v.evidence["agreement"]["samples"] for v in kept if v.evidence.get("agreement")}
     if held_out and "random" not in manifest["samples"]["origin"]:
         scored = [v for v in kept if v.evidence.get("agreement")]
-        kind = "fp8" if any(v.precision == "fp8" for v in kept) else "int8"
+        kind = next((v.precision for v in kept if precision_of(v.precision).stage == "quantized"), "int8")
         smaller = [v for v in scored if v.shrunk is not None]
         kind = (
             "smaller models"

@@ -24,6 +24,7 @@ from edgekit.errors import EdgeKitError, UsageError, printable, reason_of
 from edgekit.processing.drawing import Canvas, draw
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
+from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def answers_of(bundle: Bundle, source: str) -> Answers:
 
 def _reference(bundle: Bundle) -> Variant:
     """The fp32 variant that its own engine ran and that is closest to the source model."""
-    own = [v for v in bundle.variants if v.usable and v.precision == "fp32" and v.verified]
+    own = [v for v in bundle.variants if v.usable and v.precision == FULL_PRECISION and v.verified]
     own = [v for v in own if v.shrunk is None]
     own = [v for v in own if not (v.evidence.get("executed") or {}).get("stands_in_for")] or own
     if not own:

@@ -29,6 +29,7 @@ from edgekit.bundle.shrunk_path import ShrunkPath, shrunk_paths
 from edgekit.bundle.source_names import SourceNames, read_source_names
 from edgekit.errors import printable, with_local_lines
 from edgekit.system.formats.plain_text import milliseconds, size
+from edgekit.target.precisions import precision_of
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -221,7 +222,7 @@ def accuracy_of(variant: Variant, metric: str, whole: float) -> tuple[float | No
         score = variant.evidence.get(name)
         if score and score["metric"] == metric:
             return score["value"], True
-    unscored = variant.precision in ("fp32", "fp16") and bool(variant.evidence.get("accuracy"))
+    unscored = precision_of(variant.precision).is_float and bool(variant.evidence.get("accuracy"))
     return (whole, False) if unscored and not variant.rejected else (None, False)
 
 
@@ -282,8 +283,9 @@ def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -
     metric, unit = (figures[0]["metric"], figures[0]["unit"]) if figures else ("SNR", "dB")
     candidates = [_candidate(each) for each in search["tried"]]
     candidates.sort(key=lambda c: (bool(c.lost), c.ratio is None, c.ratio or 0.0))
-    own = [v for v in kept_of(variants) if v.profile == variant.profile and v.precision.startswith("int8")]
-    own = [v for v in own if v.evidence.get("quantization") and v.shrunk is None]
+    own = [v for v in kept_of(variants) if v.profile == variant.profile]
+    own = [v for v in own if precision_of(v.precision).stage == "searched" and v.shrunk is None]
+    own = [v for v in own if v.evidence.get("quantization")]
     floats = [[str(name) for name in v.evidence["quantization"]["float"]["names"]] for v in own]
     repaired = set.intersection(*map(set, floats)) if floats else set()
     damage = sorted((search.get("damage") or {}).items(), key=lambda item: item[1])

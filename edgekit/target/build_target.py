@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import EdgeKitError, MissingDependency
 from edgekit.target import registry
 from edgekit.target.contract import Artifact, Compiler, Engine, EngineInfo, Runner, TargetInfo
-from edgekit.target.precisions import TABLE
+from edgekit.target.precisions import FULL_PRECISION, TABLE
 from edgekit.target.profile import Profile
 from edgekit.target.quant_rules import Rules, WeightForm
 from edgekit.tensor_spec import Json, TensorSpec
@@ -54,6 +54,11 @@ class BuildTarget:
         except MissingDependency:
             return self.info.reference_executor or self.engine
         return self.engine
+
+    def compiled_as(self, precision: str) -> str:
+        """Return the precision to pass to ``compile_model``. A compiler that does not list one gets full
+        precision, and reads from Q/DQ pairs what is integer."""
+        return precision if precision in self.info.precisions else FULL_PRECISION
 
     def missing(self) -> MissingDependency | None:
         """Why artifacts can't run on this machine; None where they can."""
@@ -111,6 +116,6 @@ def resolve(profile: Profile) -> BuildTarget:
         raise
     except Exception as problem:
         # Rules for everything: whether it has them is not known, and not why it is refused.
-        forms = tuple(WeightForm(row.name, (), "") for row in TABLE if row.weights_alone)
+        forms = tuple(WeightForm(row.name, (), "") for row in TABLE if row.stage == "weights")
         none = NotLoaded(problem)
         return BuildTarget(profile, none, none, Rules(profile.target, "int8", False, (), weight_forms=forms))

@@ -2,11 +2,33 @@
 in the targets that have it, and its cases.
 
 A build may ship several variants of one precision, ``int8``, ``int8-2``, ...: all have the row ``int8``.
+Other files ask a row; tests/architecture/test_precisions.py refuses comparisons with names.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+Stage = Literal["compiled", "searched", "quantized", "weights", "language", ""]
+"""The stage of a build that makes the variants of a precision. ``compiled``: from the float graph.
+``searched``: calibrated on samples, by a search. ``quantized``: calibrated, without a search. ``weights``:
+weight-only, activations stay float in the graph. ``language``: for language models only
+(docs/language-models.md). Empty: unknown."""
+
+
+class LanguageBar(NamedTuple):
+    """What a precision must reach on a language model.
+
+    Attributes:
+        perplexity: Share by which it may be above the float reference's.
+        logits_db: Lowest SNR of the logits after the golden prompts: it finds a wrong graph, where perplexity
+            judges the rounding. Measured on SmolLM2-135M: docs/language-models.md.
+        fitted: Whether its weights are fitted to a calibration text, instead of rounded to the nearest.
+    """
+
+    perplexity: float
+    logits_db: float
+    fitted: bool = False
 
 
 class Precision(NamedTuple):
@@ -14,83 +36,103 @@ class Precision(NamedTuple):
 
     Attributes:
         name: Of the variant, in the manifest and on the command line.
+        stage: Stage of a build that makes its variants.
         parent: The float precision that it must be better than; "" for floats.
-        for_size: Its purpose is the file size: requested by name, it is shipped without its parent.
         accuracy_rank: 0 is the most accurate, where no evidence says otherwise.
         snr_limit_db: Lowest SNR that verifies. fp32: rounding in another order of summation. fp16: weights
             rounded to 11 bits (about 66 dB each), summed over the depth of a network. int8: for models that
             come quantized, where two correct engines differ by a rounding step in some activations (measured:
             3 to 7 % of the norm), and for weight-only variants that are tested on random samples. bf16: 8
             bits, 18 dB below fp16's arithmetic (measured: EfficientNet-Lite0 29, YOLOX-nano 25).
-        needs_samples: It needs calibration samples.
-        weights_alone: Weight-only: activations stay float in the graph.
+        element: Its narrowest element type, by ModelPack's name (OCI artifacts); "" for indices into a table.
+        for_size: Its purpose is the file size: requested by name, it is shipped without its parent.
         from_table: Its weights are palettized: indices into a table, which the compiler derives from floats.
+        rounds_inputs: The kernel rounds its inputs to 8 bits by the range that it finds in them, run by run.
         in_auto: ``--precision auto`` tries it.
         by_name: It can be requested by name.
-        narrow_arithmetic: Floats are computed in a narrower type, which needs a processor that has it:
-            ``TargetInfo.instruction_sets``. ``--precision auto`` tries it where this machine has it.
-        element: Its narrowest element type, by ModelPack's name (OCI artifacts); "" for indices into a table.
-        language_only: Only language models have it (docs/language-models.md).
+        language: What it must reach on a language model; None where those are not built in it.
     """
 
     name: str
+    stage: Stage
     parent: str
-    for_size: bool
     accuracy_rank: int
     snr_limit_db: float
-    needs_samples: bool
-    weights_alone: bool = False
+    element: str = ""
+    for_size: bool = False
     from_table: bool = False
+    rounds_inputs: bool = False
     in_auto: bool = True
     by_name: bool = True
-    narrow_arithmetic: bool = False
-    element: str = ""
-    language_only: bool = False
+    language: LanguageBar | None = None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values stay floats that any processor computes with: such a variant has no parent."""
+        return self.stage == "compiled" and not self.parent
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether floats are computed in a narrower type, which needs a processor that has it:
+        ``TargetInfo.instruction_sets``. ``--precision auto`` tries it where this machine has it."""
+        return self.stage == "compiled" and bool(self.parent)
+
+    @property
+    def is_for_tensors(self) -> bool:
+        """Whether ``--precision`` takes it for models other than language models."""
+        return self.by_name and self.stage != "language"
 
 
 AUTO = "auto"
 """Not a precision: stands for all that are ``in_auto``."""
 
+FULL_PRECISION = "fp32"
+"""The precision of the source model: variants are compared with it, and a target compiles it in place of a
+precision that it lacks."""
+
 TABLE: tuple[Precision, ...] = (
-    Precision("fp32", "", False, 0, 100.0, False, element="float32"),
-    Precision("fp16", "", False, 1, 45.0, False, element="float16"),
-    Precision("fp16-arithmetic", "fp32", False, 2, 40.0, False, narrow_arithmetic=True, element="float16"),
-    Precision("bf16", "fp32", False, 4, 20.0, False, narrow_arithmetic=True, element="bfloat16"),
-    Precision("int8", "fp32", False, 8, 20.0, True, element="int8"),
+    Precision(FULL_PRECISION, "compiled", "", 0, 100.0, "float32", language=LanguageBar(0.001, 60.0)),
+    Precision("fp16", "compiled", "", 1, 45.0, "float16", language=LanguageBar(0.005, 30.0)),
+    Precision("fp16-arithmetic", "compiled", "fp32", 2, 40.0, "float16"),
+    Precision("bf16", "compiled", "fp32", 4, 20.0, "bfloat16"),
+    Precision("int8", "searched", "fp32", 8, 20.0, "int8", language=LanguageBar(0.01, 10.0)),
     # int8 with blocks that stay float
-    Precision("int8-mixed", "fp32", False, 7, 20.0, True, by_name=False, element="int8"),
-    Precision("int8-weights", "fp32", True, 3, 20.0, False, weights_alone=True, element="int8"),
-    Precision("int8-dynamic", "fp32", False, 6, 20.0, False, weights_alone=True, element="int8"),
-    Precision("palette6", "fp32", True, 5, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
-    Precision("fp8", "fp32", False, 9, 20.0, True, in_auto=False, element="float8_e4m3"),
-    Precision("palette4", "fp32", True, 10, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
-    Precision(
-        "int4", "", False, 11, 3.0, False, in_auto=False, by_name=False, element="int4", language_only=True
-    ),
+    Precision("int8-mixed", "searched", "fp32", 7, 20.0, "int8", by_name=False),
+    Precision("int8-weights", "weights", "fp32", 3, 20.0, "int8", for_size=True),
+    Precision("int8-dynamic", "weights", "fp32", 6, 20.0, "int8", rounds_inputs=True),
+    Precision("palette6", "weights", "fp32", 5, 20.0, for_size=True, from_table=True, in_auto=False),
+    Precision("fp8", "quantized", "fp32", 9, 20.0, "float8_e4m3", in_auto=False),
+    Precision("palette4", "weights", "fp32", 10, 20.0, for_size=True, from_table=True, in_auto=False),
+    Precision("int4", "language", "", 11, 3.0, "int4", language=LanguageBar(0.08, 3.0, fitted=True)),
 )
 """In the order in which they are named to the user."""
 _BY_NAME = {row.name: row for row in TABLE}
 
 
-def precision_of(variant_precision: str) -> Precision | None:
-    """The row of a variant's precision, numbered or not; None for one of a newer EdgeKit.
+def precision_of(variant_precision: str) -> Precision:
+    """Return the row of a variant's precision, numbered or not. One of a newer EdgeKit gets a row without a
+    stage that ranks last.
 
-    >>> [row.name if (row := precision_of(name)) else None for name in ("int8-mixed-2", "palette6", "int2")]
-    ['int8-mixed', 'palette6', None]
+    >>> [precision_of(name).name for name in ("int8-mixed-2", "palette6")]
+    ['int8-mixed', 'palette6']
+    >>> precision_of("int2").stage, precision_of("int2").accuracy_rank == len(TABLE)
+    ('', True)
     """
-    row = _BY_NAME.get(variant_precision)
-    if row is None:
-        name, _, number = variant_precision.rpartition("-")
-        row = _BY_NAME.get(name) if number.isdecimal() else None
-    return row
+    name, _, number = variant_precision.rpartition("-")
+    row = _BY_NAME.get(variant_precision) or (_BY_NAME.get(name) if number.isdecimal() else None)
+    return row or Precision(variant_precision, "", FULL_PRECISION, len(TABLE), TABLE[0].snr_limit_db)
 
 
-def accuracy_rank(variant_precision: str) -> int:
-    """0 is the most accurate; an unknown precision comes last."""
-    row = precision_of(variant_precision)
-    return len(TABLE) if row is None else row.accuracy_rank
+def requested(precision: str) -> tuple[Precision, ...]:
+    """Return the rows that a request stands for: its own, or all of ``auto``; none for an unknown one.
+
+    >>> [row.name for row in requested("int8")], len(requested("auto")) > 4, requested("int4")
+    (['int8'], True, ())
+    """
+    rows = (row for row in TABLE if row.is_for_tensors)
+    return tuple(row for row in rows if (row.in_auto if precision == AUTO else row.name == precision))
 
 
 def names_to_ask_for() -> tuple[str, ...]:
-    """What ``--precision`` takes."""
-    return (*(row.name for row in TABLE if row.by_name or row.language_only), AUTO)
+    """Return what ``--precision`` takes."""
+    return (*(row.name for row in TABLE if row.by_name), AUTO)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from edgekit.target.precisions import TABLE
-
 Dtype = Literal["int8", "uint8", "int16", "uint16", "int32", "float8e4m3fn"]
 
 
@@ -110,12 +108,10 @@ class ChannelNoise:
 
 
 FormName = str
-"""A precision that is ``weights_alone`` (edgekit/target/precisions.py). ``int8-weights``: stored in int8, and
+"""A precision of the stage ``weights`` (edgekit/target/precisions.py). ``int8-weights``: stored in int8, and
 computed with as floats. ``int8-dynamic``: the kernel multiplies integers, and rounds its input to 8 bits by
 the range that it finds in it, run by run. ``palette6``, ``palette4``: stored as the number of one of 64 or 16
 floats."""
-PALETTES = tuple(row.name for row in TABLE if row.from_table)
-"""Forms that the compiler derives from float weights; the others are Q/DQ pairs in the model."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.target.decoder import DecoderShape, check_capacity, check_length, check_saved, check_step
+from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json
 from edgekit_openvino.run import BIN_FILE, XML_FILE, engine_version, openvino, plain
 
@@ -68,7 +69,7 @@ class _Loaded:
     ) -> None:
         self.files, self.shape, self.threads = files, shape, threads
         self.precision, self.window = str(options["precision"]), int(options.get(WINDOW, 0))
-        self.rounds = self.precision.startswith("int")
+        self.rounds = not precision_of(self.precision).is_float
         self._compiled: dict[bool, Any] = {}
 
     def compiled(self, exact: bool) -> Any:

@@ -15,41 +15,22 @@ from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.task_metric import metric_named
 from edgekit.errors import UsageError
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.precisions import AUTO, TABLE
+from edgekit.target.precisions import AUTO, FULL_PRECISION, TABLE, Stage, precision_of, requested
 from edgekit.tensor_spec import Json
 
-REQUESTABLE = tuple(row for row in TABLE if row.by_name)
 PRECISIONS: Mapping[str, tuple[str, ...]] = {
     # int8 and weight-only variants need their parent; a model with Q/DQ pairs has none
-    **{
-        row.name: (row.parent, row.name) if row.narrow_arithmetic else (row.parent or row.name,)
-        for row in REQUESTABLE
-    },
-    AUTO: tuple(row.name for row in REQUESTABLE if row.in_auto and (row.narrow_arithmetic or not row.parent)),
+    name: tuple(
+        dict.fromkeys(
+            each
+            for row in requested(name)
+            for each in (row.parent, row.name if row.stage == "compiled" else "")
+            if each
+        )
+    )
+    for name in (*(row.name for row in TABLE if row.is_for_tensors), AUTO)
 }
 """Requested precision -> the precisions that are compiled before quantization, the parent first."""
-
-NARROW = tuple(row.name for row in REQUESTABLE if row.narrow_arithmetic)
-"""Precisions that compute floats in a narrower type, where the processor has it."""
-
-INT8 = (*(row.name for row in REQUESTABLE if row.needs_samples and row.in_auto), AUTO)
-"""The requested precisions that start the int8 search."""
-
-FLOAT8 = "fp8"
-"""Calibrated like int8, and not searched for: no GPU that has it is here to time it."""
-
-WEIGHT_FORMS: Mapping[str, tuple[str, ...]] = {
-    **{row.name: (row.name,) for row in REQUESTABLE if row.weights_alone},
-    AUTO: tuple(row.name for row in REQUESTABLE if row.in_auto and row.weights_alone),
-}
-"""Requested precision -> the weight-only forms to build (edgekit/target/quant_rules.py)."""
-WITH_GOAL = (*INT8, *WEIGHT_FORMS, FLOAT8)
-"""Precisions that are held to an accuracy goal."""
-FOR_SIZE = tuple(row.name for row in REQUESTABLE if row.for_size)
-"""Weight-only forms that reduce the file size: one requested by name is shipped without its float parent."""
-
-SHRINKABLE = ("fp32", "fp16", "int8", AUTO)
-"""Requested precisions that smaller models are built in."""
 
 DEFAULT_KEPT_DROP = 0.03
 """Default of the share of the float model's sure findings that may be lost, e.g. boxes."""
@@ -61,7 +42,7 @@ DEFAULT_PART_SNR_DB = 20.0
 """The same where an output joins values of different scale. Its small part is the scores of a detector, most
 of which are background: of 36 boxes of a YOLOv8n (nudenet's 320n.onnx), int8 variants with 12.7, 14.8 and
 17.5 dB kept 30, 34 and 35, two with 19.6 and 20.6 dB all."""
-TIME_BUDGETS_SECONDS: Mapping[str, float] = {"int8": 60.0, "auto": 180.0}
+FIRST_SECONDS, FRONT_SECONDS = 60.0, 180.0
 """Default time limits: ``int8`` stops at the first good candidate, ``auto`` searches a Pareto front."""
 
 
@@ -147,6 +128,20 @@ class BuildOptions:
     shrink: str = ""
     distil: TrainingLength | None = None
 
+    def makes(self, stage: Stage) -> bool:
+        """Return whether a requested precision is made in this stage of the build."""
+        return any(row.stage == stage for row in requested(self.precision))
+
+    @property
+    def has_goal(self) -> bool:
+        """Whether a requested precision is held to an accuracy goal."""
+        return any(row.stage != "compiled" for row in requested(self.precision))
+
+    @property
+    def for_size(self) -> bool:
+        """Whether the form requested by name reduces the file size: it is shipped without its parent."""
+        return precision_of(self.precision).for_size
+
     @property
     def smaller_goal(self) -> Goal:
         """What smaller models are held to: one of a given size only to a goal that is given too."""
@@ -156,12 +151,12 @@ class BuildOptions:
         """Return what the manifest's options hold in another form than the request, or where a default was
         used."""
         distil: dict[str, Json] = {} if self.distil is None else {"distil": str(self.distil)}
-        if self.precision not in WITH_GOAL:
+        if not self.has_goal:
             return {"max_drop": self.goal.as_json(), **distil} if self.shrink else {}
         return {
             **distil,
             "max_drop": self.goal.as_json(),
-            **({"time_budget": self.seconds} if self.precision in INT8 else {}),
+            **({"time_budget": self.seconds} if self.makes("searched") else {}),
             "force": self.force,
             "fallback": self.fallback,
         }
@@ -174,7 +169,8 @@ def build_options(request: BuildRequest) -> BuildOptions:
         UsageError: an option is unknown, malformed, or not used with this precision.
     """
     precision, shrink, time_budget = request.precision, request.shrink, request.time_budget
-    if any(row.name == precision and row.language_only for row in TABLE):
+    row = precision_of(precision)
+    if row.name == precision and row.stage == "language":
         raise UsageError(f"{precision} is for language models, and this is none; use int8 or auto")
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}; available: {', '.join(PRECISIONS)}")
@@ -182,13 +178,16 @@ def build_options(request: BuildRequest) -> BuildOptions:
         share_of("--shrink", shrink)
     if request.distil is not None and not shrink:
         raise UsageError("--distil trains the models of --shrink; give --shrink -50% or --shrink auto too")
-    if shrink and precision not in SHRINKABLE:
+    rows = [row for row in TABLE if row.is_for_tensors]
+    shrinkable = (*(row.name for row in rows if row.is_float or row.stage == "searched"), AUTO)
+    if shrink and precision not in shrinkable:
         raise UsageError(
-            f"--shrink builds smaller models in {', '.join(SHRINKABLE)}, and in no {precision}; leave it "
+            f"--shrink builds smaller models in {', '.join(shrinkable)}, and in no {precision}; leave it "
             "out, or build the model that edgekit shrink writes"
         )
     if request.lengths and shrink:
         raise UsageError("--lengths does not go with --shrink; build the model that edgekit shrink writes")
+    options = BuildOptions(precision)
     given = {
         "--max-drop": request.max_drop is not None,
         "--time-budget": time_budget is not None,
@@ -196,20 +195,24 @@ def build_options(request: BuildRequest) -> BuildOptions:
         "--no-fallback": not request.fallback,
     }
     for flag in (flag for flag, is_given in given.items() if is_given):
-        if precision not in WITH_GOAL and not (shrink and flag == "--max-drop"):
+        if not options.has_goal and not (shrink and flag == "--max-drop"):
             raise UsageError(f"{flag} is about int8, and precision is {precision}; use int8 or auto")
-        if flag == "--time-budget" and precision not in INT8:
+        if flag == "--time-budget" and not options.makes("searched"):
             raise UsageError(f"--time-budget limits a search, and {precision} needs none; use int8 or auto")
-        if flag == "--no-fallback" and precision == FLOAT8:
-            raise UsageError("fp8 is never timed, so its float parent stays; leave --no-fallback out")
-        if flag == "--no-fallback" and precision in FOR_SIZE:
+        if flag == "--no-fallback" and options.makes("quantized"):
+            raise UsageError(
+                f"{precision} is never timed, so its float parent stays; leave --no-fallback out"
+            )
+        if flag == "--no-fallback" and options.for_size:
             raise UsageError(
                 f"{precision} is shipped without its float parent anyway; leave --no-fallback out"
             )
     if time_budget is not None and not 0 <= time_budget < math.inf:
         raise UsageError(f"--time-budget is {time_budget:g}; it must be a number of seconds, 0 or more")
     goal = parse_max_drop(request.max_drop) if request.max_drop is not None else Goal()
-    seconds = TIME_BUDGETS_SECONDS.get(precision, 0.0) if time_budget is None else time_budget
+    seconds = time_budget
+    if seconds is None:
+        seconds = FRONT_SECONDS if precision == AUTO else FIRST_SECONDS if options.makes("searched") else 0.0
     length = training_length(request.distil) if request.distil is not None else None
     return BuildOptions(precision, goal, seconds, request.force, request.fallback, shrink or "", length)
 
@@ -278,11 +281,12 @@ def precisions_to_compile(
     Raises:
         UsageError: a target lacks the precision, or the model is already quantized.
     """
-    without = [t.profile.name for t in targets if precision in NARROW and precision not in t.info.precisions]
+    row = precision_of(precision)
+    without = [t.profile.name for t in targets if row.is_narrow and precision not in t.info.precisions]
     if without:
         raise UsageError(f"{', '.join(without)} has no {precision}; use fp32, fp16, int8 or auto")
     if quantized:
-        if precision != AUTO and (precision in ("fp16", FLOAT8, *NARROW) or precision in WEIGHT_FORMS):
+        if precision not in (AUTO, FULL_PRECISION) and row.stage != "searched":
             raise UsageError(f"{name} is already quantized; build it with --precision int8 or auto")
         return ("int8",)
     return PRECISIONS[precision]

@@ -13,6 +13,7 @@ from edgekit.compiler.quantize.causes import HALF_MAX, PER_TENSOR, Cause, float1
 from edgekit.compiler.quantize.observe.calibrate import observe
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE, CandidateConfig, Measurement
+from edgekit.target.precisions import precision_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -59,7 +60,8 @@ def add_float16_causes(
     Without calibration the model is observed on the samples that variants are verified with, if float16 was
     found to fail somewhere.
     """
-    halves = [v for v in variants if v.evidence.get("executed", {}).get("precision") == "fp16"]
+    ran = [(v, v.evidence.get("executed", {}).get("precision", "")) for v in variants]
+    halves = [v for v, executed in ran if precision_of(executed).element == "float16"]
     failing = [v for v in halves if v.rejected or v.evidence.get("compile", {}).get("float32_nodes")]
     if not (failing if observations is None else halves):
         return

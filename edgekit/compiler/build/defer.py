@@ -26,7 +26,7 @@ from edgekit.system.cpu import default_threads
 from edgekit.system.formats.plain_text import milliseconds
 from edgekit.target import registry
 from edgekit.target.deferral import LARGE, SMALL, top_and_margin
-from edgekit.target.precisions import accuracy_rank
+from edgekit.target.precisions import precision_of
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
@@ -290,7 +290,7 @@ def _fastest(variant: Variant) -> float:
 
 
 def _most_accurate(variant: Variant) -> tuple[bool, int, float]:
-    return variant.shrunk is not None, accuracy_rank(variant.precision), _time_ms(variant)
+    return variant.shrunk is not None, precision_of(variant.precision).accuracy_rank, _time_ms(variant)
 
 
 def _opened(stack: ExitStack, bundle: Bundle, variant: Variant) -> Runner:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Status, Variant, status_text
-from edgekit.compiler.evaluate.verify import SNR_LIMITS_DB, compare
+from edgekit.compiler.evaluate.verify import compare
 from edgekit.system import cpu
 from edgekit.system.cpu import default_threads
 from edgekit.target.deferral import LARGE, NAME, SMALL, top_and_margin
@@ -138,8 +138,7 @@ def _accuracy(small: Part, large: Part, answers: Sequence[Mapping[str, Array]]) 
     """Each output against the large bundle's golden vectors. The limit is the small one's SNR, less
     ``MARGIN_DB``, where its precision's own is higher: the small model is another one."""
     found = {}
-    row = precision_of(small.variant.precision)
-    usual = SNR_LIMITS_DB["fp32" if row is None else row.name]
+    usual = precision_of(small.variant.precision).snr_limit_db
     for spec in large.bundle.outputs:
         expected = [outputs[spec.name] for _, outputs in large.bundle.golden]
         alone_db = compare(expected, [outputs[spec.name] for outputs in small.golden], 0.0).snr_db

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from edgekit.bundle.evidence import Evidence
-from edgekit.compiler.build.build_options import FLOAT8, BuildOptions
+from edgekit.compiler.build.build_options import BuildOptions
 from edgekit.compiler.build.faults import Fault, Faults
 from edgekit.compiler.build.held_out import evaluate_held_out
 from edgekit.compiler.build.quantization_data import QuantizationData
@@ -23,41 +23,43 @@ def refuse_without_float8(options: BuildOptions, targets: Sequence[BuildTarget],
     Raises:
         UsageError: a target or its chip has no fp8, or there are no samples to calibrate it on.
     """
-    if options.precision != FLOAT8:
+    if not options.makes("quantized"):
         return
-    without = []
+    precision, without = options.precision, []
     for target in targets:
         fast = target.profile.facts.get("precisions")
-        if FLOAT8 not in target.info.precisions or fast is None or FLOAT8 not in fast.value:
+        if precision not in target.info.precisions or fast is None or precision not in fast.value:
             without.append(target.profile.name)
     if without:
-        raise UsageError(f"{', '.join(without)} has no fp8; use fp32, fp16, int8 or auto")
+        raise UsageError(f"{', '.join(without)} has no {precision}; use fp32, fp16, int8 or auto")
     if not has_samples:
-        raise UsageError("fp8 is calibrated on samples: give --samples, 64 to 128 inputs like those of use")
+        raise UsageError(
+            f"{precision} is calibrated on samples: give --samples, 64 to 128 inputs like those of use"
+        )
 
 
 def add_float8(
     variants: Sequence[VariantBuild], data: QuantizationData, options: BuildOptions, faults: Faults
 ) -> list[VariantBuild]:
-    """The variants, with the fp8 one of each float parent before it: nothing times either here."""
+    """Return the variants, with the fp8 one of each float parent before it: nothing times either here."""
     found: list[VariantBuild] = []
     for parent in variants:
-        name = f"{parent.profile.name}-{FLOAT8}"
+        name = f"{parent.profile.name}-{options.precision}"
         if not parent.artifact.files:  # the target met a fault, which the report tells
             found.append(parent)
             continue
         built = faults.contain(parent.profile.name, name, partial(_build, name, parent, data, options))
         if isinstance(built, Fault):
-            built = lost_variant(name, parent.target, FLOAT8, parent, built)
+            built = lost_variant(name, parent.target, options.precision, parent, built)
         found += [built, parent]
     return found
 
 
 def _build(name: str, parent: VariantBuild, data: QuantizationData, options: BuildOptions) -> VariantBuild:
-    target, context = parent.target, data.search_context
+    target, context, precision = parent.target, data.search_context, options.precision
     assert target.rules is not None
     model, plan = with_float8_pairs(context.model, target.rules, context.observations)
-    artifact = target.compiler.compile_model(model, target.profile, FLOAT8)
+    artifact = target.compiler.compile_model(model, target.profile, precision)
     evidence: Evidence = {
         "size_bytes": sum(map(len, artifact.files.values())),
         "compile": dict(artifact.facts),
@@ -70,6 +72,6 @@ def _build(name: str, parent: VariantBuild, data: QuantizationData, options: Bui
         },
     }
     digest = files_digest(artifact.files)
-    variant = VariantBuild(name, target, FLOAT8, artifact, digest, evidence, parent, forced=options.force)
+    variant = VariantBuild(name, target, precision, artifact, digest, evidence, parent, forced=options.force)
     evaluate_held_out(variant, model, data.held_out, options)
     return variant

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from edgekit.bundle.variant import Status
-from edgekit.compiler.build.build_options import INT8, BuildOptions
+from edgekit.compiler.build.build_options import BuildOptions
 from edgekit.compiler.build.causes import causes_of_int8, plain_int8
 from edgekit.compiler.build.faults import Fault, Faults
 from edgekit.compiler.build.int8_evaluation import because, evaluate_int8
@@ -40,7 +40,7 @@ from edgekit.compiler.quantize.search.fronts import (
 from edgekit.compiler.quantize.search.measurement import Measurement
 from edgekit.errors import UsageError
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.precisions import AUTO
+from edgekit.target.precisions import AUTO, precision_of
 from edgekit.target.quant_rules import Rules
 
 ESTIMATES_SHARE = 0.5
@@ -56,9 +56,9 @@ def find_all_rules(
     Raises:
         UsageError: int8 was requested by name, and is not available.
     """
-    if options.precision not in INT8:
+    if not options.makes("searched"):
         return {}, ""
-    by_name = options.precision == "int8"
+    by_name = options.precision != AUTO
     if not has_samples:
         why = "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see"
         if by_name:
@@ -112,10 +112,10 @@ def add_int8(
         left = max(left - (time.monotonic() - started), 0.0)
         # Without times a runtime loads the first variant, so the precision requested by name goes first.
         untimed = added[0].outcome is Status.NOT_RUN or added[0].by_reference
-        by_name = options.precision == "int8" and untimed
+        by_name = options.precision != AUTO and untimed
         by_profile[name] = [*added, *own] if by_name else [*own, *added]
     together = [variant for own in by_profile.values() for variant in own]
-    kept = sum(v.precision.startswith("int8") and not v.rejected for v in together)
+    kept = sum(precision_of(v.precision).stage == "searched" and not v.rejected for v in together)
     say(f"int8 variants kept: {kept}")
     return together
 
@@ -145,9 +145,10 @@ def _contained(
 
 
 def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
-    """The variants without the float ones of each profile that has int8."""
-    has_int8 = {v.profile.name for v in variants if v.precision.startswith("int8") and not v.rejected}
-    return [v for v in variants if v.profile.name not in has_int8 or v.precision.startswith("int8")]
+    """Return the variants without the float ones of each profile that has int8."""
+    int8 = [v for v in variants if precision_of(v.precision).stage != "compiled"]
+    profiles = {v.profile.name for v in int8 if not v.rejected}
+    return [v for v in variants if v in int8 or v.profile.name not in profiles]
 
 
 def _opened(
@@ -227,7 +228,7 @@ def build_int8(
         # The search goes on past one that is good but for chance, and such a one is the second choice.
         good = [m for m in good if m.faster and not why_missed(options, m, data, strict=True)] or good
         winners = pareto_front(good)
-        if options.precision == "int8":
+        if options.precision != AUTO:
             winners = winners[:1]
         if first is not None and (points := pareto_front([m for m in first.measured if m in good])):
             winners = front_with(winners, points[0])
@@ -247,7 +248,7 @@ def build_int8(
                 variant.evidence["causes"] = causes_of_int8(candidates, each.config)
             variants.append(variant)
         second = max(good, key=lambda m: m.rank, default=None)
-        if options.precision == "int8" and variants[0].rejected and second and second not in shipped:
+        if options.precision != AUTO and variants[0].rejected and second and second not in shipped:
             say(f"{parent.profile.name}  testing the most accurate one too  {second.config}")
             variant = evaluate_int8(data, parent, options, candidates, second.config, ())
             _note_estimate(variant, second, candidates)

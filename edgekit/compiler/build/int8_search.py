@@ -24,6 +24,7 @@ from edgekit.compiler.quantize.search.measurement import (
 from edgekit.compiler.quantize.search.strategy import search_fastest, search_front
 from edgekit.compiler.quantize.search.untimed import search_untimed
 from edgekit.system.cpu import default_threads
+from edgekit.target.precisions import AUTO
 from edgekit.target.quant_rules import Rules
 from edgekit.tensor_spec import Json
 
@@ -120,7 +121,7 @@ def search_int8(
     def is_good_enough(measurement: Measurement) -> bool:
         return measurement.faster and not why_missed(options, measurement, data, strict=True)
 
-    if candidates.timed and options.precision == "int8":
+    if candidates.timed and options.precision != AUTO:
         measured = search_fastest(
             candidates.placements, measure, find_float_regions, is_good_enough, has_time
         )

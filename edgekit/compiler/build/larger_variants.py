@@ -13,6 +13,7 @@ from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.lowering.shared_transposes import transposed_pairs
 from edgekit.compiler.model.rewriting import SHARED_FROM_ELEMENTS
 from edgekit.system.formats.plain_text import shortened, size
+from edgekit.target.precisions import FULL_PRECISION
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -45,7 +46,7 @@ def _reasons(source: ir.Model, canonical: ir.Model, variant: VariantBuild) -> It
         more = f" and {len(made) - 2} more" if made[2:] else ""
         grown = size(sum(after.values()) - sum(before.values()))
         yield f"the simplified graph has {grown} more weights than the source, e.g. {named}{more}"
-    if variant.precision != "fp32":
+    if variant.precision != FULL_PRECISION:
         for name, ops in _of_two_forms(canonical):
             yield f"{shortened(name)} is stored for its products and again, as floats, for {ops}"
     files = sorted(((len(content), name) for name, content in variant.artifact.files.items()), reverse=True)

@@ -23,6 +23,7 @@ from edgekit.system import json_records
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
 from edgekit.target.contract import Runner
+from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json
 
 WORSE_DB = 6.0
@@ -124,17 +125,14 @@ def _reject_inaccurate(
 ) -> None:
     whole = list(references)[-1]
     first = references[whole]
-    limits = verify.limits_db(first.outputs, first.saturating, first.floors_db, _judged_as(variant.precision))
+    row = precision_of(variant.precision)
+    limits = verify.limits_db(first.outputs, first.saturating, first.floors_db, row.name)
     least = min(min(limits.values()), _snr(found[str(whole)]) - WORSE_DB)
     for length, figures in found.items():
         if _snr(figures) < least:
             variant.reject(
                 f"SNR {_snr(figures):.1f} dB at {length} tokens, and {_snr(found[str(whole)]):.1f} at {whole}"
             )
-
-
-def _judged_as(precision: str) -> str:
-    return precision if precision in verify.SNR_LIMITS_DB else "int8"
 
 
 def _snr(figures: LengthFigures) -> float:

@@ -190,9 +190,8 @@ def _trained(
 ) -> VariantBuild:
     """Verified against the outputs of its own Q/DQ graph: its weights are not those of the float student."""
     target = whole.target
-    precision = "int8" if "int8" in target.info.precisions else "fp32"
     try:
-        artifact = target.compiler.compile_model(student.model, target.profile, precision)
+        artifact = target.compiler.compile_model(student.model, target.profile, target.compiled_as("int8"))
     except EdgeKitError as problem:
         return rejected(whole, graph.shrunk, reason_of(problem, for_bundles=True))
     floats = [str(name) for name in whole.evidence["quantization"]["float"]["names"]]

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.compiler.build.build_options import FLOAT8, NARROW, BuildOptions, precisions_to_compile
+from edgekit.compiler.build.build_options import BuildOptions, precisions_to_compile
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.causes import add_float16_causes
 from edgekit.compiler.build.distilled import TrainingParts, distillation, split_for_training
@@ -66,7 +66,7 @@ from edgekit.processing.image_preparation import from_bytes
 from edgekit.system import cpu
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.check_support import check_canonical, refuse_unsupported
-from edgekit.target.precisions import AUTO
+from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
 from edgekit.target.quant_rules import Rules
 from edgekit.tensor_spec import Json, TensorSpec
 
@@ -129,7 +129,7 @@ class BuildJob:
     @property
     def holds_out(self) -> bool:
         """Whether something is calibrated on samples, so that some of them are held out for testing."""
-        needed = bool(self.int8_rules) or self.options.precision == FLOAT8 or bool(self.options.shrink)
+        needed = bool(self.int8_rules) or self.options.makes("quantized") or bool(self.options.shrink)
         return needed or (bool(self.weight_forms) and self.request.samples is not None)
 
 
@@ -272,9 +272,10 @@ def build_float_variants(
                 say(f"{variant.name}  {variant.status}")
             if checked is not None:
                 break
-        if job.precisions == ("fp16",) and variants[-1].rejected and checked is None:
+        is_float = precision_of(variants[-1].precision).is_float
+        if FULL_PRECISION not in job.precisions and is_float and variants[-1].rejected and checked is None:
             # fp16 was requested by name and rejected: the target still gets a model that works.
-            variants.append(_float_variant(job, target, "fp32", reference, variants))
+            variants.append(_float_variant(job, target, FULL_PRECISION, reference, variants))
     return variants
 
 
@@ -285,7 +286,8 @@ def _offered(job: BuildJob, target: BuildTarget) -> list[str]:
         return list(job.precisions)
     here = set(cpu.instruction_sets() if runs_here(target.profile) else ())
     needed = target.info.instruction_sets
-    return [each for each in job.precisions if each not in NARROW or here.intersection(needed.get(each, ()))]
+    rows = [precision_of(each) for each in job.precisions]
+    return [row.name for row in rows if not row.is_narrow or here.intersection(needed.get(row.name, ()))]
 
 
 def _float_variant(
@@ -324,10 +326,10 @@ def add_quantized_variants(
     if job.int8_rules and data is not None:
         with stage(progress, "searched", live=True) as say:
             variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, say)
-    if job.options.precision == FLOAT8 and data is not None:
+    if job.options.makes("quantized") and data is not None:
         with stage(progress, "quantized") as say:
             variants = add_float8(variants, data, job.options, job.faults)
-            say(", ".join(v.name for v in variants if v.precision == FLOAT8))
+            say(", ".join(v.name for v in variants if v.precision == job.options.precision))
     if job.weight_forms:
         with stage(progress, "weights", live=True) as say:
             context = weight_only_context(job.canonical, samples.reference, data)

@@ -138,8 +138,7 @@ class VariantBuild:
     @property
     def is_narrow(self) -> bool:
         """Whether it computes floats in a narrower type than its parent."""
-        row = precision_of(self.precision)
-        return row is not None and row.narrow_arithmetic
+        return precision_of(self.precision).is_narrow
 
     @property
     def slower_limit(self) -> float:
@@ -206,7 +205,7 @@ def build_variant(
     parent: VariantBuild | None = None,
 ) -> VariantBuild:
     """Compile a variant and verify it; what ``before``, the variants so far, verified is not run again."""
-    profile, compiled_as = target.profile, precision if precision in target.info.precisions else "fp32"
+    profile, compiled_as = target.profile, target.compiled_as(precision)
     artifact = target.compiler.compile_model(canonical, profile, compiled_as)
     if target.info.refine is not None:
         artifact = target.info.refine(canonical, profile, compiled_as, artifact, reference.samples)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
-from edgekit.compiler.build.build_options import FOR_SIZE, WEIGHT_FORMS, BuildOptions, Goal
+from edgekit.compiler.build.build_options import BuildOptions, Goal
 from edgekit.compiler.build.faults import Fault, Faults
 from edgekit.compiler.build.held_out import HeldOut, evaluate_held_out
 from edgekit.compiler.build.quantization_data import QuantizationData
@@ -34,7 +34,8 @@ from edgekit.system.formats.plain_text import size
 from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
-from edgekit.target.quant_rules import PALETTES, Rules, WeightForm
+from edgekit.target.precisions import AUTO, precision_of, requested
+from edgekit.target.quant_rules import Rules, WeightForm
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -70,13 +71,13 @@ def find_weight_forms(options: BuildOptions, targets: Sequence[BuildTarget]) -> 
         UsageError: a form was requested by name that a target does not have.
     """
     found: dict[str, tuple[Rules, Sequence[WeightForm]]] = {}
-    names = WEIGHT_FORMS.get(options.precision, ())
+    names = [row.name for row in requested(options.precision) if row.stage == "weights"]
     for target in targets if names else ():
         if target.rules is not None:
             forms = [form for form in target.rules.weight_forms if form.name in names]
             found.update({target.profile.name: (target.rules, forms)} if forms else {})
     without = [target.profile.name for target in targets if target.profile.name not in found]
-    if names and without and options.precision != "auto":
+    if names and without and options.precision != AUTO:
         raise UsageError(f"{', '.join(without)} has no {options.precision}; use fp32, fp16, int8 or auto")
     return found
 
@@ -118,12 +119,12 @@ def add_weight_only(
             say(f"{name}-{form.name}")
             built.append(_contained(context, rules, form, parent, options, faults))
         added = list({(v.name, v.digest): v for v in built if v is not None}.values())
-        if not added and options.precision != "auto":
+        if not added and options.precision != AUTO:
             ops = " or ".join(dict.fromkeys(op for form in own for op in form.ops))
             why = f"no {ops} has {FP16_MIN_ELEMENTS:,} weights or more"
             added = [_rejected_form(parent, options.precision, why)]
         # Without times a runtime loads the first variant, so the precision requested by name goes first.
-        first = options.precision != "auto" and any(v.outcome is Status.NOT_RUN for v in added)
+        first = options.precision != AUTO and any(v.outcome is Status.NOT_RUN for v in added)
         by_profile[name] = [*added, *by_profile[name]] if first else [*by_profile[name], *added]
     return [variant for own in by_profile.values() for variant in own]
 
@@ -139,7 +140,8 @@ def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> 
     for variant in variants:
         groups.setdefault(variant.name, []).append(variant)
     left = [_fastest(group) for group in groups.values()]
-    for variant in [t for t in left if t.precision in FOR_SIZE and t.parent is not None and t.artifact.files]:
+    for_size = [t for t in left if precision_of(t.precision).for_size]
+    for variant in [t for t in for_size if t.parent is not None and t.artifact.files]:
         sizes = [t.evidence["size_bytes"] for t in (variant, variant.parent) if t is not None]
         if sizes[0] >= sizes[1]:  # the source stores its weights so already, or few of them are large
             variant.reject(f"it saves nothing: {size(sizes[0])}, and fp32 {size(sizes[1])}")
@@ -148,11 +150,11 @@ def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> 
         faster_int8 = (t for t in left if t.profile == variant.profile and _is_better(t, variant))
         if parent is None or not parent.timed:
             continue
-        if ratio > FASTER and runs_here(variant.profile) and options.precision not in FOR_SIZE:
+        if ratio > FASTER and runs_here(variant.profile) and not options.for_size:
             variant.reject(_no_gain(variant, parent, ratio))
-        elif options.precision == "auto" and (over := next(faster_int8, None)):
+        elif options.precision == AUTO and (over := next(faster_int8, None)):
             variant.reject(f"{over.name} is faster and no worse")
-    if options.precision in FOR_SIZE:
+    if options.for_size:
         has = {t.profile.name for t in left if t.precision == options.precision and not t.rejected}
         left = [t for t in left if t.profile.name not in has or t.precision == options.precision]
     return left
@@ -172,7 +174,7 @@ def _fastest(group: Sequence[VariantBuild]) -> VariantBuild:
 
 def _no_gain(variant: VariantBuild, parent: VariantBuild, ratio: float) -> str:
     words = f"{ratio:.2f}x the time of {parent.name}"
-    if variant.precision not in FOR_SIZE:
+    if not precision_of(variant.precision).for_size:
         return words
     sizes = [size(t.evidence["size_bytes"]) for t in (variant, parent)]
     return (
@@ -222,8 +224,8 @@ def _build_form(
         The variant, tested on the held-out samples or rejected; None where the form stores no weights, or
         where it has to be timed and can't be.
     """
-    by_time = options.precision == "auto"
-    for_speed = options.precision not in FOR_SIZE and not options.force
+    by_time = options.precision == AUTO
+    for_speed = not options.for_size and not options.force
     if context.calibration and for_speed and parent.timed and runs_here(parent.profile):
         slow = _reject_slow_form(context, rules, form, parent, options)
         if slow is not None:
@@ -285,7 +287,7 @@ def _compile_form(
             "ops": list(form.ops),
             "nodes": len(names),
             "rounding": "k-means"
-            if form.name in PALETTES
+            if precision_of(form.name).from_table
             else "fitted"
             if context.calibration
             else "nearest",

@@ -38,7 +38,7 @@ from edgekit.errors import EdgeKitError, EngineError, MissingDependency, text_fo
 from edgekit.system import cpu
 from edgekit.target import contract
 from edgekit.target.contract import Artifact, Engine
-from edgekit.target.precisions import TABLE
+from edgekit.target.precisions import FULL_PRECISION, TABLE, precision_of
 from edgekit.target.registry import open_ready
 from edgekit.target.tensor_checks import wrong_answer
 from edgekit.tensor_spec import Array, Json, TensorSpec
@@ -265,7 +265,7 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
         return Verification(Status.REJECTED, text_for_bundles(problem), evidence)
     if why := not_as_declared(artifact.options, ran.precision):
         return Verification(Status.NOT_RUN, why, {**evidence, "limits_db": dict(limits)})
-    if ran.precision == "fp16":
+    if precision_of(ran.precision).element == "float16":
         limits = fp16_limits_db(reference.outputs, reference.floors_db)
     accuracy = compare_outputs(reference, ran.outputs, limits)
     evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
@@ -342,7 +342,7 @@ def not_as_declared(options: Mapping[str, Json], precision: str) -> str:
         options: Of the artifact.
         precision: The arithmetic that was executed.
     """
-    return cpu.lacking(options) if precision == "fp32" else ""
+    return cpu.lacking(options) if precision == FULL_PRECISION else ""
 
 
 def verified_on(version: str, absent: str, by: str = "reference execution") -> str:

@@ -11,7 +11,6 @@ from edgekit.bundle.cost_text import cost_notes
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence
 from edgekit.compiler.evaluate.verify import (
-    SNR_LIMITS_DB,
     OutputError,
     check_output_form,
     compare,
@@ -176,5 +175,4 @@ def _judge(bundle: Bundle, variant: Variant, engine: str, answers: Sequence[Mapp
 
 def _limit_db(variant: Variant, output: str) -> float:
     found = evidence_limit_db(variant.evidence, output)
-    row = precision_of(variant.precision)
-    return SNR_LIMITS_DB["fp32" if row is None else row.name] if found is None else found
+    return precision_of(variant.precision).snr_limit_db if found is None else found

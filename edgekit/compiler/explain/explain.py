@@ -27,6 +27,7 @@ from edgekit.runtime.loading import unpacked_files
 from edgekit.system.cpu import allowed_threads
 from edgekit.target import registry
 from edgekit.target.node_reports import NodeReports
+from edgekit.target.precisions import FULL_PRECISION
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -238,8 +239,8 @@ def _named(nodes: Sequence[SourceNode]) -> Named:
 
 def _parent(bundle: Bundle, variant: Variant) -> Variant | None:
     """The fp32 variant of the same model for the same profile, or else for the same target."""
-    own = [v for v in bundle.variants if v.target == variant.target and v.precision == "fp32" and v.files]
-    own = [v for v in own if v.smaller_by == variant.smaller_by]
+    own = [v for v in bundle.variants if v.target == variant.target and v.files]
+    own = [v for v in own if v.precision == FULL_PRECISION and v.smaller_by == variant.smaller_by]
     return next((v for v in own if v.profile == variant.profile), own[0] if own else None)
 
 
@@ -272,7 +273,7 @@ def _values(
     names: SourceNames,
 ) -> tuple[list[ValueFact], str]:
     """What is known of each shared value, the noisiest node first, or why there is none."""
-    if variant.precision == "fp32":
+    if variant.precision == FULL_PRECISION:
         return [], "fp32 is the reference for the other variants"
     reports, why = _node_reports(variant)
     look = reports.node_values

@@ -23,6 +23,7 @@ from edgekit.compiler.toolchains.environment import Environment, environments_of
 from edgekit.errors import UsageError
 from edgekit.system.confinement import DEVICES, Bounds
 from edgekit.system.memory import all_memory_bytes
+from edgekit.target.precisions import precision_of
 
 MEMORY_MB, SECONDS = "EDGEKIT_MEMORY_MB", "EDGEKIT_SECONDS"
 """Environment variables: the limits of a model's process, in place of those below."""
@@ -149,7 +150,7 @@ def _budget_seconds(options: Mapping[str, Any]) -> float:
     given = options.get("time_budget")
     if isinstance(given, int | float) and given > 0:  # a wrong one is refused by the child
         return float(given)
-    return 0.0 if options.get("precision") in ("fp32", "fp16") else SEARCH_SECONDS
+    return 0.0 if precision_of(str(options.get("precision"))).is_float else SEARCH_SECONDS
 
 
 def _distil_seconds(options: Mapping[str, Any]) -> float:

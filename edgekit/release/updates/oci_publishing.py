@@ -126,7 +126,7 @@ def _facts(bundle: Bundle, name: str) -> dict[str, Any]:
     if (version := model_version(bundle)) is not None:
         descriptor["version"] = str(version)
     rows = [precision_of(variant.precision) for variant in bundle.variants if variant.usable]
-    precision = ",".join(sorted({row.element for row in rows if row is not None and row.element}))
+    precision = ",".join(sorted({row.element for row in rows if row.element}))
     config = {"format": "edgekit"} | ({"precision": precision} if precision else {})
     return {"descriptor": descriptor, "config": config}
 

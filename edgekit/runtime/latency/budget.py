@@ -28,7 +28,7 @@ from edgekit.runtime.latency.switching import PrecisionChoice, SwitchingState, d
 from edgekit.runtime.metrics.metrics import timed_predict
 from edgekit.runtime.streaming.replica import Replica, variant_of
 from edgekit.system import cpu, timings
-from edgekit.target.precisions import accuracy_rank
+from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -309,7 +309,8 @@ def choices(session: SessionProtocol) -> list[PrecisionChoice]:
         # Of the search results int8 and int8-2 the slower one is the more accurate. So it is of smaller
         # models: the build keeps none that is slower and less accurate than another.
         smaller = variant.shrunk is not None
-        return smaller, 0 if smaller else accuracy_rank(variant.precision), -times_ms[variant.name]
+        rank = 0 if smaller else precision_of(variant.precision).accuracy_rank
+        return smaller, rank, -times_ms[variant.name]
 
     for each in sorted(fastest.values(), key=loss):
         time_ms = times_ms[each.name]

@@ -10,13 +10,14 @@ import numpy as np
 from edgekit.bundle.draft_entry import KEY
 from edgekit.compiler.build.bundle_contents import variant_entry
 from edgekit.compiler.build.language.evaluation import Reference
-from edgekit.compiler.build.language.variants import FLOATS, Bar, LanguageJob
+from edgekit.compiler.build.language.variants import LanguageJob
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.open_model import is_language_model, open_language_model
 from edgekit.errors import UsageError
 from edgekit.processing.tokenizer import guarded, open_whole
 from edgekit.system.formats.npy import npy_bytes
+from edgekit.target.precisions import LanguageBar, precision_of
 from edgekit.tensor_spec import Json
 
 LOGITS = "golden/draft-logits.npy"
@@ -62,10 +63,10 @@ def _other_tokens(draft: LanguageModel, model: LanguageModel) -> str:
     return f"{len(others)} of its tokens are others, the first one is {others[0]}" if others else ""
 
 
-def draft_bars(bars: Mapping[str, Bar]) -> dict[str, Bar]:
+def draft_bars(bars: Mapping[str, LanguageBar]) -> dict[str, LanguageBar]:
     """The bars of a draft: its integers may be less accurate."""
     return {
-        name: bar if name in FLOATS else bar._replace(perplexity=max(bar.perplexity, PERPLEXITY))
+        name: bar if precision_of(name).is_float else bar._replace(perplexity=max(bar.perplexity, PERPLEXITY))
         for name, bar in bars.items()
     }
 

@@ -15,9 +15,6 @@ from edgekit.compiler.build.faults import Faults
 from edgekit.compiler.build.language.draft import draft_bars, draft_contents, open_draft, parameters
 from edgekit.compiler.build.language.evaluation import reference_of
 from edgekit.compiler.build.language.variants import (
-    BARS,
-    FLOATS,
-    Bar,
     LanguageJob,
     add_float_choices,
     build_language_variant,
@@ -28,22 +25,26 @@ from edgekit.compiler.lowering.language.graph_writer import OPSET
 from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
+from edgekit.compiler.quantize.language.decoder_weights import BARS, PRECISIONS
 from edgekit.errors import ModelError, ProfileError, UsageError
 from edgekit.processing.generation import CHAT_TEMPLATE_FILE, TOKENIZER_FILE, GenerationCard
 from edgekit.system.declared_options import stored_options
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.precisions import AUTO
+from edgekit.target.precisions import AUTO, LanguageBar, precision_of
 from edgekit.tensor_spec import Json
 
 CONTEXT_TOKENS = 2048
 """Most tokens of a text with its answer where nothing is said: the cache grows with it."""
 LEAST_CONTEXT_TOKENS = 64
 """The golden prompts and what is written after them need as many."""
-TRIED_FIRST: Mapping[str, tuple[str, ...]] = {**{name: (name,) for name in BARS}, AUTO: ("int4", "int8")}
+MORE_ACCURATE = tuple(reversed(BARS))
+TRIED_FIRST: Mapping[str, tuple[str, ...]] = {
+    **{name: (name,) for name in BARS},
+    AUTO: tuple(name for name in MORE_ACCURATE if name in PRECISIONS and precision_of(name).in_auto),
+}
 """Requested precision -> what is built. Where none of it is good enough, the next more accurate one is."""
-MORE_ACCURATE = tuple(reversed(list(BARS)))
 
 
 def build_language_model(path: Path, targets: Sequence[BuildTarget], request: BuildRequest) -> Bundle:
@@ -82,7 +83,7 @@ def _built(
     model: LanguageModel,
     path: Path,
     targets: Sequence[BuildTarget],
-    bars: Mapping[str, Bar],
+    bars: Mapping[str, LanguageBar],
     context: int,
     request: BuildRequest,
 ) -> tuple[LanguageJob, list[VariantBuild]]:
@@ -132,7 +133,7 @@ def _variants_of(
     return found
 
 
-def _bars(precision: str, max_drop: str | None) -> dict[str, Bar]:
+def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
     if precision not in TRIED_FIRST:
         raise UsageError(
             f"a language model is not built as {precision!r}; available: {', '.join(TRIED_FIRST)}"
@@ -145,9 +146,9 @@ def _bars(precision: str, max_drop: str | None) -> dict[str, Bar]:
         raise UsageError(
             f"--max-drop is {max_drop!r}; of a language model it is a share of perplexity, e.g. 2%"
         )
-    if precision in FLOATS:
+    if precision_of(precision).is_float:
         raise UsageError(f"--max-drop is about int8 and int4, and precision is {precision}")
-    return {**bars, **{name: bars[name]._replace(perplexity=drop) for name in bars if name not in FLOATS}}
+    return {**bars, **{name: bars[name]._replace(perplexity=drop) for name in PRECISIONS}}
 
 
 def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from edgekit.bundle.evidence import Generation
 from edgekit.bundle.variant import Status
@@ -30,35 +30,15 @@ from edgekit.compiler.evaluate.verify import compare, write_files
 from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.reference_decoder import ReferenceDecoder
 from edgekit.compiler.quantize.language import quantize_decoder
+from edgekit.compiler.quantize.language.decoder_weights import PRECISIONS
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
 from edgekit.system.timings import files_digest
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.decoder import DecoderShape
+from edgekit.target.precisions import FULL_PRECISION, LanguageBar
 
-
-class Bar(NamedTuple):
-    """What a precision must reach.
-
-    Attributes:
-        perplexity: Share by which it may be above the float reference's.
-        logits_db: Lowest SNR of the logits after the golden prompts: it finds a wrong graph, where perplexity
-            judges the rounding. Measured on SmolLM2-135M: docs/language-models.md.
-    """
-
-    perplexity: float
-    logits_db: float
-
-
-BARS: Mapping[str, Bar] = {
-    "fp32": Bar(0.001, 60.0),
-    "fp16": Bar(0.005, 30.0),
-    "int8": Bar(0.01, 10.0),
-    "int4": Bar(0.08, 3.0),
-}
-"""From the most accurate to the smallest."""
-FLOATS = ("fp32", "fp16")
 FEW_WINDOWS = 3
 """Windows that a decoder with a fixed cache reads, which takes one token at a time."""
 
@@ -72,7 +52,7 @@ class LanguageJob:
         decoder: Its float reference.
         reference: What that says of the text and the golden prompts.
         context: Tokens that a cache shall hold at most.
-        bars: Of each precision.
+        bars: What each precision must reach.
         force: Ship what misses its bar, marked as such.
         faults: Of this build, so far.
         weights: Precision -> its integers, shared by the targets.
@@ -83,7 +63,7 @@ class LanguageJob:
     decoder: ReferenceDecoder
     reference: Reference
     context: int
-    bars: Mapping[str, Bar]
+    bars: Mapping[str, LanguageBar]
     force: bool
     faults: Faults
     weights: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -119,10 +99,10 @@ def _variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -
 
 def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:
     """The integers of a precision, which all targets share; made once."""
-    if precision in FLOATS:
+    if precision not in PRECISIONS:
         return {}
     if precision not in job.weights:
-        tokens = calibration_tokens(job.model) if precision == "int4" else ()
+        tokens = calibration_tokens(job.model) if job.bars[precision].fitted else ()
         job.weights[precision] = quantize_decoder(job.model, precision, tokens)
     return job.weights[precision]
 
@@ -168,7 +148,7 @@ def _longest(reference: Reference) -> int:
     return max(longest, *(len(window) for window in reference.windows))
 
 
-def _figures(job: LanguageJob, written: Written, bar: Bar) -> Generation:
+def _figures(job: LanguageJob, written: Written, bar: LanguageBar) -> Generation:
     return {
         "perplexity": _digits(written.perplexity),
         "float_perplexity": _digits(job.reference.perplexity(written.windows)),
@@ -202,7 +182,7 @@ def add_float_choices(job: LanguageJob, variants: Sequence[VariantBuild]) -> Non
     for variant, count in zip(ran, counts, strict=True):
         total = sum(map(len, job.answers[variant.name]))
         variant.evidence["generation"]["greedy"] = {"likeliest": count, "of": total}
-        if variant.precision == "fp32" and count < total:
+        if variant.precision == FULL_PRECISION and count < total:
             variant.reject(f"{total - count} of {total} tokens that it writes are not the float model's")
 
 

@@ -15,6 +15,7 @@ from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD
 from edgekit.compiler.model.language.language_model import GELU_TANH, LanguageModel
 from edgekit.compiler.quantize.language.block_rounding import centred4, fitted4, nearest8
 from edgekit.errors import UsageError
+from edgekit.target.precisions import TABLE, precision_of
 from edgekit.tensor_spec import Array
 
 BLOCK = 32
@@ -23,7 +24,9 @@ SEQUENCE = 256
 """Tokens that see each other in calibration."""
 SEQUENCES = 16
 """Sequences of the calibration text that are used."""
-PRECISIONS = ("int8", "int4")
+BARS = {row.name: row.language for row in TABLE if row.language is not None}
+"""Precision -> what it must reach, from the most accurate to the smallest."""
+PRECISIONS = tuple(name for name in BARS if not precision_of(name).is_float)
 
 
 def quantize_decoder(
@@ -61,7 +64,7 @@ def quantize_decoder(
         name for name, shape in shapes.items() if len(shape) == 2 and (not block or shape[1] % block == 0)
     ]
     ends = [name for name in matrices if name in (EMBEDDING, HEAD)]
-    if precision == "int8":
+    if not BARS[precision].fitted:
         return {name: nearest8(model.weight(name), block) for name in matrices}
     found = {name: nearest8(model.weight(name), block) for name in ends}
     layers = [name for name in matrices if name not in ends]

@@ -197,9 +197,8 @@ class Candidates:
         return _Quantized(rules, plan, emit(graph.model, plan, rules), kept)
 
     def _compiled(self, config: CandidateConfig, quantized: _Quantized) -> CompiledCandidate:
-        # Without int8 of its own, a compiler reads from the Q/DQ pairs what is int8.
-        precision = "int8" if "int8" in self._target.info.precisions else "fp32"
-        artifact = self._target.compiler.compile_model(quantized.model, self._target.profile, precision)
+        target, precision = self._target, self._target.compiled_as("int8")
+        artifact = target.compiler.compile_model(quantized.model, target.profile, precision)
         compiled = CompiledCandidate(
             config, quantized.rules, quantized.plan, quantized.model, artifact, quantized.floats
         )

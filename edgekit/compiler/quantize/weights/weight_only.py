@@ -20,7 +20,8 @@ from edgekit.compiler.quantize.placement.qdq_graph import emit
 from edgekit.compiler.quantize.recipe import QuantizationPlan, Recipe
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
 from edgekit.compiler.quantize.weights.value_digests import WeightCache
-from edgekit.target.quant_rules import PALETTES, Rules, WeightForm
+from edgekit.target.precisions import precision_of
+from edgekit.target.quant_rules import Rules, WeightForm
 
 FITTED = Recipe()
 NEAREST = Recipe(rounding="nearest", bias_correction=False)
@@ -53,11 +54,11 @@ def with_stored_weights(
         EngineError: ONNX Runtime cannot run a node.
     """
     # Only int8 activations use kernels that add in int16.
-    limit = rules.pair_limit if form.name == "int8-dynamic" else None
+    limit = rules.pair_limit if precision_of(form.name).rounds_inputs else None
     rows = tuple(row for row in rules.ops if row.op in form.ops and row.weight is not None)
     own = replace(rules, ops=rows, pair_limit=limit, bias="float")
     names = tuple(node_name(node) for node in model.graph if _is_stored(node, own, form))
-    if form.name in PALETTES:
+    if precision_of(form.name).from_table:
         return model.clone(), names
     plan = QuantizationPlan({}, frozenset(names))
     plan = optimize(model, plan, own, samples, FITTED if samples else NEAREST, cache)

@@ -14,10 +14,10 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import read_card_file
 from edgekit.cli import main
 from edgekit.compiler.bench.bench import bench
-from edgekit.compiler.build.language.variants import BARS
 from edgekit.compiler.evaluate.run_bundle import run_files
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.explain.explain import explain
+from edgekit.compiler.quantize.language.decoder_weights import BARS
 from edgekit.errors import UsageError
 from edgekit.processing.generation import is_generation, read_generation
 from edgekit.runtime import Session
