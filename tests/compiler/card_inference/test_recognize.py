@@ -181,6 +181,13 @@ def test_a_yolo_in_tflite_s_layout_gives_positions_from_0_to_1(tmp_path: Path) -
     assert "task.normalized" in draft.guessed
 
 
+def test_a_form_that_its_task_does_not_decode_is_no_task(tmp_path: Path) -> None:
+    """Oriented boxes of a YOLOv5, which nobody has trained."""
+    metadata = {"author": "Ultralytics", "task": "obb"}
+    draft = draft_card(networks.write(tmp_path, (1, 3, 64, 64), networks.yolov5(8), metadata=metadata))
+    assert draft.card.task is None
+
+
 @pytest.mark.parametrize("of", ["pictures", "texts", "sounds"])
 def test_no_two_recognizers_have_the_same_place(of: str) -> None:
     tasks = [task.load(task.recognize).RECOGNIZERS for task in all_tasks() if task.recognize]

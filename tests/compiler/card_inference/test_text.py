@@ -49,6 +49,30 @@ def test_a_few_numbers_are_classes(tmp_path: Path) -> None:
     assert "task.decode" in draft.guessed
 
 
+def test_one_number_is_how_well_a_text_fits_another(tmp_path: Path) -> None:
+    text = (
+        TOKENS.replace("float[N,T,80] hidden", "float[N,1] score")
+        .replace("[30,80]", "[30,1]")
+        .replace(
+            "hidden = Gather(table, ids)",
+            "found = Gather(table, ids)\n    score = ReduceMax<axes = [1], keepdims = 0>(found)",
+        )
+    )
+    draft = draft_card(
+        models.write(
+            tmp_path,
+            text.replace("<float[30,1] table>", "").replace(
+                "{\n",
+                "{\n    shape = Constant<value_ints = [30, 1]>()\n    table = ConstantOfShape(shape)\n",
+                1,
+            ),
+        )
+    )
+    assert draft.card.task is not None
+    assert (draft.card.task.kind, draft.card.task.decode) == ("rank", "logit")
+    assert "inputs.input_ids.pair" in draft.guessed
+
+
 def test_two_rows_of_integers_that_are_no_mask_are_no_text(tmp_path: Path) -> None:
     model = """<ir_version: 8, opset_import: ["": 17]>
     two (int64[1,8] left, int64[1,8] right) => (int64[1,8] sum) { sum = Add(left, right) }"""

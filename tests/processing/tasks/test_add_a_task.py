@@ -187,6 +187,13 @@ def test_a_device_loads_its_decoder_and_nothing_of_the_host(package: str, tmp_pa
     assert ours.split() == ["edgekit_count", "edgekit_count.decode", "edgekit_count.prediction"]
 
 
+@pytest.mark.parametrize("package", ["in the tree"], indirect=True)
+def test_a_task_that_misses_a_package_is_not_an_unknown_one(package: str, tmp_path: Path) -> None:
+    (tmp_path / "site" / "count" / "__init__.py").write_text("import no_such_package", "utf-8")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        tasks.has_task("count")
+
+
 def test_without_it_the_card_is_refused_with_the_tasks_that_are_installed(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(
         'title = "c"\n[inputs.x]\nkind = "tensor"\nshape = [1]\n[task]\nkind = "count"\n'
