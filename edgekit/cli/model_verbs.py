@@ -61,7 +61,7 @@ def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) 
     if output.exists() and not force:
         raise UsageError(f"{output} already exists; give --force to replace it, or another name")
     from edgekit import draft_card
-    from edgekit.compiler.card_inference.draft_text import drafted_text
+    from edgekit.compiler.card_inference.draft import drafted_text
 
     draft = draft_card(model, **arguments_of(build_request(), opening))
     write_atomically(output, [draft.text.encode("utf-8")])

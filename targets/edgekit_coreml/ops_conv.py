@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.lowering.sliding_windows import conv_window, transposed_window
+from edgekit.compiler.lowering.sliding_windows import Window, conv_window, transposed_window
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
-from edgekit_coreml.padding import interleaved
 from edgekit_coreml.rounding import rounded_kernels
+
+
+def interleaved(frame: Window) -> dict[str, Any]:
+    """Return the arguments ``pad_type`` and ``pad`` of a conv or pool, as far as windows reach."""
+    pad = [n for pair in frame.pads for n in pair]
+    return {"pad_type": "custom", "pad": pad} if any(pad) else {"pad_type": "valid"}
 
 
 def bias_of(b: Builder, bias: Value | None) -> Value | None:

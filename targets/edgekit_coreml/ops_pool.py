@@ -9,8 +9,8 @@ import numpy as np
 from edgekit.compiler.lowering.sliding_windows import Window, divisors, window
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
+from edgekit_coreml.ops_conv import interleaved
 from edgekit_coreml.ops_shape import strided_slice
-from edgekit_coreml.padding import interleaved
 
 
 def _frame(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from shlex import quote
 from typing import Any
 
 from edgekit.compiler.card_inference.facts import Facts, read_facts, read_source
@@ -184,3 +185,16 @@ def _written(
 
 def _comments(lines: Sequence[str], **named: str) -> str:
     return "\n".join(comment_text(line.format(**named)) for line in lines)
+
+
+def drafted_text(draft: Draft, model: Path, output: Path) -> str:
+    """Return what ``edgekit card`` prints: the task, what was guessed, and the next step."""
+    task = draft.card.task
+    lines = [
+        f"  task      {task.kind}, decoded as {task.decode}" if task else "  task      none was recognized"
+    ]
+    if draft.guessed:
+        lines.append(f"  guessed   {', '.join(draft.guessed)}")
+    build = f"edgekit build {quote(str(model))} --card {quote(str(output))} -t ort"
+    advice = f"look at the guessed lines, then {build}" if draft.guessed else build
+    return "\n".join([*lines, "", f"  {output}", f"  next: {advice}"])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from edgekit.errors import ModelError
 from edgekit.tensor_spec import Array
 
 Source = Path | object
@@ -32,6 +33,23 @@ class ImportOptions:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None
     trust_pickle: bool = False
+
+    def need_trust(self, path: Path, what: str, instead: str) -> None:
+        """Refuse a Python pickle that the user does not say to trust: loading it runs code that is in it.
+
+        Args:
+            path: The file.
+            what: What it is, e.g. ``a Python pickle of scikit-learn``.
+            instead: What can be given that is no pickle.
+
+        Raises:
+            ModelError: it is not said.
+        """
+        if not self.trust_pickle:
+            raise ModelError(
+                f"{path.name} is {what}: loading it runs whatever code is in it. If you made the file, or"
+                f" trust who did, add --trust-pickle (Python: trust_pickle=True); else {instead}"
+            )
 
 
 class Answers(NamedTuple):

@@ -19,7 +19,6 @@ from edgekit.compiler.importers.child_process import convert_file
 from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
 from edgekit.compiler.importers.file_kinds import PT2, TORCH_PICKLE, TORCHSCRIPT, FileKind, file_kind
 from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
-from edgekit.compiler.importers.pickles import need_trust
 from edgekit.compiler.importers.torch_archives import checked_program, checked_script
 from edgekit.errors import MissingDependency, ModelError, UsageError
 from edgekit.tensor_spec import Array
@@ -100,7 +99,7 @@ def _check_file(path: Path, kind: FileKind, options: ImportOptions) -> None:
             " belong to. In Python: module.load_state_dict(torch.load(...)), then edgekit.build(module,"
             f" example_inputs=(example,), targets=[...]), or {EXPORT_LINE} for the command line"
         )
-    need_trust(path, "a Python pickle of a PyTorch module", f"save it without code: {EXPORT_LINE}", options)
+    options.need_trust(path, "a Python pickle of a PyTorch module", f"save it without code: {EXPORT_LINE}")
 
 
 def _torch() -> Any:

@@ -17,7 +17,6 @@ from edgekit.compiler.importers.child_process import convert_file
 from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
 from edgekit.compiler.importers.file_kinds import PLAIN_PICKLE, file_kind
 from edgekit.compiler.importers.original import Original, Samples, convert_object, serialized
-from edgekit.compiler.importers.pickles import need_trust
 from edgekit.errors import MissingDependency, ModelError
 from edgekit.tensor_spec import Array
 
@@ -46,7 +45,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
         kind = file_kind(file.read(16), source)
     whose = " of scikit-learn" if kind.has("sklearn") else ""
     instead = "give edgekit.build the fitted estimator itself, or an .onnx file that skl2onnx wrote"
-    need_trust(source, f"a Python pickle{whose}", instead, options)
+    options.need_trust(source, f"a Python pickle{whose}", instead)
     return convert_file(__name__, source, options)
 
 

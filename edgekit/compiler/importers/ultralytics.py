@@ -19,7 +19,6 @@ from edgekit.compiler.importers.child_process import convert_file
 from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
 from edgekit.compiler.importers.file_kinds import file_kind
 from edgekit.compiler.importers.original import Original, Samples, convert_object
-from edgekit.compiler.importers.pickles import need_trust
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.tensor_spec import Array
 
@@ -42,7 +41,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
     if not isinstance(source, Path):
         return convert_object(partial(_original, source, options), type(source).__name__)
     instead = 'export it yourself: YOLO("model.pt").export(format="onnx")'
-    need_trust(source, "a checkpoint of Ultralytics, a Python pickle", instead, options)
+    options.need_trust(source, "a checkpoint of Ultralytics, a Python pickle", instead)
     return convert_file(__name__, source, options)
 
 

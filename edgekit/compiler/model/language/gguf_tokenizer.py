@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.compiler.model.language import gguf_sentencepiece
 from edgekit.compiler.model.language.gguf_file import GgufFile
-from edgekit.compiler.model.language.stop_tokens import STOP_TOKENS
+from edgekit.compiler.model.language.language_model import STOP_TOKENS
 from edgekit.errors import ModelError
 from edgekit.tensor_spec import Json
 

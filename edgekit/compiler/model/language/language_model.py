@@ -13,6 +13,9 @@ from edgekit.tensor_spec import Array
 
 SILU, GELU_TANH = "silu", "gelu_tanh"
 """Activations of the gate: x * sigmoid(x), and the tanh approximation of GELU."""
+STOP_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>")
+"""Tokens that end an answer even where a model's files do not say so: those of ChatML, Llama 3, Phi 3 and
+Gemma, as ``llama_vocab::impl::load`` of ggml-org/llama.cpp has them."""
 
 
 @dataclass(frozen=True)
