@@ -85,9 +85,8 @@ def test_calibration_computes_what_the_model_does(changes: dict[str, object]) ->
 
 
 def test_int4_is_fitted_to_a_text_and_keeps_the_model_s_answers() -> None:
-    model, seen = tiny_model(), []
-    found = quantize_decoder(model, "int4", TEXT, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 2), (2, 2)]
+    model = tiny_model()
+    found = quantize_decoder(model, "int4", TEXT)
     assert {name: weights.bits for name, weights in found.items()} == {
         name: 8 if name == "model.embed_tokens.weight" else 4
         for name, shape in model.config.weight_shapes().items()
