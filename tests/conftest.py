@@ -132,13 +132,14 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
 
 
 @cache
-def _present(need: str) -> bool:
+def is_present(need: str) -> bool:
+    """Return whether this machine has what a marker of :data:`NEEDS` asks for."""
     return NEEDS[need][0]()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers():
-        if marker.name in NEEDS and not _present(marker.name):
+        if marker.name in NEEDS and not is_present(marker.name):
             pytest.skip(NEEDS[marker.name][1])
 
 
