@@ -15,8 +15,8 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.processing.generation import refuse_generation
 from edgekit.runtime import local_timings
-from edgekit.runtime.chain import Chain
 from edgekit.runtime.fallback.policy import Fallback
+from edgekit.runtime.session_chain import SessionChain
 from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.interrupts import pass_on
@@ -106,7 +106,7 @@ class Session:
 
                 deadline = Deadline(deadline_ms, self.inputs)
             options = SessionOptions(engine, variant, strict, self.threads, probe, warm)
-            self._chain = Chain(self.bundle, options, self._states, deadline)
+            self._chain = SessionChain(self.bundle, options, self._states, deadline)
             self._check = self._chain.output_checks.check
             self._cascade: Cascade | None = None
             if self.bundle.stages:

@@ -43,6 +43,7 @@ FLOORS = (
     "runtime.metrics",
     "runtime.caching",
     "runtime.chain",
+    "runtime.session_chain",
     "runtime.generate",
     "runtime.remote",
     "runtime.streaming",

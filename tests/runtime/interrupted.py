@@ -32,7 +32,8 @@ import numpy as np
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BusyError, NoVariantError
-from edgekit.runtime import Session, chain
+from edgekit.runtime import Session
+from edgekit.runtime.fallback import variant_health
 from edgekit.runtime.generate import TextParts, TextSession
 from edgekit.runtime.loading import unpacked_files
 from edgekit.target import registry
@@ -219,7 +220,7 @@ def of_falling(deadline_ms: float | None = None) -> Iterator[Ask]:
         variants.append(variant(f"{name}-fp32", name, p50_ms=1.0 + place))
         engines[name].behaviour[f"{name}-fp32"] = fails_at_times
     registry.engine = engines
-    patched: Any = chain
+    patched: Any = variant_health
     patched.monotonic = lambda: 40_000 * time.monotonic()
     bundle = small_bundle(variants)
     for each in bundle.variants:  # Python's rmtree passes over every OSError, a TimeoutError too

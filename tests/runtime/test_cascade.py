@@ -12,7 +12,7 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.errors import BundleError, UsageError
 from edgekit.processing.predictions.cascaded import Cascaded
 from edgekit.runtime import Session
-from edgekit.runtime.chain import Chain
+from edgekit.runtime.session_chain import SessionChain
 from tests.fixtures.cascades import quarters, stages
 
 pytestmark = pytest.mark.needs_ort
@@ -114,13 +114,13 @@ def test_text_is_found_turned_and_read(shared: Path, tmp_path: Path) -> None:
 
 def test_a_stage_that_cannot_open_leaves_nothing_open(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[object] = []
-    close = Chain.close
+    close = SessionChain.close
 
-    def recorded(chain: Chain) -> None:
+    def recorded(chain: SessionChain) -> None:
         closed.append(chain)
         close(chain)
 
-    monkeypatch.setattr(Chain, "close", recorded)
+    monkeypatch.setattr(SessionChain, "close", recorded)
 
     def no_stage(*given: object) -> None:
         raise BundleError("the stage is damaged")

@@ -51,12 +51,14 @@ class Failure(NamedTuple):
         missing: Its engine is not installed.
         stuck: It timed out and may still be running.
         blame: The cause, as :func:`edgekit.errors.blame_of` gives it.
+        non_finite: Its outputs were NaN or infinite.
     """
 
     reason: str
     missing: bool = False
     stuck: bool = False
     blame: str = ""
+    non_finite: bool = False
 
 
 class Cooldown(NamedTuple):

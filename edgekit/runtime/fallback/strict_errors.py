@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, reason_of
+from edgekit.errors import (
+    EngineError,
+    MissingDependency,
+    NonFiniteOutputError,
+    NoVariantError,
+    ProfileError,
+    reason_of,
+)
 from edgekit.runtime.fallback.policy import Candidate, LoadOrder
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
@@ -27,7 +34,8 @@ def request_unusable(order: LoadOrder, options: SessionOptions) -> NoVariantErro
 def variant_failed(candidate: Candidate, problem: Exception) -> EngineError:
     """A variant does not load or run."""
     name = candidate.variant.name
-    return EngineError(f"{name} does not run: {reason_of(problem)}; strict allows no fallback")
+    kind = NonFiniteOutputError if isinstance(problem, NonFiniteOutputError) else EngineError
+    return kind(f"{name} does not run: {reason_of(problem)}; strict allows no fallback")
 
 
 def engine_missing(

@@ -106,6 +106,12 @@ class CachedDecoder:
         self.runner.truncate(0)
         self.whole = True
 
+    def compute_known(self) -> None:
+        """Compute one token in the emptied cache. Raises as ``logits`` where the runner does not work."""
+        self.forget()
+        self.logits([0])
+        self.forget()
+
     def close(self) -> None:
         """Free the runner."""
         self.tokens = []

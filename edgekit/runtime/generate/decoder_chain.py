@@ -1,44 +1,27 @@
-"""The decoders of one bundle in load order, and the one that is loaded; the next one where it fails.
-
-The decisions are those of a session (runtime/fallback/policy.py). A variant that failed while it ran is tried
-again after a cooldown, before a text begins and while no other goes on; one that did not load, when all have
-failed: then the next text begins with the first.
-"""
+"""The decoders of a text session: the one that is loaded, and the next one where it fails."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from edgekit.errors import EngineError, MissingDependency, ProfileError, UsageError, blame_of, reason_of
+from edgekit.errors import EngineError, NonFiniteOutputError, NoVariantError, UsageError, reason_of
 from edgekit.runtime import local_timings
-from edgekit.runtime.fallback import strict_errors
-from edgekit.runtime.fallback.load_order import rank_variants, why_emulated
-from edgekit.runtime.fallback.policy import (
-    Candidate,
-    Failure,
-    Fallback,
-    best_candidate,
-    due_for_retry,
-    explain_fallbacks,
-    no_variant_error,
-    without,
-)
-from edgekit.runtime.fallback.variant_health import VariantHealth
+from edgekit.runtime.chain import Chain
 from edgekit.runtime.generate.bundle_draft import draft_for
 from edgekit.runtime.generate.memory_plan import MemoryPlan, check_memory
 from edgekit.runtime.loading import unpacked_files
+from edgekit.runtime.loading.load_variant import VariantLoader
+from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
-from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
+    from edgekit.runtime.fallback.policy import Candidate, Fallback
     from edgekit.runtime.generate.draft_model import DraftModel
     from edgekit.target.decoder import DecoderRunner
-
-HISTORY_LIMIT = 100
 
 
 class Decoders(Protocol):
@@ -55,6 +38,10 @@ class Decoders(Protocol):
 
     def failed(self, problem: Exception) -> DecoderRunner:
         """The next one, after ``problem`` of the loaded one."""
+
+    def is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
+        """Whether ``problem`` needs no other decoder: the loaded one still computes a known input, for which
+        ``run_known`` is called."""
 
     def recovers(self) -> bool:
         """Whether a better variant may be tried again by now; then the loaded one is freed, and ``load``
@@ -89,7 +76,12 @@ class OneDecoder:
 
     def failed(self, problem: Exception) -> DecoderRunner:
         """Raises EngineError: there is no other."""
-        raise EngineError(f"{self.active.variant} does not run: {reason_of(problem)}") from problem
+        kind = NonFiniteOutputError if isinstance(problem, NonFiniteOutputError) else EngineError
+        raise kind(f"{self.active.variant} does not run: {reason_of(problem)}") from problem
+
+    def is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
+        """There is no other decoder."""
+        return False
 
     def recovers(self) -> bool:
         """There is no other."""
@@ -106,20 +98,25 @@ class OneDecoder:
             runner.close()
 
 
-class DecoderChain:
+class DecoderChain(Chain["DecoderRunner"]):
     """The decoders of a bundle.
+
+    A variant that failed while it ran is tried again after a cooldown, before a text begins and while no
+    other goes on: two decoders rarely fit into memory together.
 
     Args:
         bundle: Has them.
-        options: Of the session.
-        context: Tokens of a text; None: as memory_plan.py says.
-        conversations: How many caches there may be, for the plan of memory.
+        options: The session's.
+        context: Maximum tokens of a text; None: the default of memory_plan.py.
+        conversations: Maximum number of caches, for the memory plan.
         kept_bytes: Memory of saved caches, for the plan.
-        states: Told of each step of loading.
+        states: Notified of each step of loading.
 
     Raises:
         UsageError, NoVariantError, MissingDependency, EngineError: as a Session.
     """
+
+    _not_a_variants_fault = (UsageError,)
 
     def __init__(
         self,
@@ -130,139 +127,85 @@ class DecoderChain:
         kept_bytes: int,
         states: States,
     ) -> None:
-        self.runner: DecoderRunner | None = None
-        self.active: Active
-        self.fallbacks: tuple[Fallback, ...] = ()
-        self.history: tuple[Fallback, ...] = ()
+        super().__init__(bundle, options, states)
         self.identity = ""
-        self._bundle, self._options, self._context, self._states = bundle, options, context, states
-        self._conversations, self._kept_bytes = conversations, kept_bytes
-        self._health = VariantHealth()
-        self._order = rank_variants(bundle, options, local_timings.recalled(bundle, options.threads))
-        if options.strict and self._order.unusable_request is not None:
-            raise strict_errors.request_unusable(self._order, options)
-        self._candidate: Candidate
+        self._context, self._conversations, self._kept_bytes = context, conversations, kept_bytes
+        self._loader = VariantLoader(bundle, options, OutputChecks(bundle.outputs, ()), None)
         self._plan: tuple[MemoryPlan, int]
         self.load()
 
     def load(self) -> DecoderRunner:
-        """The decoder, the best one that works, loaded if none is."""
-        while self.runner is None:
-            health = self._health
-            candidate = best_candidate(self._order, health.failures)
-            if candidate is None:
-                error = no_variant_error(self._bundle.name, self._order, health.failures)
-                # The next text may fare better: an engine that is not installed stays out.
-                health.restore({name: f for name, f in health.failures.items() if f.missing}, {})
-                raise error
+        """Return the decoder; load the best one that works if none is loaded, or an interrupt ended that."""
+        if self.runner is None or self._changing:
+            self._changing = True
+            self.drop_runner()
             try:
-                if why := why_emulated(candidate.variant, self._options):
-                    self._order = without(self._order, candidate.variant.name, why)
-                    continue
-                runner = self._open(candidate.variant)
-            except (MissingDependency, ProfileError) as problem:
-                self._missing(candidate, problem)
-            except UsageError:  # the options do not fit the model
-                raise
-            except Exception as problem:  # an engine may throw anything
-                pass_on(problem)
-                self._fail(candidate, problem)
-            else:
-                self._activate(candidate, runner)
-                self.runner = runner  # last: an interrupt leaves none without its identity
+                self._load_next()
+            except NoVariantError as error:
+                failures = self._health.failures
+                ran = [name for name in failures if name in self._health.cooldowns]
+                error = self._no_variant(error, ran)
+                # The next text may fare better: an engine that is not installed stays out.
+                self._health.restore({name: f for name, f in failures.items() if f.missing}, {})
+                raise error from None
+            self._changing = False
+        assert self.runner is not None
         return self.runner
 
     def failed(self, problem: Exception) -> DecoderRunner:
-        """Load the next one, after ``problem`` of the loaded one.
+        """Load the next variant after ``problem`` of the loaded one.
 
         Raises:
             NoVariantError: none is left.
             EngineError: strict.
         """
-        if not self._options.strict:
-            self._drop()
-        self._fail(self._candidate, problem, running=True)
+        self._fail_running(problem)
         runner = self.load()
         log().warning("fell back: %s", self.history[-1] if self.history else "")
         return runner
 
+    def is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
+        """As ``Decoders.is_input_at_fault``."""
+        return self._is_input_at_fault(problem, run_known)
+
     def recovers(self) -> bool:
         """As ``Decoders.recovers``. If it fails again, its next cooldown is twice as long."""
-        active = None if self.runner is None else self._candidate.variant.name
-        due = due_for_retry(self._order, self._health.cooldowns, active, time.monotonic())
+        due = self._health.due_for_retry(self.load_order, self._active_name())
         if due is None:
             return False
-        self._health.recovered(due.variant.name, time.monotonic())
-        self._drop()
+        self._health.recovered(due.variant.name)
+        self.drop_runner()
         return True
 
     def draft(self) -> DraftModel | None:
         """As ``Decoders.draft``. Raises BundleError: it is malformed."""
         plan, spare_bytes = self._plan
-        version, probe = self.active.engine, self._probe if self._options.probe else None
+        version, probe = self.active.engine, self._loader.probe if self._options.probe else None
         return draft_for(
-            self._bundle, self._candidate.variant, plan, spare_bytes, self._options, version, probe
+            self._bundle, self.candidate.variant, plan, spare_bytes, self._options, version, probe
         )
 
     def close(self) -> None:
         """Free what is loaded."""
-        self._drop()
+        self.drop_runner()
 
-    def _open(self, variant: Variant) -> DecoderRunner:
-        bundle = self._bundle
-        size_bytes = sum(bundle.size_bytes(entry) for entry in variant.files.values())
+    def _admit(self, variant: Variant) -> None:
+        size_bytes = sum(self._bundle.size_bytes(entry) for entry in variant.files.values())
         self._plan = check_memory(
             variant.name, variant.options, size_bytes, self._context, self._conversations, self._kept_bytes
         )
         if self._options.probe:
-            self._probe(variant)
+            self._loader.probe(variant, self._states.enter)
+
+    def _open(self, variant: Variant) -> DecoderRunner:
         self._states.enter("verifying", variant.name)
-        unpacked = unpacked_files.unpack_noted(bundle, variant)
+        unpacked = unpacked_files.unpack_noted(self._bundle, variant)
         self._states.enter("loading", variant.name)
         return registry.open_decoder(
             variant.target, unpacked.files, variant.options, self._options.threads, self._plan[0].capacity
         )
 
-    def _probe(self, variant: Variant) -> None:
-        from edgekit.runtime.loading import probe  # here: most sessions do not probe
-
-        self._states.enter("verifying", variant.name)
-        found = probe.probe_once(self._bundle, variant, self._options.threads)
-        if found.why:
-            error = EngineError(found.why)
-            error.blame = found.blame
-            raise error
-
-    def _activate(self, candidate: Candidate, runner: DecoderRunner) -> None:
-        variant = candidate.variant
-        version = registry.engine(variant.target).engine_version()
-        known = self.fallbacks
-        self._candidate = candidate
-        self.active = Active(variant.name, version, runner.device, runner.precision)
-        self.identity = f"{local_timings.artifact(self._bundle, variant)} {version}"
-        self.fallbacks = explain_fallbacks(self._order, self._health.failures, candidate)
-        new = tuple(fallback for fallback in self.fallbacks if fallback not in known)
-        self.history = (*self.history, *new)[-HISTORY_LIMIT:]
-        self._states.enter("ready", variant.name)
-
-    def _fail(self, candidate: Candidate, problem: Exception, running: bool = False) -> None:
-        if self._options.strict:
-            raise strict_errors.variant_failed(candidate, problem) from problem
-        failure = Failure(reason_of(problem), blame=blame_of(problem))
-        note = self._health.failed_running if running else self._health.failed_loading
-        note(candidate.variant.name, failure, time.monotonic())
-
-    def _missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
-        """No variant of a missing engine can be loaded."""
-        if self._options.strict:
-            raise strict_errors.engine_missing(self._order, candidate, self._options, problem) from None
-        self._health.engine_missing(self._order, candidate.variant.target, problem, time.monotonic())
-
-    def _drop(self) -> None:
-        runner, self.runner = self.runner, None
-        if runner is not None:
-            try:
-                runner.close()
-            except Exception as problem:  # it is no longer needed
-                pass_on(problem)
-                log().warning("%s did not close: %s", self.active.engine, type(problem).__name__)
+    def _activate(self, candidate: Candidate) -> None:
+        artifact = local_timings.artifact(self._bundle, candidate.variant)
+        self.identity = f"{artifact} {self.active.engine}"
+        super()._activate(candidate)

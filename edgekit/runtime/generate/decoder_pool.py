@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import time
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit.errors import UsageError, reason_of
+from edgekit.errors import NonFiniteOutputError, UsageError, reason_of
 from edgekit.runtime.generate.cached_decoder import CachedDecoder, last_used, logits_of_each
 from edgekit.runtime.generate.decoder_chain import Decoders
 from edgekit.runtime.generate.draft_model import DraftModel, DraftText
@@ -138,6 +139,11 @@ class DecoderPool:
                 pass_on(problem)
                 if isinstance(problem, UsageError):
                     raise
+                if self._decoders.is_input_at_fault(problem, cache.compute_known):
+                    raise NonFiniteOutputError(
+                        f"{self._decoders.active.variant}: {reason_of(problem)}; it computes other texts, so "
+                        "this one is at fault"
+                    ) from None
                 self._fall_back(problem)
             else:
                 if stream.is_new:
@@ -148,7 +154,8 @@ class DecoderPool:
         """Between two steps of a prompt: the texts that wait for a token each get it, so that a long prompt
         does not stop them. Whether the prompt's own text is to stop."""
         if self.batches and (ready := self._ready([])):
-            self._run_each(ready)
+            with suppress(NonFiniteOutputError):  # of a text that waits, which computes it alone in its turn
+                self._run_each(ready)
         return stream.stops
 
     def _together(self, own: Step, cache: CachedDecoder) -> None:
@@ -162,7 +169,10 @@ class DecoderPool:
             return due <= {id(step.stream) for step in waiting}
 
         self._turns.wishes(enough, WAIT_SHARE * self._step_s)
-        self._run_each([(own, cache), *self._ready([own])])
+        try:
+            self._run_each([(own, cache), *self._ready([own])])
+        except NonFiniteOutputError:  # another text of the step may be the cause
+            own.found = cache.logits(own.tokens)
 
     def _ready(self, known: list[Step]) -> list[tuple[Step, CachedDecoder]]:
         """Those that wait and lack one token of their cache. What is to stop waits no more."""

@@ -221,7 +221,7 @@ def test_what_hangs_is_not_tried_again_for_ever(
     engines: Engines, hang: Hang, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("edgekit.runtime.chain.monotonic", lambda: now[0])
+    monkeypatch.setattr("edgekit.runtime.fallback.variant_health.monotonic", lambda: now[0])
     engines["ort"].behaviour["onnx"] = hang
     with Session(small_bundle(VARIANTS), deadline_ms=100) as session:
         for hanging in range(1, ABANDONED_LIMIT + 1):

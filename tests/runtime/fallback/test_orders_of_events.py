@@ -177,7 +177,7 @@ class Play:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     clock = [1000.0]
-    monkeypatch.setattr("edgekit.runtime.chain.monotonic", lambda: clock[0])
+    monkeypatch.setattr("edgekit.runtime.fallback.variant_health.monotonic", lambda: clock[0])
     return clock
 
 

@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("edgekit.runtime.chain.monotonic", clock.monotonic)
+    monkeypatch.setattr("edgekit.runtime.fallback.variant_health.monotonic", clock.monotonic)
     return clock
 
 

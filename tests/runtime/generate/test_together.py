@@ -7,6 +7,7 @@ from threading import Thread
 
 import pytest
 
+from edgekit.errors import NonFiniteOutputError
 from edgekit.runtime.generate import TextSession, TextStream
 from tests.fixtures.numpy_decoder import NumpyDecoder
 from tests.fixtures.threads import until
@@ -119,3 +120,15 @@ def test_a_thread_that_writes_several_texts_in_turn_waits_for_none_of_them(opene
             session._pool._step_s = 1e6  # of which a quarter would be waited
             next(stream, "")
     assert sum(len(stream.tokens) for stream in streams) > made + 1
+
+
+def test_a_text_without_finite_logits_costs_the_others_of_its_step_nothing(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def another_is_bad(*_: object) -> None:
+        raise NonFiniteOutputError("the decoder's logits are NaN or infinite")
+
+    alone = opened().generate(PROMPTS[0], max_tokens=9).text()
+    session = opened(conversations=2)
+    monkeypatch.setattr("edgekit.runtime.generate.decoder_pool.logits_of_each", another_is_bad)
+    assert session.generate(PROMPTS[0], max_tokens=9).text() == alone

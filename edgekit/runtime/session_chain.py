@@ -1,0 +1,320 @@
+"""The chain of a session: requests with arrays, deadlines, engines built on the device, retries beside the
+active variant. Not thread-safe: the Session holds a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from edgekit.errors import EngineError, NonFiniteOutputError, NoVariantError, reason_of
+from edgekit.runtime import background
+from edgekit.runtime.chain import Chain
+from edgekit.runtime.fallback import policy
+from edgekit.runtime.fallback.policy import Candidate, Cooldown, Failure, best_candidate
+from edgekit.runtime.loading.load_variant import VariantLoader
+from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs
+from edgekit.runtime.session_state import SessionOptions, States, log
+from edgekit.system.interrupts import pass_on
+from edgekit.tensor_spec import Array
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+    from edgekit.runtime.deadline.deadline import Deadline
+    from edgekit.target.contract import Runner
+
+
+class SessionChain(Chain["Runner"]):
+    """The variants of a session.
+
+    Attributes:
+        deadline: The session's, or None.
+        changes_pending: Whether anything may change before the next request; if so, ``between_requests`` is
+            called.
+    """
+
+    def __init__(
+        self, bundle: Bundle, options: SessionOptions, states: States, deadline: Deadline | None = None
+    ) -> None:
+        super().__init__(bundle, options, states)
+        self.changes_pending = False
+        self.output_checks = OutputChecks(bundle.outputs, lambda: bundle.golden)
+        self.preparations = background.Preparations()
+        self._retries = background.Preparations()
+        self.deadline = deadline
+        self._loader = VariantLoader(bundle, options, self.output_checks, deadline)
+        self._load_next()
+        self._prepare()
+        self._end_change()
+        if deadline is not None:
+            while (failed := deadline.wait_for_standby()) is not None:
+                self._standby_failed(*failed)
+
+    # --- running -----------------------------------------------------------------------------------------
+
+    def run_on_next(self, feeds: Mapping[str, Array], problem: Exception | None) -> dict[str, Array]:
+        """Run on the next variant that works. Raises NoVariantError if all fail, EngineError if strict."""
+        if problem is not None and self._is_input_at_fault(problem, self._run_known):
+            name = self.candidate.variant.name
+            raise NonFiniteOutputError(
+                "\n  ".join(
+                    [
+                        f"{name}: {problem}",
+                        "it answers other inputs, so this one is at fault",
+                        *_causes(feeds),
+                    ]
+                )
+            ) from None
+        self._begin_change()
+        failures, cooldowns = dict(self._health.failures), dict(self._health.cooldowns)
+        history = self.history
+        tried: set[str] = set()
+        deadline, outputs = self.deadline, None
+        began_s = 0.0 if deadline is None else deadline.began_s(self.runner)
+        try:
+            while outputs is None:
+                if problem is not None:
+                    tried.add(self.candidate.variant.name)
+                    outputs, problem = self._late_answer(feeds, problem, tried)
+                    if outputs is not None:
+                        break
+                    self._fail_running(problem)
+                if self.runner is None:
+                    self._load_next_or_retry(failures, cooldowns, tried)
+                assert self.runner is not None
+                try:
+                    answered = self.runner.run(feeds)
+                    self.output_checks.check(answered)
+                except Exception as again:  # an engine may throw anything
+                    pass_on(again)
+                    problem = again
+                else:
+                    outputs = answered
+            if deadline is not None:
+                deadline.note_if_late(began_s)
+            self._end_change()
+            if self.history != history:
+                log().warning("fell back: %s", self.history[-1])
+            return outputs
+        except NonFiniteOutputError:  # strict
+            self._end_change()
+            raise
+        except NoVariantError as error:
+            error.args = ("\n  ".join([str(error), *_causes(feeds)]),)
+            error = self._no_variant(error, tried)
+            self._health.restore(failures, cooldowns)
+            self.history = history
+            self.drop_runner()
+            self._states.enter("loading")
+            self._end_change()
+            raise error from None
+        except EngineError:
+            self._end_change()
+            raise
+
+    def _late_answer(
+        self, feeds: Mapping[str, Array], problem: Exception, tried: set[str]
+    ) -> tuple[dict[str, Array] | None, Exception]:
+        """Return the first late result of the active variant or its standby, or None and the error."""
+        if self.deadline is None or self._options.strict:
+            return None, problem
+        others = len(self.load_order.candidates) > 1
+        late = self.deadline.late_answer(self.runner, problem, feeds, self.output_checks.check, others)
+        if late.failed is not None:
+            name, failure = late.failed
+            tried.add(name)
+            self._health.failed_running(name, failure)
+        if late.standby:
+            last, history = self.candidate.variant.name, self.history
+            self._fail_running(late.problem)
+            self._health.recovered(late.standby)
+            candidate = next(c for c in self.load_order.candidates if c.variant.name == late.standby)
+            self._load(candidate)
+            self._activate(candidate)
+            if self.history == history:  # the standby is the better variant
+                self._record(policy.promotion(self.load_order, last, candidate, reason_of(late.problem)))
+        return late.outputs, late.problem
+
+    def between_requests(self) -> None:
+        """Between two requests: activate what is ready, retry what has cooled down."""
+        if self._changing:
+            self._recover_from_interrupt()
+        self._begin_change()
+        self._switch_to_prepared()
+        self._retry_cooled_down()
+        if self.deadline is not None and (failed := self.deadline.poll_standby()) is not None:
+            self._standby_failed(*failed)
+        self._end_change()
+
+    def _begin_change(self) -> None:
+        """Until ``_end_change``. If an interrupt prevents that, the next request sees it and recovers."""
+        self._changing = self.changes_pending = True
+
+    def _recover_from_interrupt(self) -> None:
+        """After an interrupt: unload everything and make the health records consistent again."""
+        self._retries.cancel()
+        if self.deadline is not None:
+            self.deadline.drop_standby()
+        self.drop_runner()
+        self._health.repair()
+        self._prepare()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Warnings, e.g. an unusable cache or a hung variant."""
+        return self._loader.notes + (() if self.deadline is None else self.deadline.notes)
+
+    def forked(self) -> Runner | None:
+        """In a forked process: drop background work. The loaded runner, which is returned, is never closed:
+        its engine may wait for threads of the parent."""
+        self.preparations, self._retries = background.Preparations(), background.Preparations()
+        self._inherited = self.runner
+        self.changes_pending = True
+        return self.runner
+
+    def close(self) -> None:
+        self.preparations.cancel()
+        self._retries.cancel()
+        if self.deadline is not None:
+            self.deadline.drop_standby()
+        self.drop_runner()
+        self.changes_pending = False
+
+    # --- loading -----------------------------------------------------------------------------------------
+
+    def _take_standby(self, variant: Variant) -> Runner | None:
+        return None if self.deadline is None else self.deadline.take_standby(variant.name)
+
+    def _admit(self, variant: Variant) -> None:
+        if self._options.probe:
+            self._loader.probe(variant, self._states.enter)
+
+    def _open(self, variant: Variant) -> Runner:
+        return self._loader.open(variant, self._states.enter)
+
+    def _known_feeds(self) -> Mapping[str, Array]:
+        """Feeds of a golden vector, or zeros."""
+        golden = self._bundle.golden
+        return golden[0][0] if golden else {spec.name: spec.zeros() for spec in self._bundle.inputs}
+
+    def _run_known(self) -> None:
+        """Run the loaded variant on an input that it can compute. Raises what is wrong."""
+        assert self.runner is not None
+        self.output_checks.check(self.runner.run(self._known_feeds()))
+
+    def _load_next_or_retry(
+        self, failures: Mapping[str, Failure], cooldowns: Mapping[str, Cooldown], tried: set[str]
+    ) -> None:
+        """``_load_next``; if nothing is left, retry what failed at earlier requests, once a request."""
+        try:
+            self._load_next()
+        except NoVariantError:
+            hanging = [] if self.deadline is None else self.deadline.hanging_variants
+            again = policy.retry_candidates(failures, cooldowns, tried, hanging)
+            if not again:
+                raise
+            tried.update(again)
+            for name in again:
+                self._health.recovered(name)
+            last = self.candidate.variant.name
+            self._load_next()
+            if (failure := self._health.failures.get(last)) is not None:
+                self._record(policy.promotion(self.load_order, last, self.candidate, failure.reason))
+
+    # --- changing ----------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Start preparing, in the background, the variants that are built on the device."""
+        failed, variants = self._health.failures, () if self._options.strict else self._bundle.variants
+        out = {v.target for v in variants if v.name in failed and failed[v.name].missing}
+        out.add(self.candidate.variant.target)
+        for variant in background.variants_to_prepare(variants, out, self._options):
+            if variant.name not in self.preparations.states():
+                self.preparations.begin(variant.name, partial(self._loader.open, variant))
+
+    def _switch_to_prepared(self) -> None:
+        """Activate prepared variants that are faster."""
+        if not self.preparations.any_done():
+            return
+        # Not the caller's feeds: if every variant fails on those, the prepared one is not at fault.
+        feeds = self._known_feeds()
+        active = None if self._options.engine or self._options.variant else self.runner
+        for name, runner, why in self.preparations.poll_finished(active, feeds):
+            if name == self._active_name():  # activated meanwhile, from an engine that was built already
+                background.close_quietly(runner)
+                continue
+            if runner is None:
+                self._health.failed_loading(name, Failure(why))
+                self._update_fallbacks()
+                continue
+            candidate, self.load_order = policy.move_to_front(self.load_order, name)
+            self._replace(candidate, runner, "its preparation finished")
+
+    def _retry_cooled_down(self) -> None:
+        """Retry cooled-down variants in the background; one that passes its checks becomes active again."""
+        health = self._health
+        for name, runner, why in self._retries.poll_finished(None, {}):
+            failure = health.failures.get(name)
+            if runner is None:
+                if failure is not None:  # else it was retried at a request meanwhile, and is active
+                    health.failed_running(name, failure._replace(reason=why))
+                    self._update_fallbacks()
+                continue
+            health.recovered(name)
+            returned = best_candidate(self.load_order, health.failures)
+            if failure is not None and returned is not None and returned.variant.name == name:
+                self._replace(returned, runner, f"it works again, after: {failure.reason}")
+            else:
+                background.close_quietly(runner)  # it is active already, or a better one is
+        if not self._retries.waiting:
+            candidate = health.due_for_retry(self.load_order, self._active_name())
+            if candidate is not None and self._may_retry(candidate.variant.name):
+                self._retries.begin(
+                    candidate.variant.name, partial(self._loader.open_checked, candidate.variant)
+                )
+
+    def _may_retry(self, name: str) -> bool:
+        hung = self._health.failures[name].stuck
+        return not hung or self.deadline is None or self.deadline.may_retry_hung
+
+    def _replace(self, candidate: Candidate, runner: Runner, reason: str) -> None:
+        """A better variant replaces the active one."""
+        self._record(policy.promotion(self.load_order, self.active.variant, candidate, reason))
+        self.drop_runner()
+        self._health.recovered(candidate.variant.name)
+        self.runner, self.active = runner, self._describe(candidate.variant, runner)
+        self._activate(candidate)
+
+    def _activate(self, candidate: Candidate) -> None:
+        if self.deadline is not None:
+            self.deadline.set_active(self.runner)
+        super()._activate(candidate)
+
+    def _fail_running(self, problem: Exception, stuck: bool = False) -> None:
+        name, deadline = self.candidate.variant.name, self.deadline
+        super()._fail_running(problem, deadline is not None and deadline.note_if_hung(name, self.runner))
+
+    def _end_change(self) -> None:
+        """After a request: load the standby, and note whether anything may change before the next one."""
+        if self.deadline is not None and not self._options.strict:
+            failures, active = self._health.failures, self._active_name()
+            following = policy.next_standby(self.load_order, failures, active, self.deadline.hanging_variants)
+            if following is None:
+                self.deadline.drop_standby()
+            else:
+                variant = following.variant
+                self.deadline.load_standby(variant.name, partial(self._loader.open, variant))
+        cooling = policy.is_cooling(self.load_order, self._health.cooldowns, self._active_name())
+        standby = self.deadline is not None and self.deadline.standby_pending
+        self._changing = False
+        self.changes_pending = bool(cooling or standby or self.preparations.waiting or self._retries.waiting)
+
+    def _standby_failed(self, name: str, why: str) -> None:
+        if name != self._active_name():
+            self._health.failed_loading(name, Failure(why))
+        self._end_change()
+
+
+def _causes(feeds: Mapping[str, Array]) -> list[str]:
+    return [f"{line}, which may be the cause" for line in non_finite_inputs(feeds)]
