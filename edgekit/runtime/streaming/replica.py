@@ -3,8 +3,10 @@
     replica = Replica(session, "ort-fp32", threads=1)
     replica.run(feeds)        # does not take the session's lock
 
-If it fails, the session runs the request, with its usual fallbacks. Where the session has a deadline, a
-replica that hangs is abandoned early enough for the session to answer within it.
+If it fails, the session runs the request, with its usual fallbacks. The replica is loaded again in the
+background after a cooldown, as a variant of a session is, and used once it passes the golden vectors. Where
+the session has a deadline, a replica that hangs is abandoned early enough for the session to answer within
+it; it is not loaded again before that run has returned.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError, reason_of
+from edgekit.runtime.background import Preparation
 from edgekit.runtime.deadline.watchdog import Watched, cutoff_s
-from edgekit.runtime.loading import unpacked_files
+from edgekit.runtime.fallback.policy import Cooldown, after_failure
+from edgekit.runtime.loading import golden_check, unpacked_files
 from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
@@ -54,35 +59,83 @@ class Replica:
         self.failed = ""
         self._session = session
         self._check = OutputChecks(session.outputs, lambda: bundle.golden).check
-        files = unpacked_files.unpack(bundle, found)
-        engine = registry.engine(found.target)
-        opened = partial(
-            registry.open_runner, engine, files, session.inputs, session.outputs, found.options, threads
-        )
-        self._runner: Runner | None = (
-            _watched(session, active, opened) if isinstance(active, Watched) else opened()
-        )
+        self._threads = threads
+        self._limit = active if isinstance(active, Watched) else None
+        self._cooldown: Cooldown | None = None
+        self._retry: Preparation | None = None
+        self._hung: Watched | None = None
+        self._runner: Runner | None = self._open()
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """As ``Session.run``."""
-        if self._runner is None:
+        if self._runner is None and self._cooldown is not None:
+            self._retry_cooled_down()
+        runner = self._runner
+        if runner is None:
             return self._session.run(feeds)
         fitting = fitted(feeds, self._session.inputs)
         try:
-            outputs = self._runner.run(fitting)
+            outputs = runner.run(fitting)
             self._check(outputs)
         except Exception as problem:  # an engine may throw anything
             pass_on(problem)
-            self.failed = reason_of(problem)
-            self.close()
+            self._hung = runner if isinstance(runner, Watched) else None
+            self._runner = None
+            runner.close()
+            self._fail(reason_of(problem))
             return self._session.run(feeds)
         return outputs
 
     def close(self) -> None:
         """Free the engine; from then on the session runs all requests. Closing twice is fine."""
+        self._cooldown = None
+        retry, self._retry = self._retry, None
+        if retry is not None:
+            retry.cancel()
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()
+
+    def _open(self) -> Runner:
+        session, variant = self._session, self.variant
+        files = unpacked_files.unpack(session.bundle, variant)
+        engine, specs = registry.engine(variant.target), (session.inputs, session.outputs)
+        opened = partial(registry.open_runner, engine, files, *specs, variant.options, self._threads)
+        return opened() if self._limit is None else _watched(session, self._limit, opened)
+
+    def _open_checked(self) -> Runner:
+        """Open it, and compare it with the golden vectors."""
+        runner, bundle = self._open(), self._session.bundle
+        try:
+            limits_db = golden_check.garbage_limits_db(
+                self.variant.evidence, [spec.name for spec in self._session.outputs]
+            )
+            golden = bundle.golden_of(self.variant)
+            golden_check.check_golden(runner, golden, OutputChecks(self._session.outputs, golden), limits_db)
+        except BaseException:
+            runner.close()
+            raise
+        return runner
+
+    def _fail(self, reason: str) -> None:
+        self.failed = reason
+        self._cooldown = after_failure(self._cooldown, monotonic())
+
+    def _retry_cooled_down(self) -> None:
+        """Begin to load it again once its cooldown is over; use it once it is loaded and checked."""
+        assert self._cooldown is not None
+        if self._retry is None:
+            stuck = self._hung is not None and self._hung.stuck
+            if monotonic() >= self._cooldown.until_s and not stuck:
+                self._retry = Preparation(self._open_checked)
+        elif self._retry.done:
+            retry, self._retry = self._retry, None
+            self._runner = retry.take()
+            if self._runner is None:
+                self._fail(retry.why)
+            else:
+                self.failed = ""
+                self._cooldown = self._cooldown._replace(recovered_s=monotonic())
 
 
 def _watched(session: SessionProtocol, active: Watched, open_runner: Callable[[], Runner]) -> Watched:
