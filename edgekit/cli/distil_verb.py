@@ -11,7 +11,13 @@ import click
 from edgekit.cli import terminal
 from edgekit.cli.arguments import as_json_option, need_writable
 from edgekit.cli.command_group import main
-from edgekit.cli.request_options import build_request, once, request_options
+from edgekit.cli.request_options import (
+    arguments_of,
+    distil_request,
+    draft_request,
+    given_beside,
+    request_options,
+)
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,81 +28,31 @@ if TYPE_CHECKING:
 @main.command()
 @click.argument("teacher", type=click.Path(path_type=Path))
 @click.option(
-    "--student",
-    type=click.Path(path_type=Path),
-    help="Smaller model with the same inputs and outputs, e.g. of edgekit shrink.",
-)
-@click.option(
-    "--draft",
-    is_flag=True,
-    help="TEACHER is a language model: train a few of its layers to guess what it writes, for build --draft.",
-)
-@click.option("--layers", type=click.IntRange(1), help="Of the draft. Without it: an eighth of TEACHER's.")
-@click.option(
-    "--samples",
-    metavar="PATH",
-    help="Folder or glob of .npz or .npy files or, with a card, images and videos. No labels are needed. "
-    "With --draft: a text file.",
-)
-@click.option(
-    "--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of TEACHER."
-)
-@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     required=True,
     help="ONNX file to write; with --draft a folder.",
 )
-@click.option("--epochs", type=float, help="How often each sample is seen.")
-@click.option("--minutes", type=float, help="When training ends at the latest.")
-@click.option("--batch", type=int, help="Samples of one step. Without it: 64, fewer of a large model.")
 @click.option(
-    "--learning-rate", type=float, help="The greatest. Without it: 0.005, lowered if the student gets worse."
+    "--draft",
+    is_flag=True,
+    help="TEACHER is a language model: train a few of its layers to guess what it writes, for build --draft.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random.")
-@click.option(
-    "--threads", type=click.IntRange(min=1), help="Of the training. Without it: all cores, at most 4."
-)
-@click.option(
-    "--augment",
-    metavar="CHANGES",
-    help="Of pictures: none, or some of flip,crop,brightness. Without it: as suits the card.",
-)
-@click.option("--features", is_flag=True, help="Compare values inside of both graphs too.")
-@click.option(
-    "--quantize",
-    metavar="TARGET[,TARGET]",
-    help="Train with the rounding of these targets' int8; for each there is a model with learned scales.",
-)
-@click.option("--resume", is_flag=True, help="Go on from OUTPUT.checkpoint, which a stopped training leaves.")
-@request_options(build_request, only=("shapes", "trust_pickle"))
+@request_options(draft_request, only=("layers",))
+@request_options(distil_request, required=False)
 @click.option("--force", is_flag=True, help="Write the model even if it is not better than before.")
 @as_json_option
 @click.pass_context
 def distil(
     ctx: click.Context,
+    /,
     teacher: Path,
-    student: Path | None,
-    draft: bool,
-    layers: int | None,
-    samples: str | None,
-    card: Path | None,
     output: Path,
-    epochs: float | None,
-    minutes: float | None,
-    batch: int | None,
-    learning_rate: float | None,
-    seed: int,
-    threads: int | None,
-    augment: str | None,
-    features: bool,
-    quantize: str | None,
-    resume: bool,
-    shapes: tuple[tuple[str, Any], ...],
-    trust_pickle: bool,
+    draft: bool,
     force: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Train a smaller model to answer as TEACHER does.
 
@@ -105,48 +61,24 @@ def distil(
     ends the training and keeps the best so far; --resume goes on.
     """
     if draft:
-        given = {
-            "--student": student, "--card": card, "--augment": augment, "--features": features,
-            "--quantize": quantize, "--shape": shapes, "--trust-pickle": trust_pickle,
-        }  # fmt: skip
-        named = [name for name, value in given.items() if value]
+        named = given_beside(draft_request(), distil_request(), given)
         if named:
             raise UsageError(f"{', '.join(named)}: a draft is trained without; leave it out")
-        training = {"epochs": epochs, "minutes": minutes, "batch": batch, "learning_rate": learning_rate}
-        more = {"seed": seed, "threads": threads, "resume": resume, "layers": layers, "samples": samples}
-        ctx.exit(_draft(teacher, output, force, as_json, {**training, **more}))
-    if layers is not None:
+        ctx.exit(_draft(teacher, output, force, as_json, arguments_of(draft_request(), given)))
+    if given["layers"] is not None:
         raise UsageError("--layers is of a draft; give --draft too")
-    if student is None or samples is None:
+    if given["student"] is None or given["samples"] is None:
         raise UsageError("--student and --samples are needed; of a language model give --draft")
     need_writable(output, "the model")
     if output.suffix.lower() != ".onnx":
         raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
-    if epochs is None and minutes is None:
+    if given["epochs"] is None and given["minutes"] is None:
         raise UsageError("training needs an end: give --epochs, --minutes or both")
     from edgekit import distil as distil_model
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
-    found = distil_model(
-        teacher,
-        student=student,
-        samples=samples,
-        card=card,
-        epochs=epochs,
-        minutes=minutes,
-        batch=batch,
-        learning_rate=learning_rate,
-        seed=seed,
-        threads=threads,
-        augment=augment,
-        features=features,
-        quantize=[] if quantize is None else [target.strip() for target in quantize.split(",")],
-        checkpoint=checkpoint,
-        resume=resume,
-        shapes=once(shapes, "--shape"),
-        trust_pickle=trust_pickle,
-        progress=terminal.stage,
-    )
+    arguments = arguments_of(distil_request(), given)
+    found = distil_model(teacher, **arguments, checkpoint=checkpoint, progress=terminal.stage)
     kept = _end(found, output, checkpoint, force)
     nexts = []
     for target, path in found.paths(output).items():
@@ -166,7 +98,7 @@ def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[
     if output.exists() and not (output.is_dir() and (force or not any(output.iterdir()))):
         raise UsageError(f"{output} already exists; give --force to write into it, or another folder")
     need_writable(output, "the draft")
-    if options["epochs"] is None and options["minutes"] is None:
+    if not options.keys() & {"epochs", "minutes"}:
         raise UsageError("training needs an end: give --epochs, --minutes or both")
     from edgekit.compiler.build.distil_draft import distil_draft
 

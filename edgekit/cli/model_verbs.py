@@ -147,7 +147,7 @@ def build(
 
     arguments = arguments_of(build_request(), given)
     if recursive:
-        arguments["samples"] = below(arguments["samples"])
+        arguments["samples"] = below(arguments.get("samples"))
     progress = (lambda stage: None) if quiet else terminal.stage
     bundle = build_bundle(model, **arguments, progress=progress)
     if bundle_version is not None:

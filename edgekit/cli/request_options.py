@@ -30,6 +30,27 @@ def build_request() -> type:
     return BuildRequest
 
 
+def shrink_request() -> type:
+    """Return the class of the request for a smaller model."""
+    from edgekit.compiler.build.shrink_request import ShrinkRequest
+
+    return ShrinkRequest
+
+
+def distil_request() -> type:
+    """Return the class of the request for a trained student."""
+    from edgekit.compiler.build.distil_request import DistilRequest
+
+    return DistilRequest
+
+
+def draft_request() -> type:
+    """Return the class of the request for a trained draft."""
+    from edgekit.compiler.build.distil_request import DraftRequest
+
+    return DraftRequest
+
+
 class Verb(click.Command):
     """A command that makes the options of its request when they are first used."""
 
@@ -57,7 +78,7 @@ class RequestOptions(click.Option):
 
 
 def request_options(
-    request: Callable[[], type], *, only: Collection[str] = (), again: bool = False
+    request: Callable[[], type], *, only: Collection[str] = (), again: bool = False, required: bool = True
 ) -> Callable[[F], F]:
     """Return a decorator that gives a verb the options of a request.
 
@@ -65,6 +86,7 @@ def request_options(
         request: Loads the class of the request.
         only: Fields to take; none: all that have an option.
         again: Whether to take the options of ``edgekit rebuild``: what a manifest does not hold.
+        required: Whether an argument without a default must be given.
     """
 
     def options() -> Iterator[click.Option]:
@@ -73,20 +95,21 @@ def request_options(
         for each in declared(request()):
             text = each.option.again if again else each.option.help
             if text and (not only or each.name in only):
-                yield _option(each, text)
+                yield _option(each, text, required and not again)
 
     return click.option("--request", cls=RequestOptions, options=options)
 
 
-def _option(field: Declared, text: str) -> click.Option:
+def _option(field: Declared, text: str, required: bool) -> click.Option:
     option, more = field.option, dict[str, Any]()
     if field.kind is bool:
         more = {"is_flag": True} if not field.default else {"flag_value": False, "default": True}
     else:
         more = {"type": _type(field), "multiple": bool(option.repeatable), "metavar": option.metavar}
-        if option.choices:
+        if isinstance(field.default, str | int | float):
             more |= {"default": field.default, "show_default": True}
-    return click.Option([*field.flags, field.name], help=text, **more)
+    required = required and field.is_needed and not option.repeatable
+    return click.Option([*field.flags, field.name], help=text, required=required, **more)
 
 
 class Parsed(click.ParamType[Any]):
@@ -123,22 +146,32 @@ def _type(field: Declared) -> Any:
     if field.kind is Path:
         return click.Path(path_type=Path)
     if field.kind is int:
-        return click.IntRange(option.least)
+        return click.INT if option.least is None else click.IntRange(option.least)
     return field.kind
 
 
 def arguments_of(request: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a request from the values that click has for its options."""
+    """Return the arguments of a request from the values that click has for its options.
+
+    One that was not given is left to its default.
+    """
     from edgekit.system.declared_options import declared
 
     found = {}
     for each in declared(request):
-        if each.name in given:
-            value = given[each.name]
+        if (value := given.get(each.name)) is not None:
             if each.option.repeatable == "by name":
                 value = once(value, each.flags[0])
             found[each.name] = list(value) if each.option.repeatable == "values" else value
     return found
+
+
+def given_beside(request: type, other: type, given: Mapping[str, Any]) -> list[str]:
+    """Return the flags that were given and that another request has, not this one."""
+    from edgekit.system.declared_options import declared
+
+    own = {each.name for each in declared(request)}
+    return [each.shown for each in declared(other) if given.get(each.name) and each.name not in own]
 
 
 def once(given: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:

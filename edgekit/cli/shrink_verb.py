@@ -14,26 +14,14 @@ from edgekit.cli.arguments import (
     need_writable,
 )
 from edgekit.cli.command_group import main
-from edgekit.cli.request_options import OPENING, arguments_of, build_request, request_options
+from edgekit.cli.request_options import arguments_of, request_options, shrink_request
 from edgekit.errors import UsageError
 
 
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--flops", metavar="-20%", help="How many multiplications fewer.")
-@click.option("--size", metavar="-30%", help="How many bytes of weights fewer.")
-@click.option(
-    "--latency", metavar="-25%@TARGET", help="How much less latency, measured here on TARGET's engine."
-)
-@click.option(
-    "--samples",
-    metavar="PATH",
-    required=True,
-    help="Folder or glob of .npz or .npy files or, with a card, images and videos.",
-)
-@click.option("--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of MODEL.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
-@request_options(build_request, only=("targets", *OPENING))
+@request_options(shrink_request)
 @click.option("--force", is_flag=True, help="Write the model even if no engine runs it faster.")
 @as_json_option
 @click.pass_context
@@ -41,16 +29,10 @@ def shrink(
     ctx: click.Context,
     /,
     model: Path,
-    flops: str | None,
-    size: str | None,
-    latency: str | None,
-    samples: str,
-    card: Path | None,
     output: Path,
-    targets: tuple[str, ...],
     force: bool,
     as_json: bool,
-    **opening: Any,
+    **given: Any,
 ) -> None:
     """Remove channels of MODEL, without training.
 
@@ -63,17 +45,8 @@ def shrink(
         raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
     from edgekit import shrink as shrink_model
 
-    found = shrink_model(
-        model,
-        samples=samples,
-        flops=flops,
-        size=size,
-        latency=latency,
-        card=card,
-        targets=targets,
-        **arguments_of(build_request(), opening),
-        progress=terminal.stage,
-    )
+    arguments = arguments_of(shrink_request(), given)
+    found = shrink_model(model, **arguments, progress=terminal.stage)
     kept = found.faster or force
     if kept:
         found.save(output)

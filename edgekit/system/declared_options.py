@@ -11,7 +11,7 @@ import inspect
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
@@ -82,6 +82,11 @@ class Declared(NamedTuple):
         return self.option.flags or (f"--{off}{self.name.replace('_', '-')}",)
 
     @property
+    def is_needed(self) -> bool:
+        """Whether it must be given, for it has no default."""
+        return self.default is MISSING
+
+    @property
     def shown(self) -> str:
         """Its name in an error message."""
         return self.flags[-1] if self.option.help else self.name
@@ -100,11 +105,17 @@ def option(doc: str, **more: Any) -> Mapping[str, Option]:
     return {"option": Option(doc, **more)}
 
 
+def same(request: type, name: str, **changed: Any) -> Mapping[str, Option]:
+    """Return the metadata of another request's field, changed in these attributes."""
+    (found,) = (each.option for each in declared(request) if each.name == name)
+    return {"option": found._replace(**changed)}
+
+
 def declared(request: type) -> list[Declared]:
-    """Return the fields of a request in their order."""
+    """Return the fields of a request in their order, the positional one first."""
     return [
         Declared(each.name, found.kind or _kind(each.type), each.default, found)
-        for each in fields(request)
+        for each in sorted(fields(request), key=lambda each: each.kw_only is True)
         if (found := each.metadata.get("option")) is not None
     ]
 

@@ -8,12 +8,18 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import edgekit
+from edgekit.cli import main
 from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.build.distil_draft import distil_draft
+from edgekit.compiler.build.distil_request import DistilRequest, DraftRequest
+from edgekit.compiler.build.shrink_request import ShrinkRequest
 from edgekit.system.declared_options import declared
 from tests.fixtures import models
 
@@ -82,12 +88,26 @@ def stored(bundle: Path) -> object:
         return opened.manifest["options"].get("sparsity")
 
 
-def test_every_field_is_described_and_every_option_has_a_text() -> None:
-    fields = declared(BuildRequest)
-    assert [each.name for each in fields] == list(inspect.signature(edgekit.build).parameters)
-    assert [each.name for each in fields if not each.option.doc.endswith(".")] == []
-    unspelled = {each.name for each in fields if not each.option.help}
-    assert unspelled == {"model", "example_inputs", "progress"}, "arguments of Python alone; model is MODEL"
+@pytest.mark.parametrize(
+    ("function", "verb", "request_of", "unspelled"),
+    [
+        (edgekit.build, "build", BuildRequest, {"model", "example_inputs", "progress"}),
+        (edgekit.shrink, "shrink", ShrinkRequest, {"model", "progress"}),
+        (edgekit.distil, "distil", DistilRequest, {"teacher", "checkpoint", "progress"}),
+        (distil_draft, "distil", DraftRequest, {"model", "samples", "checkpoint", "progress"}),
+    ],
+)
+def test_a_function_and_its_verb_have_the_fields_of_the_request(
+    function: Callable[..., Any], verb: str, request_of: type, unspelled: set[str]
+) -> None:
+    found = declared(request_of)
+    parameters = inspect.signature(function).parameters
+    assert {each.name for each in found} == set(parameters)
+    assert [each.name for each in found if not each.option.doc.endswith(".")] == []
+    assert all(f"    {each.name}: {each.option.doc[:20]}" in (function.__doc__ or "") for each in found)
+    assert {each.name for each in found if not each.option.help} == unspelled, "arguments of Python alone"
+    options = {each.name for each in main.commands[verb].params}
+    assert {each.name for each in found} - unspelled <= options
 
 
 def test_the_types_of_options_are_read_from_the_annotations() -> None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.compiler.build.distil_request import DistilRequest
 from edgekit.compiler.build.distilled_model import DistilledModel
-from edgekit.compiler.build.progress import Progress, stage
+from edgekit.compiler.build.progress import stage
 from edgekit.compiler.compress.int8_placement import Int8Placement, place_int8
 from edgekit.compiler.compress.picture_augmentation import PictureAugmentation, changes_for
 from edgekit.compiler.compress.student_training import BATCH, TrainingTask, fitting_batch, train_student
@@ -28,6 +29,7 @@ from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.errors import UsageError
 from edgekit.processing.card import Card, load_card
 from edgekit.system.cpu import allowed_threads, default_threads
+from edgekit.system.declared_options import called_with
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -40,56 +42,9 @@ CALIBRATED_BY = 64
 """Samples that the first scales of int8 are from."""
 
 
-def distil(
-    teacher: str | Path | Source,
-    *,
-    student: str | Path | Source,
-    samples: str | Path | Sequence[Sample],
-    card: Card | str | Path | None = None,
-    epochs: float | None = None,
-    minutes: float | None = None,
-    batch: int | None = None,
-    learning_rate: float | None = None,
-    seed: int = 0,
-    threads: int | None = None,
-    augment: str | None = None,
-    features: bool = False,
-    quantize: Sequence[str] = (),
-    checkpoint: str | Path | None = None,
-    resume: bool = False,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    trust_pickle: bool = False,
-    progress: Progress = lambda stage: None,
-) -> DistilledModel:
+@called_with(DistilRequest)
+def distil(request: DistilRequest) -> DistilledModel:
     """Train a student on a teacher's answers to unlabelled samples, on the CPU (docs/distilling.md).
-
-    Args:
-        teacher: A model as :func:`edgekit.build` takes it.
-        student: A smaller one with the same inputs and outputs, e.g. of :func:`edgekit.shrink`, or a PyTorch
-            module; float32, all of its operators known to ``edgekit.compiler.compress.torch``.
-        samples: Inputs like those that the model will see, without labels: hundreds or more. A quarter or
-            less is held out for choosing and testing.
-        card: Of the teacher: how samples become inputs, which inputs are pictures, and the task.
-        epochs: How often each sample is seen.
-        minutes: When training ends at the latest. One of both is needed.
-        batch: Samples of one step; None: 64, or as many as have 2 GB of values in the student.
-        learning_rate: The greatest; it rises at first and falls to 0. None: 0.005, and a third of it as often
-            as the answers become worse than before training, which then begins again.
-        seed: With ``epochs`` the same one gives the same weights on the same machine.
-        threads: Of the training; None: the cores that this process may use, at most 4.
-        augment: How pictures are changed: ``none``, or some of ``flip,crop,brightness``; None: as suits the
-            card.
-        features: Whether values that both graphs have by name are compared too, also where the student has
-            some of the teacher's channels.
-        quantize: Targets whose int8 the student is trained for: it learns with their rounding, and there is
-            a result for each, with Q/DQ pairs and the scales that were learned. It is judged in int8 before
-            training too; of several targets, the one is judged whose result is the worst.
-        checkpoint: A file that the training is saved to at each of its 20 checks, and at Ctrl-C; it is
-            deleted at the end.
-        resume: Go on from that file.
-        shapes: Static shapes by input name.
-        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
-        progress: Called as each stage begins and ends.
 
     Returns:
         The trained student, with its fidelity before and after. ``better`` says whether it is worth anything.
@@ -104,28 +59,29 @@ def distil(
         MissingDependency: PyTorch is not installed.
     """
     need_torch("distilling a model")
-    threads = default_threads() if threads is None else allowed_threads(threads)
-    options = _options(epochs, minutes, batch, learning_rate, seed)
+    threads = default_threads() if request.threads is None else allowed_threads(request.threads)
+    options, progress, card = _options(request), request.progress, request.card
+    teacher, student = as_source(request.teacher), as_source(request.student)
     given = card if isinstance(card, Card) or card is None else load_card(card)
-    augmentation = PictureAugmentation(given, changes_for(given, augment))
-    if resume and checkpoint is None:
+    augmentation = PictureAugmentation(given, changes_for(given, request.augment))
+    if request.resume and request.checkpoint is None:
         raise UsageError("resume needs the checkpoint of the training that it goes on with")
     with stage(progress, "opened") as say:
-        importing = ImportOptions(trust_pickle=trust_pickle)
-        fixed = {**(given.shapes() if given else {}), **(shapes or {})}
+        importing = ImportOptions(trust_pickle=request.trust_pickle)
+        fixed = {**(given.shapes() if given else {}), **(request.shapes or {})}
         source, answering = _opened(teacher, fixed, importing)
         _, trained = _opened(student, _renamed(fixed, source), importing)
         names = _check_signatures(source, trained)
-        say(f"{source_name(as_source(teacher))} teaches {source_name(as_source(student))}")
+        say(f"{source_name(teacher)} teaches {source_name(student)}")
     with stage(progress, "samples") as say:
         inputs, outputs = signature(source)
         if given:
             given.check(inputs, outputs)
-        found = load_samples(samples, inputs, given)
+        found = load_samples(request.samples, inputs, given)
         parts = hold_out(found.arrays, found.origin)
         say(f"{found.origin}: {len(parts.training)} to train on, {len(parts.test)} to test")
     placements = {}
-    for target in quantize:
+    for target in request.quantize:
         with stage(progress, "placed") as say:
             placed = placements[target] = _placed(trained, target, names, parts.training)
             say(f"{len(placed.plan.nodes)} nodes in {target}'s int8, {len(placed.scales)} scales to learn")
@@ -136,19 +92,20 @@ def distil(
         say(f"the student's fidelity is {before.score} before training")
     with stage(progress, "trained", live=True) as say:
         task = TrainingTask(
-            answering, trained, names, given, parts.training, parts.validation, augmentation, features,
+            answering, trained, names, given, parts.training, parts.validation, augmentation,
+            request.features,
             placements, found.digest,
         )  # fmt: skip
-        if batch is None:
+        if request.batch is None:
             options = replace(options, batch=fitting_batch(trained))
-        saved = None if checkpoint is None else Path(checkpoint)
-        done = train_student(task, options, threads, say, saved, resume)
-        found_out = f"learning rate {done.learning_rate:.2g}, " if learning_rate is None else ""
+        saved = None if request.checkpoint is None else Path(request.checkpoint)
+        done = train_student(task, options, threads, say, saved, request.resume)
+        found_out = f"learning rate {done.learning_rate:.2g}, " if request.learning_rate is None else ""
         losses = f"validation loss {done.losses[0]:.3f} -> {min(done.losses):.3f}"
         say(f"{done.epochs:.1f} epochs, {found_out}{losses}")
     return DistilledModel(
-        name=source_name(as_source(student)),
-        teacher=source_name(as_source(teacher)),
+        name=source_name(student),
+        teacher=source_name(teacher),
         models={target: save_model(model) for target, model in done.models.items()},
         before=before,
         after=_judge(done.models, source, names, evaluator, parts.test),
@@ -164,22 +121,21 @@ def distil(
     )  # fmt: skip
 
 
-def _options(
-    epochs: float | None, minutes: float | None, batch: int | None, learning_rate: float | None, seed: int
-) -> TrainingOptions:
+def _options(request: DistilRequest) -> TrainingOptions:
     """Raises: UsageError: no end, or a number that is not above 0."""
     from edgekit.compiler.compress.torch.training_loop import TrainingOptions
 
-    checked_end(epochs, minutes, batch, learning_rate)
-    rate = LEARNING_RATE if learning_rate is None else learning_rate
-    return TrainingOptions(epochs, minutes, batch or BATCH, rate, learning_rate is None, seed=seed)
+    epochs, minutes, batch, rate = request.epochs, request.minutes, request.batch, request.learning_rate
+    checked_end(epochs, minutes, batch, rate)
+    greatest = LEARNING_RATE if rate is None else rate
+    return TrainingOptions(epochs, minutes, batch or BATCH, greatest, rate is None, seed=request.seed)
 
 
 def _opened(
-    model: str | Path | Source, shapes: Mapping[str, tuple[int, ...]], importing: ImportOptions
+    model: Source, shapes: Mapping[str, tuple[int, ...]], importing: ImportOptions
 ) -> tuple[ir.Model, ir.Model]:
     """A model as it was opened, and its canonical form with float weights."""
-    source, _ = open_source_model(as_source(model), shapes, importing)
+    source, _ = open_source_model(model, shapes, importing)
     canonical = source.clone()
     run_passes(canonical)
     return source, with_float_weights(canonical)

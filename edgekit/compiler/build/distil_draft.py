@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.compiler.build.distil_request import DraftRequest
 from edgekit.compiler.build.language.evaluation import calibration_tokens, tokens_of
-from edgekit.compiler.build.progress import Progress, stage
+from edgekit.compiler.build.progress import stage
 from edgekit.compiler.compress.torch import need_torch
 from edgekit.compiler.compress.training_options import checked_end
 from edgekit.compiler.model.language.hugging_face_writer import check_writable, write_hugging_face
@@ -17,6 +18,7 @@ from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.open_model import is_language_model, open_language_model
 from edgekit.errors import SampleError, UsageError
 from edgekit.system.cpu import allowed_threads, default_threads
+from edgekit.system.declared_options import called_with
 from edgekit.system.formats.plain_text import duration
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array, Json
@@ -98,37 +100,9 @@ class DistilledDraft:
         return "\n".join([*lines, *([] if self.better else ["  not better than before"])])
 
 
-def distil_draft(
-    model: str | Path,
-    *,
-    layers: int | None = None,
-    samples: str | Path | None = None,
-    epochs: float | None = None,
-    minutes: float | None = None,
-    batch: int | None = None,
-    learning_rate: float | None = None,
-    seed: int = 0,
-    threads: int | None = None,
-    checkpoint: str | Path | None = None,
-    resume: bool = False,
-    progress: Progress = lambda stage: None,
-) -> DistilledDraft:
+@called_with(DraftRequest)
+def distil_draft(request: DraftRequest) -> DistilledDraft:
     """Train a few layers of a language model to guess what all of them write, on the CPU.
-
-    Args:
-        model: A GGUF file or a Hugging Face folder of type llama, qwen2 or qwen3.
-        layers: Of the draft; None: an eighth of the model's.
-        samples: A text file, UTF-8: passages of it are what the model's texts begin with; None: one that
-            comes with EdgeKit.
-        epochs: How often each text is seen.
-        minutes: When training ends at the latest. One of both is needed.
-        batch: Texts of one step; None: 4.
-        learning_rate: The greatest; None: 0.0005.
-        seed: Of everything random: with ``epochs`` the same one gives the same weights on the same machine.
-        threads: Of the training; None: the cores that this process may use, at most 4.
-        checkpoint: A file that the training is saved to at each of its 20 checks, and at Ctrl-C.
-        resume: Go on from that file.
-        progress: Called as each stage begins and ends.
 
     Raises:
         UsageError: an option is invalid, the model is of another type, or the training diverged.
@@ -143,21 +117,24 @@ def distil_draft(
     from edgekit.compiler.compress.torch.training_loop import TrainingOptions
     from edgekit.compiler.compress.torch.training_state import TrainingState, load_state, save_state
 
-    threads = default_threads() if threads is None else allowed_threads(threads)
-    checked_end(epochs, minutes, batch, learning_rate)
-    if resume and checkpoint is None:
+    epochs, minutes, batch, rate = request.epochs, request.minutes, request.batch, request.learning_rate
+    threads = default_threads() if request.threads is None else allowed_threads(request.threads)
+    checked_end(epochs, minutes, batch, rate)
+    seed, progress = request.seed, request.progress
+    if request.resume and request.checkpoint is None:
         raise UsageError("resume needs the checkpoint of the training that it goes on with")
-    rate = LEARNING_RATE if learning_rate is None else learning_rate
-    options = TrainingOptions(epochs, minutes, batch or BATCH, rate, seed=seed)
+    options = TrainingOptions(
+        epochs, minutes, batch or BATCH, LEARNING_RATE if rate is None else rate, seed=seed
+    )
     before_threads = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         with stage(progress, "opened") as say:
-            opened = _opened(Path(model))
-            kept = _kept(opened, layers)
+            opened = _opened(Path(request.model))
+            kept = _kept(opened, request.layers)
             say(f"{opened.name}, {kept} of {opened.config.layers} layers")
         with stage(progress, "samples", live=True) as say:
-            prompts, weights = _prompts(opened, samples), model_weights(opened)
+            prompts, weights = _prompts(opened, request.samples), model_weights(opened)
             length = min(TEXT_TOKENS, opened.config.context_length)
             texts = write_texts(
                 opened, weights, prompts, length, seed, lambda n: say(f"{n} of {len(prompts)} texts written")
@@ -167,8 +144,8 @@ def distil_draft(
             run = DraftTraining.of(opened, weights, kept, training, validation, options)
             before = run.agreement(test)
             key = _key(opened, kept, prompts, options)
-            saved = None if checkpoint is None else Path(checkpoint)
-            state = load_state(saved, key) if resume and saved is not None else TrainingState()
+            saved = None if request.checkpoint is None else Path(request.checkpoint)
+            state = load_state(saved, key) if request.resume and saved is not None else TrainingState()
 
             def save(now: TrainingState) -> None:
                 if saved is not None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.compiler.build.progress import Progress, stage
+from edgekit.compiler.build.progress import stage
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
+from edgekit.compiler.build.shrink_request import ShrinkRequest
 from edgekit.compiler.build.shrink_timing import ModelTimer, targets_to_time
 from edgekit.compiler.build.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compiler.compress.goal import ShrinkGoal, shrink_goal
 from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import PruningPlan, allocate, plan_pruning, pruned_model
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
-from edgekit.compiler.evaluate.samples import Sample, load_samples
+from edgekit.compiler.evaluate.samples import load_samples
 from edgekit.compiler.evaluate.source_evaluator import source_evaluator
-from edgekit.compiler.importers.contract import ImportOptions, Source
+from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.conversion import as_source, open_source_model, source_name
 from edgekit.compiler.model.onnx_file import save_model, signature
 from edgekit.compiler.model.reference import Reference
@@ -36,27 +37,15 @@ LATENCY_STEPS = 6
 """Models that are compiled and timed to reach a latency: the share of multiplications is known to 1/64."""
 
 
-def shrink(
-    model: str | Path | Source,
-    *,
-    samples: str | Path | Sequence[Sample],
-    flops: str | float | None = None,
-    size: str | float | None = None,
-    latency: str | None = None,
-    card: Card | str | Path | None = None,
-    targets: Sequence[str] = (),
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    trust_pickle: bool = False,
-    progress: Progress = lambda stage: None,
-) -> ShrunkModel:
-    """What ``edgekit.shrink`` does, in this process; arguments and errors are listed there."""
-    goal = shrink_goal(flops, size, latency)
-    loaded = _loaded_card(card)
-    timed = targets_to_time([*targets, *([goal.target] if goal.target else [])])
+def shrink_model(request: ShrinkRequest) -> ShrunkModel:
+    """Shrink in this process; ``edgekit.shrink`` documents the arguments and errors."""
+    goal, progress = shrink_goal(request.flops, request.size, request.latency), request.progress
+    loaded = _loaded_card(request.card)
+    timed = targets_to_time([*request.targets, *([goal.target] if goal.target else [])])
     with stage(progress, "opened") as say:
-        importing = ImportOptions(trust_pickle=trust_pickle)
-        fixed = {**(loaded.shapes() if loaded else {}), **(shapes or {})}
-        opened = as_source(model)
+        importing = ImportOptions(trust_pickle=request.trust_pickle)
+        fixed = {**(loaded.shapes() if loaded else {}), **(request.shapes or {})}
+        opened = as_source(request.model)
         source, _ = open_source_model(opened, fixed, importing)
         canonical = source.clone()
         run_passes(canonical)
@@ -66,7 +55,7 @@ def shrink(
         inputs, outputs = signature(source)
         if loaded:
             loaded.check(inputs, outputs)
-        found = load_samples(samples, inputs, loaded, CALIBRATION_SAMPLES)
+        found = load_samples(request.samples, inputs, loaded, CALIBRATION_SAMPLES)
         parts = split(found.arrays)
         if parts.shared:
             raise SampleError(
@@ -95,7 +84,7 @@ def shrink(
         task=test.evaluate(test.expected).task,
         test_samples=len(parts.test),
         latency=ratios,
-        not_timed=dict(timer.not_timed) if targets else {},
+        not_timed=dict(timer.not_timed) if request.targets else {},
         groups=_changes(plan, removed),
     )
 

@@ -28,8 +28,13 @@ BUNDLE, SMALLER, IMPORTED = "made.edgekit", "smaller.onnx", "imported.onnx"
 CRUMBS, NEED = "crumbs", "need"
 """Files of the private folder that both processes know."""
 
-STARVED_TEXTS = ("bad_alloc", "Arena alloc failed", "Failed to allocate memory")
-"""Messages of the C++ library, protobuf and ONNX Runtime for a failed allocation."""
+STARVED_TEXTS = (
+    "bad_alloc",
+    "Arena alloc failed",
+    "Failed to allocate memory",
+    "error return without exception set",
+)
+"""Messages of the C++ library, protobuf, ONNX Runtime and the interpreter for a failed allocation."""
 
 Send = Callable[[bytes], object]
 
@@ -126,10 +131,11 @@ def _done(request: Request, send: Send) -> list[bytes]:
         send(messages.as_line({"stage": [stage.name, detail, stage.seconds]}))
 
     if request.verb == "shrink":
-        from edgekit.compiler.build.shrink import shrink
+        from edgekit.compiler.build.shrink import shrink_model
+        from edgekit.compiler.build.shrink_request import ShrinkRequest
         from edgekit.compiler.sandbox.shrunk_message import shrunk_figures
 
-        found = shrink(**request.options, progress=tell)
+        found = shrink_model(ShrinkRequest(**request.options, progress=tell))
         with open(Path(request.private_folder, SMALLER), "xb") as file:
             file.write(found.onnx)
         figures = messages.as_line({"figures": shrunk_figures(found)})

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from edgekit.compiler.build.build_request import BuildRequest
     from edgekit.compiler.build.import_onnx import ImportedModel
     from edgekit.compiler.build.progress import Progress
+    from edgekit.compiler.build.shrink_request import ShrinkRequest
     from edgekit.compiler.build.shrunk_model import ShrunkModel
     from edgekit.compiler.card_inference.draft import Draft
     from edgekit.compiler.compress.goal import ShrinkGoal
@@ -89,12 +90,12 @@ def build_contained(request: BuildRequest) -> Bundle:
             return Bundle("new bundle", bytes(manifest), parts)
 
 
-def shrink_contained(options: Mapping[str, Any], goal: ShrinkGoal, progress: Progress) -> ShrunkModel:
-    """``edgekit.compiler.build.shrink.shrink`` with these options, in a child."""
-    with _Child("shrink", options) as child:
+def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:
+    """Shrink in a child."""
+    with _Child("shrink", plain_arguments(request)) as child:
         from edgekit.compiler.sandbox.shrunk_message import parse_shrunk  # while the child starts
 
-        child.findings(progress)
+        child.findings(request.progress)
         with _checked(child.name):
             smaller = read_plain(child.folder / SMALLER, child.largest_file_bytes)
             return parse_shrunk(child.figures, child.name, goal, smaller)
@@ -253,11 +254,10 @@ class _Child:
         except OSError:
             folder = None
         assert self._process.stdin is not None
-        folder_of_records = model_folder(model_files(options))
-        bounds = bounds_of(self._limits, options, self.folder, folder_of_records)
-        memory_bytes = self._limits.memory_bytes
-        records = str(folder_of_records) if folder_of_records else None
-        request = Request(verb, options, folder, str(self.folder), records, memory_bytes, self._deaths)
+        bounds = bounds_of(self._limits, options, self.folder, kept := model_folder(model_files(options)))
+        records = str(kept) if kept else None
+        limit = self._limits.memory_bytes
+        request = Request(verb, options, folder, str(self.folder), records, limit, self._deaths)
         try:
             pickle.dump((list(sys.path), tuple(bounds)), self._process.stdin)
             pickle.dump(request, self._process.stdin)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.compiler.build.build_request import BuildRequest
+from edgekit.compiler.build.shrink_request import ShrinkRequest
 from edgekit.compiler.sandbox.contained import (
     build_contained,
     card_contained,
@@ -29,12 +30,9 @@ from edgekit.system.records_folder import model_folder, records_in
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.compiler.build.import_onnx import ImportedModel
-    from edgekit.compiler.build.progress import Progress
     from edgekit.compiler.build.shrunk_model import ShrunkModel
     from edgekit.compiler.card_inference.draft import Draft
-    from edgekit.compiler.evaluate.samples import Sample
     from edgekit.compiler.importers.contract import Source
-    from edgekit.processing.card import Card
 
 TRUSTED = "EDGEKIT_TRUSTED"
 """Environment variable: 1 for ``trusted=True`` everywhere."""
@@ -104,37 +102,11 @@ def build(request: BuildRequest) -> Bundle:
         return build_bundle(request)
 
 
-def shrink(
-    model: str | Path | Source,
-    *,
-    samples: str | Path | Sequence[Sample],
-    flops: str | float | None = None,
-    size: str | float | None = None,
-    latency: str | None = None,
-    card: Card | str | Path | None = None,
-    targets: Sequence[str] = (),
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    trust_pickle: bool = False,
-    progress: Progress = lambda stage: None,
-    trusted: bool = False,
-) -> ShrunkModel:
+@called_with(ShrinkRequest)
+def shrink(request: ShrinkRequest) -> ShrunkModel:
     """Remove the channels of a model that cost least, without training.
 
     Weights that read removed channels are fitted to what is left by least squares (docs/shrinking.md).
-
-    Args:
-        model: As ``build`` takes it; float.
-        samples: As there: 64 to 128 inputs like those that the model will see. A third is held out for
-            testing.
-        flops: How many multiplications fewer: ``-20%`` or 0.2.
-        size: How many bytes of weights fewer.
-        latency: How much less latency, measured on a target's engine here: ``-25%@tflite``.
-        card: Describes the inputs and outputs: with a task, channels are judged by its predictions.
-        targets: Both models are timed on these; none: on all whose engine is installed.
-        shapes: Static shapes by input name.
-        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
-        progress: Called as each stage begins and ends.
-        trusted: As in ``build``.
 
     Returns:
         The smaller model, with what it lost and gained. ``faster`` says whether it is worth anything.
@@ -147,25 +119,13 @@ def shrink(
     """
     from edgekit.compiler.compress.goal import shrink_goal
 
-    goal = shrink_goal(flops, size, latency)
-    options: dict[str, Any] = {
-        "model": model,
-        "samples": samples,
-        "flops": flops,
-        "size": size,
-        "latency": latency,
-        "card": card,
-        "targets": list(targets),
-        "shapes": shapes,
-        "trust_pickle": trust_pickle,
-    }
-    if is_contained(model, trusted):
-        plain = {"samples": _plain_samples(samples), "shapes": shapes and dict(shapes)}
-        return shrink_contained({**options, **plain}, goal, progress)
-    from edgekit.compiler.build.shrink import shrink as shrink_here
+    goal = shrink_goal(request.flops, request.size, request.latency)
+    if is_contained(request.model, request.trusted):
+        return shrink_contained(request, goal)
+    from edgekit.compiler.build.shrink import shrink_model
 
-    with _recorded(options):
-        return shrink_here(**options, progress=progress)
+    with _recorded(vars(request)):
+        return shrink_model(request)
 
 
 def import_model(
@@ -265,10 +225,3 @@ def _recorded(options: Mapping[str, Any]) -> AbstractContextManager[None]:
     """Record what is measured of a trusted file where its child would; of an object in the cache folder."""
     is_file = isinstance(options["model"], str | os.PathLike)
     return records_in(model_folder(model_files(options)) if is_file else None)
-
-
-def _plain_samples(samples: Any) -> Any:
-    """Samples that can be handed on: any sequence or mapping as a list or dict."""
-    if samples is None or isinstance(samples, str | os.PathLike) or not isinstance(samples, Sequence):
-        return samples
-    return [dict(sample) if isinstance(sample, Mapping) else sample for sample in samples]

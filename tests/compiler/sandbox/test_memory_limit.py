@@ -6,12 +6,13 @@ import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import edgekit
+from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.sandbox import watch
 from edgekit.compiler.sandbox.contained import build_contained
 from edgekit.compiler.sandbox.limits import BYTES_BEYOND, MEMORY_MB, TIMES_MODEL
@@ -128,9 +129,9 @@ def test_memory_that_is_refused_is_one_error(
     monkeypatch.setenv(MEMORY_MB, "900")
     monkeypatch.setattr(watch, "free_memory_bytes", lambda: 5_000_000_000)
     model = models.write(tmp_path, models.SMALL_CNN)
-    options = {"model": model, "targets": ["ort"], "card": Starving(how)}
+    request = BuildRequest(model, targets=["ort"], card=cast(Any, Starving(how)))
     with pytest.raises(CrashError) as caught:
-        build_contained(options, lambda stage: None)
+        build_contained(request)
     assert re.sub("took [0-9]+ MB", "took N MB", str(caught.value)) == (
         "model.onnx: its process took N MB of memory and asked for more than its limit, 900 MB\n"
         "  at opened\n"
@@ -149,7 +150,7 @@ def test_a_file_that_is_too_large_is_one_error(
     monkeypatch.setattr(watch, "free_memory_bytes", lambda: UNKNOWN_BYTES)
     model = models.write(tmp_path, models.SMALL_CNN)
     with pytest.raises(CrashError) as caught:
-        build_contained({"model": model, "targets": ["ort"], "card": Starving("file")}, lambda stage: None)
+        build_contained(BuildRequest(model, targets=["ort"], card=cast(Any, Starving("file"))))
     assert re.sub("; .* free here", "", str(caught.value)) == (
         "model.onnx: its process wrote a file of more than 900 MB, the limit of its memory\n"
         "  at opened\n"

@@ -1,0 +1,66 @@
+"""What is given, what is stored, and what goes to the child."""
+
+from __future__ import annotations
+
+import pickle
+from collections import UserList
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from edgekit.compiler.build.build_request import BuildRequest, parse_layout, parse_lengths, parse_shape
+from edgekit.system.declared_options import plain_arguments, stored_options
+
+
+def test_what_is_given_beside_a_kind_of_model_is_named_as_the_user_spells_it() -> None:
+    request = BuildRequest(
+        "m.gguf", targets=["ort"], force=True, samples="s", shapes={}, lengths=(), shrink="", time_budget=0.0,
+        fallback=False, example_inputs=[np.zeros(3)], context=64, trust_pickle=True,
+    )  # fmt: skip
+    beside_language = ["--samples", "example_inputs", "--time-budget", "--no-fallback"]
+    assert request.given_beside("any", "language") == beside_language
+    assert request.given_beside("any", "graph") == ["--context"]
+
+
+def test_defaults_and_what_trusts_a_model_are_not_stored() -> None:
+    assert stored_options(BuildRequest("m.onnx", targets=["ort"], trust_pickle=True, trusted=True)) == {}
+    given = BuildRequest("m.onnx", targets=["ort"], fallback=False, lengths=(4, 8), max_drop="2%")
+    assert stored_options(given) == {"fallback": False, "lengths": [4, 8], "max_drop": "2%"}
+
+
+def test_the_child_gets_plain_arguments_and_neither_a_callback_nor_the_trust() -> None:
+    request = BuildRequest(
+        Path("m.onnx"), targets=("ort",), shapes=MappingProxyType({"x": (1, 3)}),
+        samples=UserList([MappingProxyType({"x": np.ones(3)})]),
+        progress=lambda stage: None, trusted=True,
+    )  # fmt: skip
+    arguments = pickle.loads(pickle.dumps(plain_arguments(request)))
+    assert arguments.keys() == set(vars(request)) - {"progress", "trusted"}
+    assert arguments["shapes"] == {"x": (1, 3)}
+    assert type(arguments["samples"]) is list
+    assert type(arguments["samples"][0]) is dict
+    assert BuildRequest(**arguments).model == Path("m.onnx")
+
+
+def test_a_scalars_shape() -> None:
+    assert parse_shape("x=") == ("x", ())
+
+
+@pytest.mark.parametrize("text", ["3", "=1x3", "a=1x0", "a=1xb", "a=-1", "a=²"])
+def test_shapes_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^, with sizes of 1 or more$"):
+        parse_shape(text)
+
+
+def test_layouts_and_lengths() -> None:
+    assert parse_layout("uint8") == ("", "uint8")
+    assert parse_layout("x=nhwc") == ("x", "nhwc")
+    assert parse_lengths("16,64") == (16, 64)
+    for text in ("=nhwc", "x="):
+        with pytest.raises(ValueError, match=r"^$"):
+            parse_layout(text)
+    for text in ("", "16,", "-1", "1.5", "1234567"):
+        with pytest.raises(ValueError, match=r"^: numbers of tokens$"):
+            parse_lengths(text)
