@@ -41,9 +41,20 @@ def build(model: Path, **options: Any) -> edgekit.Bundle:
     return edgekit.build(model, **{**given, **options})
 
 
-def test_int8_is_faster_and_proved_and_its_parent_travels_with_it(model: Path) -> None:
+@pytest.fixture(scope="module")
+def built(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[edgekit.Bundle, list[Stage]]:
+    """The bundle that the options of :func:`build` give, and the stages of its build."""
     stages: list[Stage] = []
-    bundle = build(model, progress=stages.append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEKIT_CACHE", str(cache))
+        model = planted.sound(tmp_path_factory.mktemp("built"))
+        return build(model, progress=stages.append), stages
+
+
+def test_int8_is_faster_and_proved_and_its_parent_travels_with_it(
+    built: tuple[edgekit.Bundle, list[Stage]],
+) -> None:
+    bundle, stages = built
     parent, int8 = bundle.variants
     assert (parent.name, int8.name) == ("ort-fp32", "ort-int8")
     assert int8.status.startswith("verified on ONNX Runtime")
@@ -71,9 +82,10 @@ def test_int8_is_faster_and_proved_and_its_parent_travels_with_it(model: Path) -
     assert ended["searched"] == "int8 variants kept: 1"
 
 
-def test_a_device_is_held_to_what_the_golden_vector_showed(model: Path) -> None:
-    bundle = build(model)
-    (error,) = bundle.variants[1].evidence["accuracy"].values()
+def test_a_device_is_held_to_what_the_golden_vector_showed(
+    built: tuple[edgekit.Bundle, list[Stage]],
+) -> None:
+    (error,) = built[0].variants[1].evidence["accuracy"].values()
     assert 15 < error["limit_db"] < error["snr_db"]
 
 
@@ -103,10 +115,10 @@ def test_a_search_that_had_no_time_says_so(model: Path) -> None:
     )
 
 
-def test_few_samples_are_called_few(model: Path) -> None:
+def test_few_samples_are_called_few(model: Path, built: tuple[edgekit.Bundle, list[Stage]]) -> None:
     text = ", or on all where there were too few to hold some out: give 64 to 128"
     assert text in build(model, samples=planted.samples(2), force=True).report
-    assert text not in build(model).report
+    assert text not in built[0].report
 
 
 def test_what_won_is_compiled_once(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
