@@ -119,6 +119,11 @@ CLASSES = {
         "Each variant has its reason: install the engine that one of them needs, or build the bundle again "
         "with a target that this device has.",
     ),
+    "NonFiniteOutputError": Example(
+        "the decoder's logits are NaN or infinite",
+        "Check the values of this input: extreme ones are the likely cause, and other inputs still get their "
+        "results.",
+    ),
 }
 
 CODES = {

@@ -165,3 +165,14 @@ def test_every_card_loads(path: Path) -> None:
 def test_every_cascade_is_well_formed(path: Path) -> None:
     stages = load_toml(path.read_text("utf-8"), path.name, CardError)["stages"]
     read_stages([{k: v for k, v in stage.items() if k != "bundle"} for stage in stages[1:]], path.name)
+
+
+def test_a_newcomer_s_six_questions_lead_to_files() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    section = text.partition("### Where do I find ...\n")[2].partition("\nHow to add")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 6
+    for row in rows:
+        paths = re.findall(r"`([a-z]+/[^`]*)`", row)
+        assert paths
+        assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -142,6 +142,13 @@ def test_a_reduction_that_onnx_does_not_have() -> None:
     assert (found.node, found.message) == ("y", "reduction 'mean' has no form in Core ML")
 
 
+def test_a_gelu_that_core_ml_does_not_have_is_expanded() -> None:
+    """By ONNX's function any text but ``tanh`` is the exact one; Core ML's operator has no third mode."""
+    model = with_shapes("""<ir_version: 10, opset_import: ["": 23]>
+        g (float[4] x) => (float[4] y) { y = Gelu<approximate="sigmoid">(x) }""")
+    assert coreml.check_model(model, profile(COREML)) == []
+
+
 def test_an_output_of_another_shape_than_is_declared() -> None:
     text = '<ir_version: 10, opset_import: ["": 23]> g (float[2,3] x) => (float[2,3] y) { y = Transpose(x) }'
     (found,) = coreml.check_model(ir.from_onnx_text(text), profile(COREML))

@@ -189,3 +189,18 @@ def test_integers_are_not_rounded_before_they_are_summed(tmp_path: Path) -> None
     assert seen["integers dequantize"].ravel().tolist() == [exact, exact]
     assert seen["declared dequantize"].ravel().tolist() == [float(np.float16(exact))] * 2
     assert seen["integers conv"].item() == np.float16(2 * exact)
+
+
+@pytest.mark.parametrize(
+    ("array", "what"),
+    [
+        (np.ones((2, 3), np.float64), "float64[2, 3]"),
+        (np.ones((2, 3), np.int32), "int32[2, 3]"),
+        (np.ones((3, 2), np.float32), "float32[3, 2]"),
+    ],
+)
+def test_an_input_that_is_not_as_declared(array: Array, what: str, tmp_path: Path) -> None:
+    ready = executor(lambda b, x: b.relu(x=x["x"]), {"x": np.ones((2, 3), np.float32)}, tmp_path)
+    with pytest.raises(EngineError) as failure:
+        ready.run({"x": array})
+    assert str(failure.value) == f"input x is {what}, declared as float32[2, 3]"

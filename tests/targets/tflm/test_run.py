@@ -166,3 +166,18 @@ def test_integers_that_the_file_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as error:
         runner.run({"k": given << 32})
     assert str(error.value) == ("k holds -8589934592 to 17179869184, and the .tflite file holds it as int32")
+
+
+def test_an_arena_that_never_does_ends_at_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def too_small(content: bytes, arena: int) -> tuple[None, str]:
+        assert arena <= run.LARGEST_ARENA_BYTES
+        tried.append(arena)
+        return None, "Failed to resize buffer"
+
+    monkeypatch.setattr(run, "_interpreter", too_small)
+    with pytest.raises(EngineError) as failure:
+        run.load(b"", "model.tflite")
+    assert str(failure.value) == f"{run.engine_version()} did not load model.tflite: Failed to resize buffer"
+    assert tried == [run.FIRST_ARENA_BYTES << 2 * step for step in range(7)]

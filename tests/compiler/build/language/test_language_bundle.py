@@ -78,6 +78,8 @@ def test_the_report_has_the_perplexity(built: Bundle) -> None:
         "target",
         "variant",
         "perplexity",
+        "over",
+        "float's",
         "top-1",
         "size",
         "SNR",
