@@ -31,7 +31,6 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("edgekit/batch/rebuild.py", "tests/batch/test_rebuild.py"): [
         ("if unknown:", "test_an_option_that_is_not_known_is_not_dropped"),
-        ('"distil", ', "test_every_option_of_a_build_is_one_of_its_rebuild", ""),
     ],
     ("edgekit/devices/connection.py", "tests/devices/test_hostile_devices.py"): [
         ("[:ERROR_LIMIT_CHARS]", "test_an_error_is_short", ""),

@@ -85,7 +85,8 @@ def test_the_report_has_the_perplexity(built: Bundle) -> None:
         "SNR",
         "a",
         "token",
-        "here",
+        "at",
+        "build",
         "verified",
     ]
     assert f"{built.variants[0].evidence['generation']['perplexity']:.2f}" in row
