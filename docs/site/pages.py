@@ -27,6 +27,7 @@ def documents() -> dict[str, str]:
     found = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
     for path in sorted([*docs.glob("*.md"), *(docs / "decisions").glob("*.md")]):
         found[path.relative_to(ROOT).as_posix()] = path.relative_to(docs).as_posix()
+    found["docs/README.md"] = "documents.md"  # beside index.md, which is the site's first page
     return found
 
 

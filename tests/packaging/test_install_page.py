@@ -1,4 +1,4 @@
-"""README's section Install and what setup.cfg says."""
+"""docs/install.md and what setup.cfg says."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 from edgekit import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
-INSTALL = README.partition("\n## Install\n")[2].partition("\n## ")[0]
+INSTALL = (ROOT / "docs" / "install.md").read_text("utf-8")
 HERE = f"3.{sys.version_info.minor}"
 
 
