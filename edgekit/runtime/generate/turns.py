@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Condition, Lock, get_ident
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-class _Waiter(NamedTuple, Generic[T]):
+@dataclass(eq=False)
+class _Waiter(Generic[T]):
     lock: Lock
     wish: T | None
 
