@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from starlette.concurrency import run_in_threadpool
 
 from edgekit._version import __version__
-from edgekit.errors import BusyError, EdgeKitError, NoVariantError, UsageError
+from edgekit.errors import BusyError, EdgeKitError, NonFiniteOutputError, NoVariantError, UsageError
 from edgekit.runtime.loading.output_checks import non_finite_inputs
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, metadata
 from edgekit.serve.request_memory import RequestMemory
@@ -270,8 +270,11 @@ class Service:
         running.add_done_callback(hand_over)
         try:
             return await waiting
-        except NoVariantError:
-            if lines := non_finite_inputs(asked.feeds):  # the client's fault, not the engine's
+        except NoVariantError as problem:
+            lines = non_finite_inputs(asked.feeds)
+            if not lines and isinstance(problem, NonFiniteOutputError):
+                lines = ["the inputs are extreme"]
+            if lines:  # the client's fault, not the engine's
                 raise RequestError(f"{lines[0]}, and the model's outputs are not finite") from None
             raise
         except BusyError as problem:
