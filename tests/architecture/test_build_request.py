@@ -120,3 +120,9 @@ def test_the_types_of_options_are_read_from_the_annotations() -> None:
     assert kinds["draft"] is Path
     assert kinds["example_inputs"] is list
     assert kinds["progress"] is object
+
+
+def test_an_argument_without_a_default_is_a_required_option() -> None:
+    required = {each.name for each in main.commands["shrink"].params if each.required}
+    assert required == {"model", "samples", "output"}
+    assert {each.name for each in main.commands["rebuild"].params if each.required} == {"bundle"}
