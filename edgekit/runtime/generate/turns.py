@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Condition, Lock, get_ident
+from threading import Lock, RLock, get_ident
+from time import monotonic
 from typing import Generic, TypeVar
+
+from edgekit.system.interrupts import Notifier
 
 T = TypeVar("T")
 
@@ -27,7 +30,8 @@ class Turns(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._lock = Condition()
+        self._lock = RLock()  # not a Condition: interrupted as it is entered, that may stay locked
+        self._arrivals = Notifier()
         self._waiting: deque[_Waiter[T]] = deque()
         self._holder: int | None = None
 
@@ -48,7 +52,7 @@ class Turns(Generic[T]):
                     self._holder = get_ident()
                     return True
                 self._waiting.append(waiter)
-                self._lock.notify_all()
+                self._arrivals.notify()
             waiter.lock.acquire()  # released by the one before
             return self._begins(waiter)
         except BaseException:
@@ -99,10 +103,16 @@ class Turns(Generic[T]):
         def found() -> list[T]:
             return [waiter.wish for waiter in self._waiting if waiter.wish is not None]
 
-        with self._lock:
-            if enough is not None and wait_s > 0:
-                self._lock.wait_for(lambda: enough(found()), wait_s)
-            return found()
+        end_s = monotonic() + wait_s
+        while True:
+            with self._lock:
+                wishes = found()
+                if enough is None or enough(wishes) or (left_s := end_s - monotonic()) <= 0:
+                    return wishes
+                arrival = self._arrivals.waiter()
+            arrival.acquire(timeout=left_s)
+            with self._lock:
+                self._arrivals.forget(arrival)
 
     def fulfilled(self, wish: T) -> None:
         """A wish needs no turn any more. One who waits no longer, since it was interrupted, is no fault."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from edgekit.runtime.generate.turns import Turns
 from tests.fixtures.threads import until
+from tests.runtime.interrupted_everywhere import interrupted_at
 
 
 def test_each_has_its_turn_before_any_has_two() -> None:
@@ -92,3 +94,14 @@ def test_who_does_not_come_is_waited_for_only_so_long() -> None:
     turns = Turns[str]()
     with turns:
         assert turns.wishes(lambda wishes: False, wait_s=0.01) == []
+
+
+def test_a_turn_enters_no_lock_that_is_written_in_python() -> None:
+    """An interrupt inside one, e.g. a Condition, may leave it locked for all other threads."""
+    turns = Turns[str]()
+
+    def turn() -> None:
+        with turns:
+            turns.wishes(lambda wishes: False, wait_s=0.001)
+
+    assert interrupted_at(turn, 1, (Path(threading.__file__),)) == ""
