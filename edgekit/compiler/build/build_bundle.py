@@ -46,7 +46,7 @@ def build_bundle(request: BuildRequest, claim: Callable[[int], None] = lambda ex
     targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
     if isinstance(source, Path) and is_language_model(source):
         refuse_options(request)
-        return build_language_model(source, targets, request)
+        return build_language_model(source, targets, request, claim)
     if beside := request.given_beside("any", "graph"):
         raise UsageError(f"{beside[0]} is of a language model, and this is none; leave it out")
     job = open_source(source, _card(request.card), targets, build_options(request), request)

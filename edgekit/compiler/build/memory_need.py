@@ -3,8 +3,15 @@
     calibration   PASS_COPIES     x min(all values, PASS_BYTES)      one pass over a sample
     engines       ENGINE_COPIES   x live values x targets x variants loaded at one time
     rounding      ROUNDED_SAMPLES x live values                      16 samples on one cut through the network
-    outputs       OUTPUT_COPIES   x outputs x samples                the reference's, and those of a variant
+    outputs       OUTPUT_COPIES   x min(outputs x samples, KEPT_BYTES)   the reference's, and a variant's
+    comparison    COMPARED_COPIES x outputs                          one sample in float64
     weights       WEIGHT_COPIES   x weights that the passes made     e.g. shared ones that were written out
+
+A language model needs, with the weights as float32:
+
+    weights       (targets + DECODER_COPIES) x weights               each target's variant; compiled, run
+    cache         CACHE_COPIES    x keys and values of the context
+    logits        LOGIT_COPIES    x a window's logits in float64     of which perplexity is judged
 
 Live values are the largest sum of values that are made and still read. What a model's file needs is the limit
 that a build begins with (edgekit/compiler/sandbox/limits.py); this comes on top.
@@ -18,10 +25,14 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from edgekit.compiler.evaluate.kept_outputs import KEPT_BYTES
+from edgekit.compiler.model.language.language_model import DecoderConfig
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.quantize.observe.calibrate import PASS_BYTES
 
 PASS_COPIES, ENGINE_COPIES, ROUNDED_SAMPLES, OUTPUT_COPIES, WEIGHT_COPIES = 3, 4, 16, 3, 16
+COMPARED_COPIES = 10
+DECODER_COPIES, CACHE_COPIES, LOGIT_COPIES = 3, 4, 4
 TEXT_BITS = 512
 """Of a string."""
 
@@ -55,8 +66,27 @@ def memory_need(source: ModelBytes, canonical: ModelBytes, samples: int, targets
     return (
         PASS_COPIES * min(canonical.values, PASS_BYTES + canonical.live)
         + (ENGINE_COPIES * targets + ROUNDED_SAMPLES) * canonical.live
-        + OUTPUT_COPIES * canonical.outputs * samples
+        + OUTPUT_COPIES * min(canonical.outputs * samples, KEPT_BYTES)
+        + COMPARED_COPIES * canonical.outputs
         + WEIGHT_COPIES * max(canonical.weights - source.weights, 0)
+    )
+
+
+def decoder_need(config: DecoderConfig, targets: int, context: int, window: int) -> int:
+    """Bytes that a language model's build needs beyond what its file needs.
+
+    Args:
+        config: The sizes of the model.
+        targets: Number of targets that it is built for.
+        context: Maximum context length in tokens.
+        window: Number of tokens that are judged at one time.
+    """
+    weights = 4 * sum(math.prod(shape) for shape in config.weight_shapes().values())
+    cache = 2 * 4 * config.layers * config.kv_heads * config.head_size * context
+    return (
+        (targets + DECODER_COPIES) * weights
+        + CACHE_COPIES * cache
+        + LOGIT_COPIES * 8 * window * config.vocabulary
     )
 
 

@@ -130,23 +130,23 @@ def _done(request: Request, send: Send) -> list[bytes]:
         detail = stage.detail[: messages.DETAIL_LIMIT_CHARS]
         send(messages.as_line({"stage": [stage.name, detail, stage.seconds]}))
 
+    def claim(extra_bytes: int) -> None:
+        need = Path(request.private_folder, NEED)
+        need.write_bytes(b"%d" % (request.memory_bytes + extra_bytes))  # before the parent sees it used
+        extend_data(extra_bytes)
+
     if request.verb == "shrink":
         from edgekit.compiler.build.shrink import shrink_model
         from edgekit.compiler.build.shrink_request import ShrinkRequest
         from edgekit.compiler.sandbox.shrunk_message import shrunk_figures
 
-        found = shrink_model(ShrinkRequest(**request.options, progress=tell))
+        found = shrink_model(ShrinkRequest(**request.options, progress=tell), claim)
         with open(Path(request.private_folder, SMALLER), "xb") as file:
             file.write(found.onnx)
         figures = messages.as_line({"figures": shrunk_figures(found)})
         return [figures, messages.as_line({"done": "shrink"})]
     from edgekit.compiler.build.build_bundle import build_bundle
     from edgekit.compiler.build.build_request import BuildRequest
-
-    def claim(extra_bytes: int) -> None:
-        need = Path(request.private_folder, NEED)
-        need.write_bytes(b"%d" % (request.memory_bytes + extra_bytes))  # before the parent sees it used
-        extend_data(extra_bytes)
 
     bundle = build_bundle(BuildRequest(**request.options, progress=tell), claim)
     with open(Path(request.private_folder, BUNDLE), "xb") as file:

@@ -20,6 +20,9 @@ from edgekit.errors import CrashError
 from edgekit.system.memory import UNKNOWN_BYTES
 from tests.compiler.sandbox.starving import STARVATIONS, Starving
 from tests.fixtures import child_processes, models
+from tests.fixtures.gguf_files import write_tiny
+from tests.fixtures.spare_networks import samples as spare_samples
+from tests.fixtures.spare_networks import spare_network
 
 pytestmark = pytest.mark.needs_ort
 
@@ -94,6 +97,27 @@ def test_a_small_file_of_large_values_is_built(tmp_path: Path, monkeypatch: pyte
     bundle = edgekit.build(model, targets=["ort"], samples=samples)
     assert bundle.variants[0].status.startswith("verified")
     assert max(peaks) > BYTES_BEYOND + TIMES_MODEL * model.stat().st_size
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell of memory")
+@pytest.mark.parametrize("what", ["language model", "shrink"])
+def test_every_verb_that_computes_claims_its_memory(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(MEMORY_MB, raising=False)
+    claimed: list[int] = []
+    close = watch.Watch.close
+
+    def noted(own: watch.Watch) -> None:
+        close(own)
+        claimed.append(own._needed_bytes() - own.limit_bytes)
+
+    monkeypatch.setattr(watch.Watch, "close", noted)
+    if what == "shrink":
+        edgekit.shrink(spare_network(tmp_path), flops="-30%", samples=spare_samples())
+    else:
+        edgekit.build(write_tiny(tmp_path / "tiny.gguf"), targets=["ort"])
+    assert max(claimed) > 0
 
 
 def test_the_estimate_is_told_where_the_machine_has_less(monkeypatch: pytest.MonkeyPatch) -> None:

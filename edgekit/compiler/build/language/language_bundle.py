@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from edgekit._version import __version__
@@ -13,12 +13,13 @@ from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.bundle_contents import tool_versions, variant_entry
 from edgekit.compiler.build.faults import Faults
 from edgekit.compiler.build.language.draft import draft_bars, draft_contents, open_draft, parameters
-from edgekit.compiler.build.language.evaluation import reference_of
+from edgekit.compiler.build.language.evaluation import WINDOW_TOKENS, reference_of
 from edgekit.compiler.build.language.variants import (
     LanguageJob,
     add_float_choices,
     build_language_variant,
 )
+from edgekit.compiler.build.memory_need import decoder_need
 from edgekit.compiler.build.progress import Progress, stage
 from edgekit.compiler.build.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.compiler.lowering.language.graph_writer import OPSET
@@ -47,13 +48,19 @@ TRIED_FIRST: Mapping[str, tuple[str, ...]] = {
 """Requested precision -> what is built. Where none of it is good enough, the next more accurate one is."""
 
 
-def build_language_model(path: Path, targets: Sequence[BuildTarget], request: BuildRequest) -> Bundle:
+def build_language_model(
+    path: Path,
+    targets: Sequence[BuildTarget],
+    request: BuildRequest,
+    claim: Callable[[int], None] = lambda extra_bytes: None,
+) -> Bundle:
     """Build a language model's bundle.
 
     Args:
         path: The model's file or folder, for which ``is_language_model`` is true.
         targets: The targets to build for.
         request: Arguments of the build; ``max_drop`` is the highest increase of perplexity for int8 and int4.
+        claim: Called with the memory that the build needs, before it is used.
 
     Raises:
         UsageError: an unknown precision, a max_drop that is no percentage, a context beyond the model's, or a
@@ -70,6 +77,8 @@ def build_language_model(path: Path, targets: Sequence[BuildTarget], request: Bu
         context = _context(model, request.context)
         say(f"{path.name}  {described(model)}")
         small = open_draft(draft, model) if draft else None
+        both = (model, small) if small else (model,)
+        claim(sum(decoder_need(each.config, len(targets), context, WINDOW_TOKENS) for each in both))
     job, variants = _built(model, path, targets, bars, context, request)
     if not draft or small is None:
         return _bundle(job, path, targets, variants, {}, {}, request)
