@@ -45,9 +45,6 @@ THREADED_BYTES = 64 << 10
 RPCS = 1024
 """Calls at once, streams included; more are refused before they are read. Those that may wait for a message,
 and streams, are fewer."""
-CHANNEL_CALLS = 32
-"""Calls of one connection at once; more wait in the client. Calls are taken in the order in which they come,
-those of a flood before the next one of somebody else."""
 METADATA_BYTES = 16 << 10
 HANDSHAKE_MS = 15_000
 STREAMED = 8
@@ -81,7 +78,7 @@ class GrpcServer:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 1),  # of several processes
                 ("grpc.max_connection_idle_ms", 300_000),
-                ("grpc.max_concurrent_streams", CHANNEL_CALLS),
+                ("grpc.max_concurrent_streams", 128),
                 ("grpc.max_allowed_incoming_connections", connections),
                 ("grpc.max_metadata_size", METADATA_BYTES),
                 ("grpc.absolute_max_metadata_size", METADATA_BYTES),

@@ -59,7 +59,6 @@ VALUES: dict[str, list[float]] = {
     "compression of bodies and messages": [],
     "connections over gRPC": [int(connections.CONNECTIONS * connections.GRPC_PART)],
     "calls of gRPC": [grpc_service.RPCS],
-    "calls of one gRPC connection": [grpc_service.CHANNEL_CALLS],
     "calls that wait for their first message": [grpc_calls.WAITING],
     "time for the first message": [grpc_calls.MESSAGE_SECONDS],
     "streams of gRPC": [grpc_calls.STREAMS, grpc_service.STREAMED],
