@@ -31,6 +31,8 @@ def test_a_fault_is_found(tmp_path: Path) -> None:
     assert wrong(ok, ok) == wrong(Answer("503", b""), ok) == ""
     assert wrong(ok, bad) == wrong(bad, bad) == str(bad)
     assert wrong(ok, Answer("200", b"b")) != ""
+    closed = Answer("", b"")
+    assert (wrong(ok, closed, half_closed=True), wrong(ok, closed) != "") == ("", True)
     assert wrong(Answer("INTERNAL", ""), Answer("INTERNAL", "")) != ""
     server = Server(tmp_path)
     try:
