@@ -67,9 +67,9 @@ class BuildRequest:
     """Arguments of a build, as ``edgekit.build`` takes them and documents them."""
 
     model: "str | Path | Source" = field(metadata=option(
-        "Path of an ``.onnx`` file, or of another framework's that an importer takes (docs/importing.md), "
-        "or a framework's object; or a language model: a ``.gguf`` file.",
-        kind=Path, models="any", stored=False, again="Its model.  [default: beside BUNDLE]",
+        "Path of an ``.onnx`` file, of another framework's file (docs/importing.md), of a ``.gguf`` file "
+        "or a Hugging Face folder (language models); or a framework's model object.",
+        kind=Path, models="any", stored=False, again="Path of the model.  [default: beside BUNDLE]",
     ))  # fmt: skip
     _: KW_ONLY
     targets: Sequence[str] = field(metadata=option(
@@ -80,119 +80,122 @@ class BuildRequest:
     ))  # fmt: skip
     precision: str = field(default="fp32", metadata=option(
         "``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``: all of "
-        "these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ pairs, "
-        "which are kept as they are. A variant that is slower than fp32, or the same, is rejected. "
+        "these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ "
+        "pairs, which are kept as they are. A variant that is slower than fp32, or the same, is rejected. "
         "``palette6``, ``palette4``: palettized weights for Core ML. ``bf16``, ``fp16-arithmetic``: floats "
         "computed in a narrower type, where the processor has it; ``auto`` tries them where this one does. "
-        "``fp8``: for TensorRT on Thor; needs samples. Of a language model ``fp32``, ``fp16``, ``int8``, "
-        "``int4``, or ``auto``: the last two.",
-        help=f"Of the variants: {', '.join(names_to_ask_for())}, which tries several and keeps the best "
-        "trade-offs.",
+        "``fp8``: for TensorRT on Thor; needs samples. Language models: ``fp32``, ``fp16``, ``int8``, "
+        "``int4``, or ``auto``, which builds the last two.",
+        help=f"Precision of the variants: {', '.join(names_to_ask_for())}. auto tries several and keeps the "
+        "best trade-offs.",
         metavar="PRECISION", choices=names_to_ask_for(), models="any", stored=False,
     ))  # fmt: skip
     samples: str | Path | Sequence["Sample"] | None = field(default=None, metadata=option(
-        "What int8 is calibrated on and variants are verified with: a folder or glob, or dicts of arrays; "
-        "None for random ones. A third of them is held out for testing.",
+        "Samples for int8 calibration and verification: a folder or glob, or dicts of arrays. None: random "
+        "samples. A third of them is held out for testing.",
         help="Folder or glob of .npz or .npy files or, with a card, images and videos.",
-        metavar="PATH", stored=False, again="The samples that it was built on.",
+        metavar="PATH", stored=False, again="Samples of the first build.",
     ))  # fmt: skip
     card: "Card | str | Path | None" = field(default=None, metadata=option(
         "Describes pre- and postprocessing; it is stored in the bundle.",
-        help="card.toml: pre- and post-processing of the model.",
-        kind=Path, stored=False, again="Its card.  [default: the one in BUNDLE]",
+        help="Card (card.toml) that describes the model's pre- and post-processing.",
+        kind=Path, stored=False, again="Card of the model.  [default: the one in BUNDLE]",
     ))  # fmt: skip
     shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=option(
-        "Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's shapes "
-        'are used where none is given here. The name "" stands for the only input, or the only one of four '
-        "dimensions. A batch that is left open is 1, which the report says.",
-        help="Static shape of an input; without a name, of the one image. Repeatable.",
+        "Static shapes by input name, for inputs whose dimensions are dynamic or stale; the default is the "
+        "card's shapes. The name \"\" stands for the only input, or the only one of four dimensions. An open "
+        "batch dimension is 1, and the report states it.",
+        help="Static shape of an input; without NAME, of the only image input. Repeatable.",
         flags=("--shape",), metavar="[NAME=]1x3x480x640", parse=parse_shape, repeatable="by name",
         stored=False,
     ))  # fmt: skip
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = field(default=None, metadata=option(
-        "What a PyTorch module or a JAX function is called with, which both trace: arrays in the order of "
-        "its parameters, or a mapping by their names, e.g. what a tokenizer returns.",
+        "Arguments for tracing a PyTorch module or a JAX function: arrays in the order of its parameters, "
+        "or a mapping by parameter name, e.g. the output of a tokenizer.",
         stored=False,
     ))  # fmt: skip
     max_drop: str | None = field(default=None, metadata=option(
-        "What int8 and smaller models may lose: ``2%`` of the task's own metric where the samples are "
-        "labelled, else of the fidelity to the float model; or the least SNR, ``24dB``. None: "
-        "docs/quantization.md.",
-        help="Accuracy int8 may lose (task metric or agreement), or its minimum SNR.",
+        "Maximum accuracy loss of int8 variants and of smaller models: ``2%`` of the task's metric if the "
+        "samples are labelled, else of the agreement with the float model; or a minimum SNR, ``24dB``. "
+        "None: the limits in docs/quantization.md.",
+        help="Maximum accuracy loss of int8 variants (task metric or agreement), or their minimum SNR.",
         metavar="2%|24dB", models="any",
     ))  # fmt: skip
     time_budget: float | None = field(default=None, metadata=option(
-        "Seconds to search for int8, for all targets together; None: 60, for auto 180.",
+        "Time limit of the int8 search in seconds, for all targets together. None: 60, or 180 for ``auto``.",
         help="Time limit of the int8 search.  [default: 60; 180 for auto]",
         metavar="SECONDS",
     ))  # fmt: skip
     force: bool = field(default=False, metadata=option(
-        "Ship a rejected int8 variant, marked as such.",
-        help="Ship rejected int8 variants, marked as such.",
+        "Ship rejected int8 variants, marked as rejected.",
+        help="Ship rejected int8 variants, marked as rejected.",
         models="any",
     ))  # fmt: skip
     fallback: bool = field(default=True, metadata=option(
-        "Whether the float parent of an int8 variant is in the bundle too.",
-        help="Leave the float parent of an int8 variant out of the bundle.",
+        "Whether the bundle also holds the float variant from which an int8 variant was made.",
+        help="Leave the float variant of each int8 variant out of the bundle.",
     ))  # fmt: skip
     io: str | Mapping[str, str] | None = field(default=None, metadata=option(
-        "How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source "
-        "has them, or ``nhwc``, axis 1 last (only tflite has it); for every one of four axes, or by name. "
-        "``uint8``: the card's image input takes uint8 [1, H, W, C] in RGB, from sessions too; mean, std, "
-        "colour order and layout are folded into the model (ort, openvino, tflite).",
-        help="Inputs and outputs of the compiled file. uint8: the card's image input takes bytes, channels "
-        "last (ort, openvino, tflite). nhwc: channels last (tflite). int8: integers. Or by name; repeatable.",
+        "Layout and type of the compiled file's inputs and outputs, for apps that do not use this runtime. "
+        "``nchw``: as in the source. ``nhwc``: axis 1 last (tflite only), for all inputs and outputs with "
+        "four axes, or by name. ``uint8``: the card's image input takes uint8 [1, H, W, C] in RGB, from "
+        "sessions too; mean, std, colour order and layout are folded into the model (ort, openvino, "
+        "tflite).",
+        help="Layout and type of the compiled file's inputs and outputs, for all or by name; repeatable. "
+        "uint8: image bytes, channels last (ort, openvino, tflite). nhwc: channels last (tflite). int8: "
+        "integers.",
         metavar="[NAME=]nhwc|uint8|int8", parse=parse_layout, repeatable="by name", stored=False,
     ))  # fmt: skip
     shrink: str | None = field(default=None, metadata=option(
-        "``auto``: also variants of smaller models, with 10, 20 and 30 % fewer multiplications "
-        "(docs/shrinking.md), in fp32, fp16, int8 or auto; needs samples. They are held to ``max_drop`` too "
-        "and kept only where they are faster than every variant that is more accurate. A session runs them "
-        "only where they are asked for. Or ``-50%``: one of that size, held to ``max_drop`` where given.",
-        help="Also build models with fewer multiplications, kept where faster than all that are more "
-        "accurate. auto: 10, 20 and 30 % fewer.",
+        "Build smaller models too, by pruning channels (docs/shrinking.md), in fp32, fp16, int8 or auto; "
+        "needs samples. ``auto``: models with 10, 20 and 30 % fewer multiplications. They must meet "
+        "``max_drop`` and be faster than every more accurate variant. A session runs them only on request. "
+        "``-50%``: one model of that size, which must meet ``max_drop`` if it is given.",
+        help="Also build pruned models with fewer multiplications. auto: 10, 20 and 30 % fewer, kept if "
+        "faster than every more accurate variant.",
         metavar="auto|-50%",
     ))  # fmt: skip
     distil: str | None = field(default=None, metadata=option(
-        "How long each smaller model is trained to answer as the whole one, e.g. ``20min`` or ``12epochs``, "
-        "in float and with int8's rounding; needs PyTorch, and hundreds of samples without labels. All "
-        "samples are used; those for testing are not trained on.",
-        help="Train each smaller model on MODEL's answers, e.g. 20min or 12epochs (extra train).",
+        "Training time of each smaller model, e.g. ``20min`` or ``12epochs``. It is distilled from the "
+        "whole model, in float and with int8 rounding. Needs PyTorch and hundreds of samples, without "
+        "labels. The samples held out for testing are not trained on.",
+        help="Distil MODEL into each smaller model for this long, e.g. 20min or 12epochs (extra train).",
         metavar="TIME",
     ))  # fmt: skip
     context: int | None = field(default=None, metadata=option(
-        "Of a language model (docs/language-models.md): most tokens of a text with its answer; None: 2048, "
-        "or as many as the model has.",
-        help="Of a language model: longest text.  [default: 2048]",
+        "Maximum context length in tokens, prompt and answer together (language models). None: 2048, or "
+        "the model's own limit if that is lower.",
+        help="Maximum context length in tokens (language models).  [default: 2048]",
         metavar="TOKENS", least=64, models="language",
     ))  # fmt: skip
     lengths: Sequence[int] | None = field(default=None, metadata=option(
-        "Of a text encoder: tokens, ascending, at which it is compiled too, beside the card's own length; a "
-        "text runs at the shortest that holds it (docs/embeddings.md).",
-        help="Of a text encoder with a card: tokens that it is compiled at too. A text runs at the fewest "
-        "that hold it.",
+        "Further sequence lengths in tokens, ascending, for which a text encoder is compiled, in addition "
+        "to the card's. A text runs at the shortest length that holds it (docs/embeddings.md).",
+        help="Further sequence lengths in tokens for which a text encoder with a card is compiled. A text "
+        "runs at the shortest that holds it.",
         metavar="16,64", parse=parse_lengths,
     ))  # fmt: skip
     draft: Path | str | None = field(default=None, metadata=option(
-        "Of a language model: path of a smaller one of the same tokens. It is built for the same targets, "
-        "and sessions let it guess where that is faster; texts stay the same.",
-        help="Of a language model: a smaller one of the same tokens, which guesses where that is faster.",
+        "Path of a draft model for speculative decoding: a smaller language model with the same "
+        "vocabulary. It is built for the same targets and used where it is faster; the texts stay the same.",
+        help="Draft model for speculative decoding: a smaller language model with the same vocabulary.",
         metavar="MODEL", models="language", stored=False,
     ))  # fmt: skip
     trust_pickle: bool = field(default=False, metadata=option(
-        "Whether a model file that is a Python pickle may be loaded, which runs code in it.",
-        help="Load MODEL though it is a Python pickle, which runs code in it.",
+        "Load a model file that is a Python pickle. Loading runs the code in it.",
+        help="Load MODEL even if it is a Python pickle. Loading runs the code in it.",
         models="any", stored=False,
-        again="Load the model though it is a Python pickle, which runs code in it.",
+        again="Load the model even if it is a Python pickle. Loading runs the code in it.",
     ))  # fmt: skip
     trusted: bool = field(default=False, metadata=option(
-        "Open a file in this process, not in a child (docs/security.md). Objects always are.",
-        help="Work on MODEL in this process. Default: in a child process, which may crash.",
+        "Open a model file in this process instead of a confined child process (docs/security.md). Model "
+        "objects are always used in this process.",
+        help="Open MODEL in this process instead of a confined child process.",
         models="any", stored=False, local=True,
-        again="Work on the model in this process. Default: in a child process, which may crash.",
+        again="Open the model in this process instead of a confined child process.",
     ))  # fmt: skip
     progress: "Progress" = field(default=silent, metadata=option(
-        "Called as each stage begins and ends.", models="any", stored=False, local=True,
+        "Callback at the start and the end of each stage.", models="any", stored=False, local=True,
     ))  # fmt: skip
 
     def given_beside(self, *models: str) -> list[str]:
