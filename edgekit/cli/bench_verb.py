@@ -40,25 +40,31 @@ if TYPE_CHECKING:
     type=click.Choice(["wall", "cpu"]),
     default="wall",
     show_default=True,
-    help="--against: what is compared. cpu is less disturbed by other programs.",
+    help="With --against: time to compare. cpu is less disturbed by other programs.",
 )
 @click.option("--sweep", metavar="SxT,...", help="Throughput with S streams of T threads each, e.g. 1x2,2x1.")
-@click.option("--price-per-hour", type=float, help="Of this machine: gives the cost of 1,000 inferences.")
-@click.option("--fail-if", "limits", multiple=True, help="End with 1 if so, e.g. 'p95>+10%'. Repeatable.")
 @click.option(
-    "--baseline", type=click.Path(path_type=Path), help="What --fail-if compares with: output of --json."
+    "--price-per-hour", type=float, help="Price of this machine per hour; adds the cost of 1,000 inferences."
+)
+@click.option(
+    "--fail-if", "limits", multiple=True, help="Exit with 1 if this holds, e.g. 'p95>+10%'. Repeatable."
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    help="Output of an earlier --json, with which --fail-if compares.",
 )
 @click.option(
     "--history",
     metavar="FILE.jsonl",
     type=click.Path(path_type=Path),
-    help="Add this run to a file of JSON lines.",
+    help="Append this run to a JSON Lines file.",
 )
 @click.option(
     "--plot",
     metavar="PAGE.html",
     type=click.Path(path_type=Path),
-    help="With --history: draw all of its runs.",
+    help="With --history: plot all runs on an HTML page.",
 )
 @device_options
 @as_json_option
@@ -82,12 +88,12 @@ def bench(
     merge: bool,
     as_json: bool,
 ) -> None:
-    """Measure latency of BUNDLE on this machine or a device.
+    """Measure latency, here or on a device.
 
     Reports load time, first run, p50/p95/p99 latency, the overhead over calling the engine directly, memory
-    and, where it is readable, energy. --against says which of two is faster, with an interval at 95 %.
-    --history keeps the figures of each run; --plot draws them as a page that needs no network. Of a language
-    model: time to the first token and tokens a second.
+    and, where it is readable, energy. --against compares two bundles or variants, with a 95 % interval.
+    --history keeps the figures of each run; --plot draws them on a page that needs no network. For language
+    models: time to first token and tokens per second.
     """
     from edgekit.compiler.bench import bench as benching
     from edgekit.compiler.bench import compare as bench_compare

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @verbose_option
 @as_json_option
 def inspect(bundle: Path, verbose: bool, as_json: bool) -> None:
-    """Show variants, sizes, evidence and provenance of BUNDLE."""
+    """Show variants, sizes, evidence and provenance of a bundle."""
     from edgekit.cli.bundle_text import bundle_json, inspected_text
 
     with open_bundle(bundle) as opened:
@@ -54,7 +54,7 @@ def inspect(bundle: Path, verbose: bool, as_json: bool) -> None:
     "documents",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="With --key: what edgekit provenance wrote and signed; repeatable. Must be about BUNDLE.",
+    help="With --key: signed provenance of BUNDLE, from edgekit provenance; repeatable.",
 )
 @device_options
 @as_json_option
@@ -69,7 +69,7 @@ def verify(
     merge: bool,
     as_json: bool,
 ) -> None:
-    """Run the golden vectors of BUNDLE here or on a device.
+    """Check a bundle's golden vectors, here or on a device.
 
     Every output is compared with the reference output that is stored in the bundle.
     """
@@ -109,7 +109,7 @@ def verify(
     "--diff",
     "base",
     type=click.Path(path_type=Path),
-    help="Another bundle: show what is slower and worse in BUNDLE.",
+    help="Compare with this bundle: show what is slower or less accurate in BUNDLE.",
 )
 @device_options
 @as_json_option
@@ -123,7 +123,7 @@ def explain(
     merge: bool,
     as_json: bool,
 ) -> None:
-    """Measure time and accuracy loss by node, here or on a device.
+    """Measure latency and accuracy loss by node.
 
     TARGET is a target, a profile or a variant of BUNDLE; --variant is a variant alone. Default: all
     variants. Uses one thread unless --threads is given. Nodes have the names of the source model.
@@ -160,7 +160,7 @@ def explain(
 @click.option(
     "-i", "--input", "inputs", type=NamedFile(), multiple=True, help="File for an input. Repeatable."
 )
-@click.option("--text", help="A text, instead of -i; for a bundle whose card takes one.")
+@click.option("--text", help="Text input, instead of -i, for a bundle whose card takes text.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
 @click.option(
     "--draw",
@@ -185,7 +185,7 @@ def run(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Run BUNDLE on arrays, an image, a sound or texts.
+    """Run a bundle on arrays, an image, a sound or texts.
 
     An input file is a .npy, an .npz with an array of the input's name or, if the bundle has a card, an image,
     a .wav or a .txt with one text a line. A model with one input needs no NAME.
@@ -220,12 +220,14 @@ def run(
 @bundle_argument
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="HTML file to write.")
 @click.option(
-    "--samples", metavar="PATH", help="Folder or glob of pictures: show what the variants answer to them."
+    "--samples",
+    metavar="PATH",
+    help="Folder or glob of images: show the predictions of the variants on them.",
 )
-@click.option("--explain", is_flag=True, help="Measure time and accuracy by node on this machine as well.")
+@click.option("--explain", is_flag=True, help="Also measure latency and accuracy by node on this machine.")
 @as_json_option
 def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_json: bool) -> None:
-    """Write what is known of BUNDLE as one HTML page.
+    """Write a self-contained HTML report.
 
     What to use where and what it costs, every variant and candidate measured, and where it is from. The page
     needs no network.
@@ -268,7 +270,7 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
     "--triton",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write a model repository of NVIDIA's Triton: of VARIANT, or of all that it runs.",
+    help="Write a model repository for NVIDIA Triton, with VARIANT or all that Triton can run.",
 )
 @click.option(
     "--kubernetes",
@@ -277,7 +279,7 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
     help="Write manifests: KServe's InferenceService and a Knative Service that scales to zero.",
 )
 @click.option(
-    "--url", metavar="URL", help="With --kubernetes: where the bundle will lie, e.g. s3://models/m."
+    "--url", metavar="URL", help="With --kubernetes: storage URL of the bundle, e.g. s3://models/m."
 )
 @click.option("--image", metavar="NAME", help="With --kubernetes: container with the extra serve.")
 @click.option(
@@ -295,7 +297,7 @@ def export(
     app: bool,
     as_json: bool,
 ) -> None:
-    """Write the engine files of VARIANT, or what servers want.
+    """Write engine files, or a model repository for another server.
 
     They are for use without EdgeKit, named by model and variant. A README beside them has the settings that
     they were verified with, where the engine's defaults compute something else.

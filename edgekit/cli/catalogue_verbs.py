@@ -20,12 +20,22 @@ if TYPE_CHECKING:
 @click.argument("matrix", type=click.Path(path_type=Path))
 @click.option("--on", metavar="WHERE", default="local", show_default=True,
               help="local, dask://HOST:PORT or ray://HOST:PORT.")  # fmt: skip
-@click.option("--workers", type=click.IntRange(1), help="Local processes.  [default: half of the cores]")
 @click.option(
-    "--memory", type=float, metavar="MB", help="Limit of one build.  [default: by the model's size]"
+    "--workers", type=click.IntRange(1), help="Number of local processes.  [default: half of the cores]"
 )
-@click.option("--retries", type=click.IntRange(0), default=2, show_default=True, help="After a lost worker.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write a page about all to this .html file.")
+@click.option(
+    "--memory", type=float, metavar="MB", help="Memory limit of one build.  [default: by the model's size]"
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=2,
+    show_default=True,
+    help="Number of retries after a worker is lost.",
+)
+@click.option(
+    "--report", type=click.Path(path_type=Path), help="Write a report of all builds to this .html file."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only the table.")
 @as_json_option
 @click.pass_context
@@ -40,7 +50,7 @@ def build_all(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Build every bundle of MATRIX.
+    """Build all combinations of a matrix file.
 
     MATRIX is a TOML file: models, targets, precisions and sample sets. What is there already is kept, so the
     same command goes on where it was cut.
@@ -75,10 +85,16 @@ def build_all(
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="New bundle.  [default: BUNDLE]")
 @request_options(build_request, again=True)
 @click.option(
-    "--tools", type=click.Path(path_type=Path), help="Requirements file with versions to build with."
+    "--tools",
+    type=click.Path(path_type=Path),
+    help="Requirements file with the versions of the tools to use.",
 )
-@click.option("--seconds", type=float, default=10, show_default=True, help="To time each variant.")
-@click.option("--report", type=click.Path(path_type=Path), help="[default: BUNDLE.changes.md]")
+@click.option("--seconds", type=float, default=10, show_default=True, help="Measuring time for each variant.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="Markdown file with the changes.  [default: BUNDLE.changes.md]",
+)
 @as_json_option
 @click.pass_context
 def rebuild(
@@ -92,7 +108,7 @@ def rebuild(
     as_json: bool,
     **again: Any,
 ) -> None:
-    """Build BUNDLE again, and keep the new one if it is no worse.
+    """Rebuild a bundle with today's tools if it is not worse.
 
     It is built with today's tools. Variants are compared by their score, their size, and timed against each
     other. Exit code 1: one is worse, and BUNDLE is as it was.

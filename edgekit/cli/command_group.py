@@ -20,12 +20,12 @@ from edgekit.cli.request_options import Verb
 from edgekit.errors import EdgeKitError, UnsupportedError
 
 SECTIONS = {
-    "What is here": ("targets", "doctor", "toolchain", "devices"),
-    "A model": ("import", "card", "check", "shrink", "distil"),
+    "This machine": ("targets", "doctor", "toolchain", "devices"),
+    "Prepare a model": ("import", "card", "check", "shrink", "distil"),
     "Build bundles": ("build", "build-all", "rebuild", "cascade", "defer"),
     "Use a bundle": ("inspect", "verify", "explain", "run", "generate", "bench", "report", "log", "drift",
                      "export", "serve"),
-    "Release it": ("sign", "provenance", "publish", "fleet"),
+    "Release": ("sign", "provenance", "publish", "fleet"),
     "On a device": ("update", "install", "status", "commit", "rollback"),
 }  # fmt: skip
 """The verbs by the work that they belong to, in the order of their use, which is that of the help."""

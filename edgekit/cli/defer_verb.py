@@ -19,18 +19,20 @@ from edgekit.cli.command_group import main
     "--disagreement",
     metavar="1%",
     required=True,
-    help="Most of the answers that may differ from the large one's.",
+    help="Maximum share of predictions that may differ from the large model's.",
 )
-@click.option("--confidence", metavar="95%", default="95%", show_default=True, help="Of that bound.")
+@click.option(
+    "--confidence", metavar="95%", default="95%", show_default=True, help="Confidence of that bound."
+)
 @click.option(
     "--samples",
     metavar="PATH",
     required=True,
-    help="Folder or glob of .npz or .npy files, images or videos that neither was fitted to.",
+    help="Folder or glob of .npz or .npy files, images or videos that neither model was trained on.",
 )
-@click.option("--small", "small_variant", metavar="VARIANT", help="Of SMALL; without it the fastest.")
+@click.option("--small", "small_variant", metavar="VARIANT", help="Variant of SMALL.  [default: the fastest]")
 @click.option(
-    "--large", "large_variant", metavar="VARIANT", help="Of LARGE; without it the most accurate precision."
+    "--large", "large_variant", metavar="VARIANT", help="Variant of LARGE.  [default: the most accurate]"
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bundle file to write.")
 @as_json_option
@@ -47,7 +49,7 @@ def defer(
     output: Path,
     as_json: bool,
 ) -> None:
-    """Ask a large classifier only where a small one is unsure.
+    """Route uncertain inputs to a larger model.
 
     SMALL and LARGE are bundles built with the same card; without LARGE both are variants of SMALL. The
     threshold is found on the samples, so that with the given confidence at most that share of the answers

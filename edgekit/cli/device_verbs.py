@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def device_options(verb: F) -> F:
     """``--device`` and ``--merge``."""
-    merge = click.option("--merge", is_flag=True, help="--device: add what was measured to BUNDLE.")
+    merge = click.option("--merge", is_flag=True, help="With --device: add the measurements to BUNDLE.")
     device = click.option(
-        "--device", metavar="USER@HOST[:PORT]|adb:SERIAL", help="Measure there, and not on this machine."
+        "--device", metavar="USER@HOST[:PORT]|adb:SERIAL", help="Run on this device instead of this machine."
     )
     return device(merge(verb))
 
@@ -86,7 +86,7 @@ def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
 @click.argument("device", nargs=-1)
 @as_json_option
 def devices(device: tuple[str, ...], as_json: bool) -> None:
-    """List known devices, and what was found on each.
+    """List known devices and their capabilities.
 
     DEVICE, as --device has it: look there now. Nothing is installed by looking.
     """

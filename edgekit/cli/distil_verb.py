@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--draft",
     is_flag=True,
-    help="TEACHER is a language model: train a few of its layers to guess what it writes, for build --draft.",
+    help="TEACHER is a language model: train a draft model from a few of its layers, for build --draft.",
 )
 @request_options(draft_request, only=("layers",))
 @request_options(distil_request, required=False)
@@ -54,7 +54,7 @@ def distil(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Train a smaller model to answer as TEACHER does.
+    """Distil a model into a smaller one.
 
     It runs on the CPU, in PyTorch (extra train), on samples without labels. Some of them are held out: they
     choose the best weights and judge the result, which is written only if it is better than before. Ctrl-C

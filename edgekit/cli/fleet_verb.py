@@ -25,10 +25,22 @@ if TYPE_CHECKING:
 @click.option("--candidate", metavar="BUNDLE", help="Digest of the new bundle; default: the newest one.")
 @click.option("--baseline", metavar="BUNDLE", help="Digest of the old one; default: the one before.")
 @click.option(
-    "--margin", type=float, default=0.01, show_default=True, help="Of bad answers and scores: .01 is a point."
+    "--margin",
+    type=float,
+    default=0.01,
+    show_default=True,
+    help="Margin of failure rates and scores: .01 is one percentage point.",
 )
-@click.option("--slower", type=float, default=0.1, show_default=True, help="Margin of the time: .1 is 10 %.")
-@click.option("--answers", type=int, default=200, show_default=True, help="After so many a device counts.")
+@click.option(
+    "--slower", type=float, default=0.1, show_default=True, help="Margin of the latency: .1 is 10 %."
+)
+@click.option(
+    "--answers",
+    type=int,
+    default=200,
+    show_default=True,
+    help="Minimum number of responses for a device to count.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it as a page (HTML).")
 @as_json_option
 def fleet(
@@ -43,7 +55,7 @@ def fleet(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what devices reported, and whether a rollout may go on.
+    """Evaluate a rollout from the devices' reports.
 
     REPORTS are .jsonl files of rows, or folders of them. The newest bundle is compared with the one before:
     promote, stop or wait. Exit code 1: stop.

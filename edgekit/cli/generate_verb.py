@@ -28,32 +28,57 @@ SCHEMA_LIMIT_BYTES = 1 << 20
 
 @main.command()
 @bundle_argument
-@click.option("-p", "--prompt", required=True, metavar="TEXT", help="What to go on from; - reads stdin.")
+@click.option("-p", "--prompt", required=True, metavar="TEXT", help="Prompt; - reads stdin.")
 @click.option("--chat", is_flag=True, help="The prompt is a user's message; the model answers.")
-@click.option("--system", metavar="TEXT", help="With --chat: what the model is told first.")
+@click.option("--system", metavar="TEXT", help="With --chat: system message.")
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Of the answer."
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="Maximum number of generated tokens.",
 )
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="0: the likeliest token.")
 @click.option(
-    "--top-k", type=click.IntRange(min=0), default=0, help="Draw from the likeliest K; 0: from all."
+    "--temperature",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Sampling temperature; 0 is greedy decoding.",
 )
 @click.option(
-    "--top-p", type=float, default=1.0, help="Draw from the likeliest with this probability together."
+    "--top-k",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Sample from the K most likely tokens; 0: from all.",
 )
-@click.option("--min-p", type=float, default=0.0, help="Draw from tokens with this share of the likeliest's.")
-@click.option("--seed", type=click.IntRange(min=0), help="Of the draws: the same seed, the same text.")
-@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="End before this text. Repeatable.")
 @click.option(
-    "--json-schema", "schema", type=click.Path(path_type=Path), help="The answer is JSON by this schema."
+    "--top-p",
+    type=float,
+    default=1.0,
+    help="Sample from the most likely tokens whose probabilities add up to this.",
 )
-@click.option("--context", type=click.IntRange(min=1), help="Tokens of prompt and answer together.")
+@click.option(
+    "--min-p",
+    type=float,
+    default=0.0,
+    help="Sample from tokens with at least this share of the top token's probability.",
+)
+@click.option("--seed", type=click.IntRange(min=0), help="Random seed; makes sampling reproducible.")
+@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Stop before this text. Repeatable.")
+@click.option(
+    "--json-schema", "schema", type=click.Path(path_type=Path), help="JSON schema that the answer follows."
+)
+@click.option(
+    "--context",
+    type=click.IntRange(min=1),
+    help="Maximum context length in tokens, prompt and answer together.",
+)
 @click.option(
     "--speculate",
     type=click.Choice(["auto", "draft", "lookup", "off"]),
     default="auto",
     show_default=True,
-    help="Guess tokens, by the bundle's draft or from the prompt; the text stays the same.",
+    help="Speculative decoding, with the bundle's draft model or from the prompt; the text stays the same.",
 )
 @engine_option
 @variant_option
@@ -81,7 +106,7 @@ def generate(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Write text with the language model in BUNDLE.
+    """Generate text with a language model.
 
     The text appears on stdout as it is made; what ran, and how fast, on stderr.
     """

@@ -45,10 +45,10 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 @main.command()
 @click.argument("action", type=click.Choice(["list", "install", "remove"]))
 @click.argument("name", required=False)
-@click.option("--accept-terms", is_flag=True, help="Accept the vendor's terms, which are shown otherwise.")
+@click.option("--accept-terms", is_flag=True, help="Accept the vendor's terms, which are printed otherwise.")
 @as_json_option
 def toolchain(action: str, name: str | None, accept_terms: bool, as_json: bool) -> None:
-    """List, install or remove compilers of vendors.
+    """List, install or remove vendor compilers.
 
     Each needs a Python environment of its own, made in the cache from a lock file with hashes.
     """

@@ -29,7 +29,7 @@ from edgekit.system.atomic_files import write_atomically
 @request_options(build_request, only=OPENING)
 @as_json_option
 def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> None:
-    """Convert MODEL of another framework to ONNX.
+    """Convert a model of another framework to ONNX.
 
     Compares the two where the framework is installed. check and build take MODEL as it is, and do the same.
     """
@@ -52,7 +52,7 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
 @request_options(build_request, only=OPENING)
 @as_json_option
 def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) -> None:
-    """Draft a card for MODEL.
+    """Draft a card for a model.
 
     How its input is made and what its outputs mean, read from the model's metadata, its graph and the form of
     its outputs. Each line says why, and those that the model does not settle are marked as guessed.
@@ -77,7 +77,7 @@ def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) 
 def check(
     ctx: click.Context, /, model: Path, targets: tuple[str, ...], as_json: bool, **opening: Any
 ) -> None:
-    """List MODEL's nodes that a target can't run or runs slowly.
+    """List nodes that a target can't run or runs slowly.
 
     Nothing is compiled. Without -t, checks every target whose compiler is installed.
     """
@@ -106,7 +106,11 @@ def check(
 @click.option(
     "--report", type=click.Path(path_type=Path), help="Write the page of edgekit report to this .html file."
 )
-@click.option("--bundle-version", type=click.IntRange(0), help="Rises with each release (docs/store.md).")
+@click.option(
+    "--bundle-version",
+    type=click.IntRange(0),
+    help="Version number, which must rise with each release (docs/store.md).",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @verbose_option
 @as_json_option
@@ -124,7 +128,7 @@ def build(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Compile and verify MODEL for each target, write one bundle.
+    """Compile a model, verify every variant, write a bundle.
 
     Every variant is run and compared with the source model. Inaccurate or slower variants are rejected, and
     the report says by how much.
@@ -174,7 +178,7 @@ def build(
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bundle file to write.")
 @as_json_option
 def cascade(cascade: Path, output: Path, as_json: bool) -> None:
-    """Join bundles: one finds things, others look at each of them.
+    """Chain bundles: run models on each detection.
 
     CASCADE is a TOML file that names the bundles of the stages and how things are cropped (docs/cascades.md).
     """

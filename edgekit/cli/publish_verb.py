@@ -18,8 +18,12 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 
 @main.command()
 @click.argument("bundle", type=click.Path(path_type=Path), required=False)
-@click.option("--repo", type=click.Path(path_type=Path), help="Folder that is served.")
-@click.option("--keys", type=click.Path(path_type=Path), help="Folder with the keys of each publication.")
+@click.option(
+    "--repo", type=click.Path(path_type=Path), help="Folder of the repository, which a web server serves."
+)
+@click.option(
+    "--keys", type=click.Path(path_type=Path), help="Folder with the online keys, used at each publication."
+)
 @click.option(
     "--offline-keys",
     type=click.Path(path_type=Path),
@@ -29,22 +33,28 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 @click.option(
     "--name",
     default="",
-    help="The model's name; default: the channel's only one, or that of BUNDLE's source.",
+    help="Name of the model.  [default: the channel's only model, or the name of BUNDLE's source]",
 )
-@click.option("--add-model", is_flag=True, help="Let the channel have BUNDLE's model besides its others.")
-@click.option("--rollout", type=float, help="Percent of the devices that install it. Default: 100.")
-@click.option("--keep", type=int, default=5, show_default=True, help="Releases that the channel names.")
+@click.option("--add-model", is_flag=True, help="Add BUNDLE's model to the channel's other models.")
+@click.option("--rollout", type=float, help="Percentage of the devices that install it.  [default: 100]")
 @click.option(
-    "--deltas", type=int, default=2, show_default=True, help="Releases before it that get a difference."
+    "--keep", type=int, default=5, show_default=True, help="Number of releases that the channel lists."
 )
-@click.option("--init", is_flag=True, help="Make the repository, its keys and channels.")
-@click.option("--add-channel", default="", help="Make one more channel.")
-@click.option("--withdraw", type=int, help="Release that is not to be installed any more.")
+@click.option(
+    "--deltas",
+    type=int,
+    default=2,
+    show_default=True,
+    help="Number of earlier releases for which a delta is made.",
+)
+@click.option("--init", is_flag=True, help="Create the repository, its keys and channels.")
+@click.option("--add-channel", default="", help="Create another channel.")
+@click.option("--withdraw", type=int, help="Release to withdraw; devices no longer install it.")
 @click.option("--stop", is_flag=True, help="Stop all installs of the channel.")
-@click.option("--resume", is_flag=True, help="Let the installs of the channel go on.")
-@click.option("--reason", default="", help="Of --stop or --withdraw; devices show it.")
-@click.option("--refresh", is_flag=True, help="Sign again what would expire; run it daily.")
-@click.option("--rotate", default="", help="Role whose key is replaced: a channel, timestamp, root, ...")
+@click.option("--resume", is_flag=True, help="Resume the installs of the channel.")
+@click.option("--reason", default="", help="Reason for --stop or --withdraw, which devices show.")
+@click.option("--refresh", is_flag=True, help="Renew signatures that would expire; run it daily.")
+@click.option("--rotate", default="", help="Role whose key to replace: a channel, timestamp, root, ...")
 @click.option(
     "--oci",
     type=click.Path(path_type=Path),
@@ -55,13 +65,13 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
     "--for",
     "platform",
     type=click.Choice(PLATFORMS),
-    help="Instead of --repo: write what the platform needs to run `edgekit serve` on BUNDLE.",
+    help="Instead of --repo: write the files that this platform needs to run `edgekit serve` on BUNDLE.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="With --for: folder to write.")
 @click.option(
     "--image", default="", help="With --for: the container image, e.g. registry.example/detector:3."
 )
-@click.option("--uri", default="", help="With --for greengrass: where the bundle is, s3://BUCKET/KEY.")
+@click.option("--uri", default="", help="With --for greengrass: address of the bundle, s3://BUCKET/KEY.")
 @as_json_option
 def publish(
     bundle: Path | None,
@@ -78,7 +88,7 @@ def publish(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Publish BUNDLE to devices, by TUF or as an OCI artifact.
+    """Publish a bundle to devices, by TUF or as an OCI artifact.
 
     A TUF repository (--repo) has channels, rollouts and deltas; an OCI image layout (--oci) is pushed to a
     container registry. Or change what is published: without BUNDLE, --rollout changes the newest release of

@@ -17,40 +17,68 @@ if TYPE_CHECKING:
 
 @main.command()
 @click.argument("bundles", metavar="[BUNDLE]...", nargs=-1)
-@click.option("--listen", metavar="HOST:PORT", help="Without it 127.0.0.1:8080: this machine only.")
-@click.option("--grpc", metavar="HOST:PORT", help="Serve gRPC there too, e.g. 127.0.0.1:8081.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Address to listen on.  [default: 127.0.0.1:8080, this machine only]",
+)
+@click.option("--grpc", metavar="HOST:PORT", help="Address for gRPC, e.g. 127.0.0.1:8081.")
 @click.option(
     "--repository", type=click.Path(path_type=Path, file_okay=False), help="Folder of bundles to load from."
 )
-@click.option("--memory-mb", type=int, help="Most that models take; the least recently used ones leave.")
-@click.option("--workers", type=int, default=1, show_default=True, help="Processes.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="Token that clients must send.")
 @click.option(
-    "--admin-token-file", type=click.Path(path_type=Path), help="Token that loads and unloads models."
+    "--memory-mb", type=int, help="Memory limit of loaded models; the least recently used ones are unloaded."
 )
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (PEM): serve by TLS.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key (PEM).")
-@click.option("--tls-clients", type=click.Path(path_type=Path), help="Clients need a certificate of it.")
-@click.option("--deadline-ms", type=float, default=1000, show_default=True, help="Of a request.")
-@click.option("--queue", type=int, default=64, show_default=True, help="Most requests that wait for a model.")
+@click.option("--workers", type=int, default=1, show_default=True, help="Number of worker processes.")
 @click.option(
-    "--connections", type=int, default=1024, show_default=True, help="Most connections of a process."
+    "--token-file", type=click.Path(path_type=Path), help="File with the token that clients must send."
+)
+@click.option(
+    "--admin-token-file",
+    type=click.Path(path_type=Path),
+    help="File with the token for loading and unloading models.",
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (PEM) for TLS.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Private key (PEM) of the certificate.")
+@click.option(
+    "--tls-clients",
+    type=click.Path(path_type=Path),
+    help="Certificate authority (PEM); clients need a certificate from it.",
+)
+@click.option(
+    "--deadline-ms",
+    type=float,
+    default=1000,
+    show_default=True,
+    help="Deadline of a request in milliseconds.",
+)
+@click.option(
+    "--queue", type=int, default=64, show_default=True, help="Maximum number of queued requests per model."
+)
+@click.option(
+    "--connections",
+    type=int,
+    default=1024,
+    show_default=True,
+    help="Maximum number of connections per process.",
 )
 @click.option(
     "--address-share",
     type=float,
     default=0.5,
     show_default=True,
-    help="Part of connections and request memory for one address; behind a proxy 1.",
+    help="Maximum share of connections and request memory for one address; use 1 behind a proxy.",
 )
 @click.option(
-    "--request-memory-mb", type=int, help="Most that requests take; without it a quarter of what is free."
+    "--request-memory-mb",
+    type=int,
+    help="Memory limit of all requests.  [default: a quarter of the free memory]",
 )
 @engine_option
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="Number of threads for one inference; without it the cores, shared by the workers.",
+    help="Number of threads for one inference.  [default: the cores, shared among the workers]",
 )
 @as_json_option
 def serve(

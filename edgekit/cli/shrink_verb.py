@@ -34,7 +34,7 @@ def shrink(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Remove channels of MODEL, without training.
+    """Prune channels of a model, without training.
 
     Those that cost the least accuracy go, and the weights that are left are fitted on the samples. A third of
     the samples is held out, and the result is judged on those. It is timed against MODEL on the engines of

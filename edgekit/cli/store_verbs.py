@@ -16,9 +16,9 @@ ROLLED_BACK = "rolled back by hand"
 
 def store_options(verb: F) -> F:
     """``--store`` and ``--name``."""
-    name = click.option("--name", help="Of one of several models in the store.")
+    name = click.option("--name", help="Name of the model, if the store holds several.")
     store = click.option(
-        "--store", required=True, type=click.Path(path_type=Path), help="The folder of the device's store."
+        "--store", required=True, type=click.Path(path_type=Path), help="Folder of the device's store."
     )
     return store(name(verb))
 
@@ -29,7 +29,7 @@ def store_options(verb: F) -> F:
 @click.option(
     "--bundle-version",
     type=click.IntRange(0),
-    help="Rises with each release; default: the one in BUNDLE, if any.",
+    help="Version number, which must rise with each release.  [default: the one in BUNDLE]",
 )
 @signature_options
 @as_json_option
@@ -42,7 +42,7 @@ def install(
     signature: Path | None,
     as_json: bool,
 ) -> None:
-    """Stage a bundle in a device's store.
+    """Stage a bundle from a file or a USB stick.
 
     The app's next start takes it. FOLDER, e.g. a USB stick, is searched for it. Every byte is checked, and
     what runs is not touched.
@@ -66,7 +66,7 @@ def install(
 @store_options
 @as_json_option
 def status(store: Path, name: str | None, as_json: bool) -> None:
-    """Show the bundles of a device's store.
+    """Show the bundles of the store.
 
     Each is staged, a candidate, committed, the previous one or given up.
     """
@@ -80,7 +80,7 @@ def status(store: Path, name: str | None, as_json: bool) -> None:
 @store_options
 @as_json_option
 def commit(store: Path, name: str | None, as_json: bool) -> None:
-    """Commit the candidate of a device's store."""
+    """Commit the candidate bundle."""
     from edgekit.runtime.store import commands as stores
 
     digest = stores.commit(stores.opened(store, name))
@@ -89,10 +89,10 @@ def commit(store: Path, name: str | None, as_json: bool) -> None:
 
 @main.command()
 @store_options
-@click.option("--reason", default=ROLLED_BACK, help="Kept with the bundle that is given up.")
+@click.option("--reason", default=ROLLED_BACK, help="Reason, stored with the rejected bundle.")
 @as_json_option
 def rollback(store: Path, name: str | None, reason: str, as_json: bool) -> None:
-    """Give up the bundle of the next start of a device's app.
+    """Reject the newest bundle and return to the one before.
 
     The one before it is used again, at last the factory's.
     """

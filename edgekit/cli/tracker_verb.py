@@ -26,7 +26,7 @@ from edgekit.errors import MissingDependency, UsageError
 @click.option("--wandb", "project", metavar="[ENTITY/]PROJECT", help="Project of Weights & Biases.")
 @as_json_option
 def log(bundle: Path, uri: str | None, project: str | None, as_json: bool) -> None:
-    """Log BUNDLE to MLflow or Weights & Biases.
+    """Log a bundle to MLflow or Weights & Biases.
 
     Parameters, the figures of every variant and, as files, the bundle and its report. Nothing is run.
     """
@@ -76,7 +76,9 @@ def log(bundle: Path, uri: str | None, project: str | None, as_json: bool) -> No
     type=click.Path(path_type=Path),
     help="Folder for reference.csv and current.csv.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Most samples of each set, evenly spread.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="Maximum number of samples of each set, evenly spread."
+)
 @engine_option
 @variant_option
 @threads_option
@@ -92,7 +94,7 @@ def drift(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Compare two sets of samples as BUNDLE sees them.
+    """Detect drift between two sample sets.
 
     Writes two tables for a drift monitor such as Evidently.
     BASE and NEW are files, folders or globs: what the model was made for, and what it sees now. A row has

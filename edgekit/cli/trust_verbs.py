@@ -28,14 +28,14 @@ def signature_options(command: F) -> F:
     command = click.option(
         "--signature",
         type=click.Path(path_type=Path),
-        help="With --key: the signature file; default: BUNDLE with .sig added.",
+        help="With --key: signature file.  [default: BUNDLE.sig]",
     )(command)
     return click.option(
         "--key",
         "keys",
         multiple=True,
         type=click.Path(path_type=Path),
-        help="Public key in PEM; repeatable. One of them signed BUNDLE; checked before it is opened.",
+        help="Public key in PEM; repeatable. BUNDLE is opened only if one of them signed it.",
     )(command)
 
 
@@ -82,11 +82,11 @@ def _private_key(path: Path) -> PrivateKey:
     help=f"Private key in PEM: EC P-256, P-384, P-521 or Ed25519. Its password: {PASSWORD}, or asked for.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Signature file; default: BUNDLE with .sig added."
+    "-o", "--output", type=click.Path(path_type=Path), help="Signature file to write.  [default: BUNDLE.sig]"
 )
 @as_json_option
 def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
-    """Sign BUNDLE, after every byte of it was checked.
+    """Sign a bundle.
 
     The signature is a file of its own, in the format of OpenSSF model signing.
     """
@@ -113,15 +113,17 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
     "-o", "--output", type=click.Path(path_type=Path), help="Write SLSA provenance to this .json file."
 )
 @click.option("--bom", type=click.Path(path_type=Path), help="Write a CycloneDX ML-BOM to this .json file.")
-@click.option("--builder", help="URI of who built BUNDLE, e.g. of a CI's workflow; for SLSA.")
+@click.option("--builder", help="URI of the builder for SLSA, e.g. of a CI workflow.")
 @click.option(
-    "--key", type=click.Path(path_type=Path), help="Sign what is written: private key as of edgekit sign."
+    "--key",
+    type=click.Path(path_type=Path),
+    help="Private key, as for edgekit sign: signs each file written.",
 )
 @as_json_option
 def provenance(
     bundle: Path, output: Path | None, bom: Path | None, builder: str | None, key: Path | None, as_json: bool
 ) -> None:
-    """Write where BUNDLE is from and what is in it, for other tools.
+    """Write bundle metadata in standard formats (SLSA, CycloneDX).
 
     SLSA provenance says what it was built from, how and by which tools; a bill of materials (CycloneDX) lists
     its variants, their files, hashes and figures. With --key each is signed, in a file with .sig added.

@@ -14,38 +14,50 @@ from edgekit.errors import UsageError
 
 
 @main.command()
-@click.option("--store", required=True, type=click.Path(path_type=Path), help="The device's store.")
-@click.option("--name", help="Of one of several models in the store.")
-@click.option("--repo-url", help="Where the repository is served, e.g. https://host/models.")
+@click.option("--store", required=True, type=click.Path(path_type=Path), help="Folder of the device's store.")
+@click.option("--name", help="Name of the model, if the store holds several.")
+@click.option("--repo-url", help="URL of the repository, e.g. https://host/models.")
 @click.option("--channel", help="Channel, e.g. stable.")
 @click.option(
     "--oci",
     metavar="DIR[:TAG]",
     help="Instead of --repo-url: OCI image layout that oras or skopeo copied from a container registry.",
 )
-@click.option("--model", default="", help="The model; default: the channel's only one, or the one installed.")
+@click.option(
+    "--model",
+    default="",
+    help="Name of the model.  [default: the channel's only model, or the installed one]",
+)
 @click.option(
     "--root",
     type=click.Path(path_type=Path),
-    help="The repository's 1.root.json, which came with the device; needed once.",
+    help="Trusted 1.root.json of the repository, shipped with the device; needed once.",
 )
 @click.option(
     "--factory",
     type=click.Path(path_type=Path),
-    help="The bundle shipped with the device, for differences to it.",
+    help="Bundle shipped with the device, as a base for deltas.",
 )
 @click.option(
     "--key",
     "keys",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Public key in PEM: only bundles that one of them signed are installed. Repeatable.",
+    help="Public key in PEM; repeatable. A bundle is installed only if one of them signed it.",
 )
-@click.option("--device-id", default="", help="For rollouts; default: drawn once. It is not sent.")
-@click.option("--proxy", default="", help="http://host:port; default: none, whatever the environment says.")
-@click.option("--max-size", type=int, default=2048, show_default=True, help="Largest bundle, in MB.")
-@click.option("--every", default="", help="Go on for ever, at random times so far apart on average: 15m, 1h.")
-@click.option("--dry-run", is_flag=True, help="Say what would be installed; install nothing.")
+@click.option(
+    "--device-id",
+    default="",
+    help="Device id for staged rollouts; it is not sent.  [default: a random one, kept]",
+)
+@click.option(
+    "--proxy", default="", help="Proxy, http://host:port. Variables of the environment are ignored."
+)
+@click.option("--max-size", type=int, default=2048, show_default=True, help="Maximum bundle size in MB.")
+@click.option(
+    "--every", default="", help="Keep running, and check at random intervals of this average length: 15m, 1h."
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be installed, and install nothing.")
 @as_json_option
 def update(
     store: Path,
@@ -64,7 +76,7 @@ def update(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Bring a device's store to what was published.
+    """Install the latest published bundle.
 
     What is signed and is for this device is installed. The store's bundle answers meanwhile; the new one is
     loaded at the app's next start.

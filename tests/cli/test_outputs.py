@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (
             "distil t.onnx --student m.onnx --epochs 1 --samples . -o m.onnx",
-            "m.onnx is given as --student and as -o; give another name for the model",
+            "m.onnx is given as -o and as --student; give another name for the model",
         ),
         (
             "import m.onnx -o m.onnx",

@@ -26,28 +26,28 @@ class TrainingRequest:
     """Arguments of every training."""
 
     epochs: float | None = field(default=None, metadata=option(
-        "How often each sample is seen.", help="How often each sample is seen.",
+        "Number of passes over the samples.", help="Number of passes over the samples.",
     ))  # fmt: skip
     minutes: float | None = field(default=None, metadata=option(
-        "When training ends at the latest. One of both is needed.", help="When training ends at the latest.",
+        "When training ends at the latest. One of both is needed.", help="Time limit of the training.",
     ))  # fmt: skip
     batch: int | None = field(default=None, metadata=option(
         "Samples of one step; None: 64, or as many as have 2 GB of values in the student; for a draft 4 "
         "texts.",
-        help="Samples of one step. Without it: 64, fewer of a large model.",
+        help="Batch size.  [default: 64, or less for a large model]",
     ))  # fmt: skip
     learning_rate: float | None = field(default=None, metadata=option(
         "The greatest; it rises at first and falls to 0. None: 0.005, and a third of it as often as the "
         "answers become worse than before training, which then begins again; for a draft 0.0005.",
-        help="The greatest. Without it: 0.005, lowered if the student gets worse.",
+        help="Maximum learning rate.  [default: 0.005, lowered if the student gets worse]",
     ))  # fmt: skip
     seed: int = field(default=0, metadata=option(
         "With ``epochs`` the same one gives the same weights on the same machine.",
-        help="Of everything random.", least=0,
+        help="Random seed.", least=0,
     ))  # fmt: skip
     threads: int | None = field(default=None, metadata=option(
         "Of the training; None: the cores that this process may use, at most 4.",
-        help="Of the training. Without it: all cores, at most 4.", least=1,
+        help="Number of threads.  [default: all cores, at most 4]", least=1,
     ))  # fmt: skip
     checkpoint: str | Path | None = field(default=None, metadata=option(
         "A file that the training is saved to at each of its 20 checks, and at Ctrl-C; ``distil`` deletes it "
@@ -55,7 +55,7 @@ class TrainingRequest:
     ))  # fmt: skip
     resume: bool = field(default=False, metadata=option(
         "Go on from that file.",
-        help="Go on from OUTPUT.checkpoint, which a stopped training leaves.",
+        help="Continue from OUTPUT.checkpoint, which an interrupted training leaves.",
     ))  # fmt: skip
     progress: "Progress" = field(default=BuildRequest.progress, metadata=same(BuildRequest, "progress"))
 
@@ -71,7 +71,7 @@ class DistilRequest(TrainingRequest):
     student: "str | Path | Source" = field(metadata=option(
         "A smaller one with the same inputs and outputs, e.g. of :func:`edgekit.shrink`, or a PyTorch "
         "module; float32, all of its operators known to ``edgekit.compiler.compress.torch``.",
-        help="Smaller model with the same inputs and outputs, e.g. of edgekit shrink.", kind=Path,
+        help="Smaller model with the same inputs and outputs, e.g. from edgekit shrink.", kind=Path,
     ))  # fmt: skip
     samples: str | Path | Sequence["Sample"] = field(metadata=option(
         "Inputs like those that the model will see, without labels: hundreds or more. A quarter or less is "
@@ -82,23 +82,23 @@ class DistilRequest(TrainingRequest):
     ))  # fmt: skip
     card: "Card | str | Path | None" = field(default=None, metadata=option(
         "Of the teacher: how samples become inputs, which inputs are pictures, and the task.",
-        help="card.toml: pre- and post-processing of TEACHER.", kind=Path,
+        help="Card (card.toml) that describes TEACHER's pre- and post-processing.", kind=Path,
     ))  # fmt: skip
     augment: str | None = field(default=None, metadata=option(
         "How pictures are changed: ``none``, or some of ``flip,crop,brightness``; None: as suits the card.",
-        help="Of pictures: none, or some of flip,crop,brightness. Without it: as suits the card.",
+        help="Image augmentation: none, or some of flip,crop,brightness.  [default: chosen by the card]",
         metavar="CHANGES",
     ))  # fmt: skip
     features: bool = field(default=False, metadata=option(
         "Whether values that both graphs have by name are compared too, also where the student has some of "
         "the teacher's channels.",
-        help="Compare values inside of both graphs too.",
+        help="Also match intermediate features of both models.",
     ))  # fmt: skip
     quantize: Sequence[str] = field(default=(), metadata=option(
         "Targets whose int8 the student is trained for: it learns with their rounding, and there is a result "
         "for each, with Q/DQ pairs and the scales that were learned. It is judged in int8 before training "
         "too; of several targets, the one is judged whose result is the worst.",
-        help="Train with the rounding of these targets' int8; for each there is a model with learned scales.",
+        help="Train with the int8 rounding of these targets; writes a model with learned scales for each.",
         metavar="TARGET[,TARGET]", parse=parse_targets,
     ))  # fmt: skip
     shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=same(
@@ -117,7 +117,7 @@ class DraftRequest(TrainingRequest):
     _: KW_ONLY
     layers: int | None = field(default=None, metadata=option(
         "Of the draft; None: an eighth of the model's.",
-        help="Of the draft. Without it: an eighth of TEACHER's.", least=1,
+        help="Number of layers of the draft model.  [default: an eighth of TEACHER's]", least=1,
     ))  # fmt: skip
     samples: str | Path | None = field(default=None, metadata=option(
         "A text file, UTF-8: passages of it are what the model's texts begin with; None: one that comes with "

@@ -24,14 +24,14 @@ class ShrinkRequest:
     _: KW_ONLY
     flops: str | float | None = field(default=None, metadata=option(
         "How many multiplications fewer: ``-20%`` or 0.2.",
-        help="How many multiplications fewer.", metavar="-20%",
+        help="Reduction of the number of multiplications.", metavar="-20%",
     ))  # fmt: skip
     size: str | float | None = field(default=None, metadata=option(
-        "How many bytes of weights fewer.", help="How many bytes of weights fewer.", metavar="-30%",
+        "Reduction of the size of the weights.", help="Reduction of the size of the weights.", metavar="-30%",
     ))  # fmt: skip
     latency: str | None = field(default=None, metadata=option(
         "How much less latency, measured on a target's engine here: ``-25%@tflite``.",
-        help="How much less latency, measured here on TARGET's engine.", metavar="-25%@TARGET",
+        help="Reduction of the latency, measured here on TARGET's engine.", metavar="-25%@TARGET",
     ))  # fmt: skip
     samples: str | Path | Sequence["Sample"] = field(metadata=option(
         "As there: 64 to 128 inputs like those that the model will see. A third is held out for testing.",
@@ -39,7 +39,7 @@ class ShrinkRequest:
     ))  # fmt: skip
     card: "Card | str | Path | None" = field(default=None, metadata=option(
         "Describes the inputs and outputs: with a task, channels are judged by its predictions.",
-        help="card.toml: pre- and post-processing of MODEL.", kind=Path,
+        help="Card (card.toml) that describes the model's pre- and post-processing.", kind=Path,
     ))  # fmt: skip
     targets: Sequence[str] = field(default=(), metadata=same(
         BuildRequest, "targets",
