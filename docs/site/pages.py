@@ -14,6 +14,8 @@ from docs.site.errors import errors_page
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "docs"
 CONFIG = Path(__file__).with_name("zensical.toml")
+FOLDERS = ("", "measured", "decisions")
+"""Folders of docs/ whose documents are pages."""
 GENERATED = {"commands.md": commands_page, "errors.md": errors_page}
 """Page of the site -> what writes it."""
 DECISIONS = '"decisions/*.md"'
@@ -25,7 +27,7 @@ def documents() -> dict[str, str]:
     """Path in the repository -> page of the site."""
     docs = ROOT / "docs"
     found = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-    for path in sorted([*docs.glob("*.md"), *(docs / "decisions").glob("*.md")]):
+    for path in sorted(path for folder in FOLDERS for path in (docs / folder).glob("*.md")):
         found[path.relative_to(ROOT).as_posix()] = path.relative_to(docs).as_posix()
     found["docs/README.md"] = "documents.md"  # beside index.md, which is the site's first page
     return found

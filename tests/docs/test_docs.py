@@ -138,8 +138,10 @@ def test_commands_exist_with_their_options(path: Path) -> None:
 
 def test_every_document_is_linked_from_the_list_of_documents() -> None:
     text = (ROOT / "docs" / "README.md").read_text("utf-8")
-    linked = set(re.findall(r"\]\(([a-z-]+\.md)\)", text))
-    assert linked == {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    linked = set(re.findall(r"\]\(((?:measured/)?[a-z-]+\.md)\)", text))
+    docs = ROOT / "docs"
+    pages = [*docs.glob("*.md"), *(docs / "measured").glob("*.md")]
+    assert linked == {path.relative_to(docs).as_posix() for path in pages} - {"README.md"}
 
 
 def test_the_readme_is_short() -> None:
