@@ -125,7 +125,7 @@ class _Loaded:
 def find_float32_regions(
     model: ir.Model, ios: int, samples: Sequence[Mapping[str, Array]], known: Collection[str]
 ) -> Float32Regions:
-    """Find the fewest nodes that must compute in float32 for every output to reach ENOUGH_DB.
+    """Find the nodes that must compute in float32 for every output to reach ENOUGH_DB, and no others.
 
     Args:
         model: The canonical model, which can be lowered.
