@@ -69,7 +69,7 @@ def open_runner(
 
     ``threads=None`` takes OpenVINO's default, one per physical core. ``options["stored_weights"]``: only
     weights are stored as integers, and arithmetic is in floats. ``options["arithmetic"]``: ``bf16``: floats
-    are computed in bf16. On AVX-512 without bf16, OpenVINO emulates it: the numbers are right, the times are not
+    are computed in bf16. On AVX-512 without bf16, OpenVINO emulates it: numbers are right, times are not
     those of a processor that has it. Any other processor computes in fp32.
 
     Raises:

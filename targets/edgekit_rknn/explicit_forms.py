@@ -42,8 +42,8 @@ def refused_forms(model: ir.Model, target: str) -> Iterator[Finding]:
     """Yield a finding for each node that is computed wrongly, or never finishes compiling, in this form.
 
     An average over three axes with pads gives wrong numbers or ends the compiler's process; it is written
-    with fewer axes then (edgekit.compiler.passes.decompositions.axes). For a Gemm on integers with more than one
-    row the compiler moves a Reshape back and forth endlessly; with one row it finishes.
+    with fewer axes then (edgekit.compiler.passes.decompositions.axes). For a Gemm on integers with several
+    rows the compiler moves a Reshape back and forth endlessly; with one row it finishes.
     """
     for _, node in nodes_of(model, "AveragePool", "Gemm"):
         dims = dims_of(node.inputs[0]) or ()

@@ -43,7 +43,7 @@ def compared_without_scales(model: ir.Model, target: str) -> list[Finding]:
 
 
 def refusals(artifact: Artifact, nodes: Sequence[tuple[str, str]], target: str) -> list[Finding]:
-    """Return a finding for each node without a TFLM kernel, or that its kernel rejects; empty if the file runs.
+    """Return a finding for each node that TFLM has no kernel for or rejects; empty if the file runs.
 
     Args:
         artifact: Artifact with ``model.tflite``.

@@ -213,7 +213,7 @@ class TflmRunner:
         return {"arena": {"recorded_bytes": recorded, "bytes": arena}, "memory_bytes": {"ram": arena}}
 
     def _least_arena(self, recorded: int) -> int:
-        """Return the arena that an app declares: the recorded size, or slightly more if that does not load."""
+        """Return the arena for an app to declare: the recorded size, or a bit more if that does not load."""
         step = max(ROUNDING_BYTES, recorded // 100 // ROUNDING_BYTES * ROUNDING_BYTES)
         arena = -(-recorded // ROUNDING_BYTES) * ROUNDING_BYTES
         while arena <= recorded * ARENA_MARGIN + ROUNDING_BYTES:

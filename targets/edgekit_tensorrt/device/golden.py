@@ -75,7 +75,7 @@ def golden_file(number: int) -> str:
 def why_wrong(
     files: Mapping[str, Path], outputs: Sequence[TensorSpec], results: Mapping[str, Array], precision: str
 ) -> tuple[str, float | None]:
-    """Return the error in outputs for :func:`golden_feeds`, or "", and the lowest SNR in dB, None if exact."""
+    """Return the error in outputs for :func:`golden_feeds`, or "", and the lowest SNR, dB; None if exact."""
     lowest: float | None = None
     for number, spec in enumerate(outputs):
         own = kept(results[spec.name])
