@@ -4,7 +4,7 @@
     weights     in sequence after it, each at a multiple of 64 bytes and written one at a time: at most one
                 of them is held in addition to the file
 
-The position of a Buffer's content is a number in its table, filled in last. Up to 2 GB that is the flatbuffer's own
+A number in a Buffer's table, filled in last, is its content's position. Up to 2 GB it is the flatbuffer's own
 offset to a vector, which every runtime reads; beyond, offsets of flatbuffers end, and it is the schema's
 ``offset`` and ``size`` from the beginning of the file, which old runtimes do not know.
 """

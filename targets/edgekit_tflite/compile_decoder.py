@@ -7,7 +7,7 @@ is one partition of XNNPACK:
 
     scores = [q . past keys + mask, q . own keys + causal] -> softmax -> past values, own values
 
-The program for prompts returns keys and values, but no logits. Its weights are the same bytes of the file; the
+The program for prompts returns keys and values, no logits. Its weights are the same bytes of the file; the
 engine packs them a second time, as LiteRT's Python interface has no way to share them, and it has a cache of
 its own. In floats that would be most of a gigabyte for a small model, so there each token is a run.
 """
@@ -52,7 +52,7 @@ def compile_decoder(
     """Compile ``model.tflite``; arguments and errors: see ``DecoderCompiler.compile_decoder``.
 
     XNNPACK multiplies int8 with one scale for each output, and rounds inputs with one for each token. So
-    matrices in blocks are rounded again, from floats, after a rotation that makes such rows equally important.
+    matrices in blocks are rounded again, from floats, after a rotation that gives such rows equal weight.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"tflite compiles language models as {', '.join(PRECISIONS)}, not {precision}")
@@ -80,7 +80,7 @@ def _canonical(writer: _TfliteDecoder) -> ir.Model:
 
 
 def _as_ir(graph: GraphWriter) -> ir.Model:
-    """Convert the graph with its shapes. Large constants are the writer's own arrays: copies would take gigabytes."""
+    """Convert the graph with shapes. Large constants stay the writer's arrays: copies would take gigabytes."""
     proto = graph.model(external="constants")
     model = ir.from_proto(onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True))
     for name, value in model.graph.initializers.items():
@@ -116,7 +116,7 @@ class _TfliteDecoder(DecoderWriter):
         return "token"
 
     def _rows(self, count: int) -> int:
-        """Rows of a product with keys: a token's for each head that shares them; 1 where all see the same."""
+        """Return the mask rows: one per token and head that shares keys; 1 for a run of one token."""
         return 1 if count == 1 else count * (self.config.heads // self.config.kv_heads)
 
     def embedding(self, tokens: str) -> str:

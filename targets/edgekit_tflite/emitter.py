@@ -74,7 +74,7 @@ class Emitter(LoweredNode):
         return Value(array.shape, dtype, identity(array.ndim), const=array)
 
     def constant_like(self, array: Array, x: Value) -> Value:
-        """Return a constant with the element type and quantization of ``x``; ``array`` holds stored numbers."""
+        """Return a constant in the element type and quantization of ``x`` from stored numbers, ``array``."""
         return replace(self.constant(array, x.dtype), quantization=x.quantization)
 
     def ints(self, values: Sequence[int]) -> int:

@@ -54,7 +54,7 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
 
     Returns:
         ``ops``: operator -> count; ``transposes`` and ``transposed_bytes``: data that is moved;
-        ``outside_xnnpack``: operators that plain kernels run. Where all kernels are plain, ``nodes``: operator
+        ``outside_xnnpack``: operators on plain kernels. Where all kernels are plain, ``nodes``: operator
         and ONNX node of each, in the order of the file. For a model with Q/DQ pairs also ``tables``: nodes
         that are functions of one int8 number, stored as float operators that XNNPACK turns into a table;
         ``float_islands``: neighbouring nodes computed in float, the reason of the first one, and the bytes

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rules(profile: Profile) -> Rules:
-    """Return rules: integers throughout. An NPU leaves floats to the CPU; a microcontroller is slow at them."""
+    """Return rules: integers throughout. An NPU leaves floats to the CPU; they are slow on any MCU."""
     of_tflite = registry.compiler("tflite").TARGET.quantization_rules
     assert of_tflite is not None
     return replace(of_tflite(profile), integers=True, placements=("all",), weight_forms=())
