@@ -214,7 +214,7 @@ class Builder(StoredValues):
         return Value(shape, x.dtype, result, tensor, quantization=x.quantization)
 
     def flatten(self, x: Value, shape: Shape) -> Value | None:
-        """Return ``x.reshape(shape)`` of rank 2 without moving data, if only constant weights read it.
+        """Reshape ``x`` to rank 2 without moving data if only constant weights read it; else return None.
 
         The weights' columns are put into the order in which ``x`` is stored, which ``columns`` holds.
         """

@@ -80,7 +80,7 @@ def _canonical(writer: _TfliteDecoder) -> ir.Model:
 
 
 def _as_ir(graph: GraphWriter) -> ir.Model:
-    """Convert the graph with shapes. Large constants stay the writer's arrays: copies would take gigabytes."""
+    """Convert graph and shapes. Large constants stay the writer's arrays: copies would take gigabytes."""
     proto = graph.model(external="constants")
     model = ir.from_proto(onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True))
     for name, value in model.graph.initializers.items():

@@ -157,7 +157,7 @@ class _Loaded:
 
 
 class TfliteDecoder:
-    """Loaded decoder, a ``DecoderRunner``. Runners of one ``another()`` share an interpreter: on a switch, the
+    """Loaded ``DecoderRunner``. Runners of one ``another()`` share an interpreter: on a switch, the
     cache of the next runner is copied in."""
 
     device = "CPU"

@@ -70,8 +70,8 @@ class Form:
     Attributes:
         output: Quantization of the output; None where it is that of the input.
         bias: Constant that the next node adds, fused into this one.
-        table: Whether it is a function of one number, so of 256 values: float operators between DEQUANTIZE and
-            QUANTIZE, which XNNPACK turns into a table. No integer operator is faster or rounds better.
+        table: Whether it is a function of one number, so of 256 values: float operators between DEQUANTIZE
+            and QUANTIZE, which XNNPACK turns into a table. No integer operator is faster or rounds better.
         dtype: Element type of the output: int8, or int16 where the next pair would round int8 again.
     """
 

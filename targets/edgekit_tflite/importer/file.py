@@ -1,8 +1,8 @@
 """Reader of .tflite files into graphs: the inverse of flatbuffer.py, for untrusted files.
 
 Later code may rely on these guarantees: the tensors' data have the size of their shapes; operators name
-existing tensors, in the order in which they can run; each tensor is produced once; scales are positive, one or
-one for each index of their axis; an operator's options are complete.
+existing tensors, in the order in which they can run; each tensor is produced once; scales are positive, one
+or one for each index of their axis; an operator's options are complete.
 """
 
 from __future__ import annotations

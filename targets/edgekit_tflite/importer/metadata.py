@@ -1,8 +1,8 @@
 """Conversion of a .tflite file's metadata to ``metadata_props`` of the ONNX model (keys: docs/importing.md).
 
 TFLite Model Metadata (written by metadata.py) describes how inputs are prepared and what outputs mean; label
-files are in a zip archive at the file's end. It is optional and untrusted: damaged or too large parts are left
-out, with a note.
+files are in a zip archive at the file's end. It is optional and untrusted: damaged or too large parts are
+left out, with a note.
 
 Schema:
 https://github.com/tensorflow/tflite-support/blob/master/tensorflow_lite_support/metadata/metadata_schema.fbs
