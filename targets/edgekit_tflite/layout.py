@@ -52,7 +52,7 @@ def same_order(shape: Sequence[int], a: Perm, b: Perm) -> bool:
 
 
 def axis_groups(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Return the smallest groups of neighbouring axes of ``a`` and ``b`` that hold the same elements in a reshape.
+    """Group neighbouring axes of ``a`` and ``b``, as small as possible, by equal elements in a reshape.
 
     Axes of size 1 are left out: they belong to no group.
 

@@ -111,7 +111,7 @@ class StoredValues(Emitter):
     # What the kernel of the node being lowered is given
 
     def result(self, shape: Shape, perm: Perm, like: Value | None = None) -> Value:
-        """Return a value for the node's output: float32 (or like ``like``), or integers by the plan's scale."""
+        """Create the node's output value: float32 (or like ``like``), or integers by the plan's scale."""
         if self.form is not None and self.form.output is not None:
             return self.new(shape, self.form.dtype, perm, self.form.output)
         if like is None:
@@ -163,10 +163,10 @@ class StoredValues(Emitter):
         """Return ``weights`` with a scale for each output channel in which its bias fits 32 bits.
 
         Only a channel without weights may get another scale, and only such a channel needs one: its scale is
-        some minimum, in which its bias is endless.
+        some minimum, too small for its bias.
 
         Raises:
-            Inexpressible: a bias is infinite next to weights that are not zero.
+            Inexpressible: the bias of a channel with nonzero weights does not fit 32 bits.
         """
         held = weights.quantization
         if held is None or x.quantization is None or bias is None or bias.const is None:

@@ -78,7 +78,7 @@ def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
 def _clear_unset(graph: Graph, outputs: Mapping[int, Array]) -> None:
     """Zero the parts that the kernel of a detector's last operator leaves unset.
 
-    It fills its outputs only as far as there are detections (tensorflow/lite/kernels/detection_postprocess.cc).
+    It fills its outputs as far as there are detections (tensorflow/lite/kernels/detection_postprocess.cc).
     """
     for op in graph.ops:
         if op.options.get("custom_code") == DETECTIONS and len(op.outputs) >= 4:
