@@ -86,7 +86,7 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
 
 
 def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Finding]:
-    """Warn of slow paths: plain kernels, data that is moved, floats between integers, other scales."""
+    """Return warnings of slow paths: plain kernels, moved data, floats between integers, other scales."""
     found = []
     for op in graph.ops:
         if op.code == "TRANSPOSE":

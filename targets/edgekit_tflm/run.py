@@ -120,7 +120,7 @@ def _end(
 
 
 def load(content: bytes, path: Path | str) -> tuple[Any, int]:
-    """Load an interpreter with an arena that is large enough; return both, the arena's size in bytes.
+    """Load an interpreter with an arena that is large enough; return it and the arena's size in bytes.
 
     Raises:
         MissingDependency: the engine is not installed.
