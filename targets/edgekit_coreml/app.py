@@ -1,9 +1,9 @@
-"""The package for apps that do not use our runtime: the contents of the card become part of the package.
+"""Package for apps that do not use our runtime: the contents of the card become part of the package.
 
     image input   a picture (CVPixelBuffer) instead of an array; mean and std are operators, std is folded
                   into the first convolution where that alone reads the input
     labels        a classifier: classLabel and classLabel_probs
-    state         what a recurrent model gives and takes again stays in Core ML (iOS 18)
+    state         the state of a recurrent model stays in Core ML between runs (iOS 18)
     arrays        float16 where the program computes in float16 (iOS 16), without casts
     metadata      author, license, version, description; how Vision must fit the picture
 
@@ -39,16 +39,16 @@ FITS: Mapping[str, str] = {"stretch": ".scaleFill", "center-crop": ".centerCrop"
 def app_files(
     files: Mapping[str, bytes], options: Mapping[str, Json], card: Card, outputs: Sequence[TensorSpec]
 ) -> dict[str, bytes]:
-    """The files of the package, with what the card says in it.
+    """Return the files of the package with the card's contents in it.
 
     Args:
-        files: Of the package that ``compile_model`` returned.
-        options: Of the same artifact.
-        card: Of the bundle.
-        outputs: The source model's.
+        files: Files of the package that ``compile_model`` returned.
+        options: Options of the same artifact.
+        card: The bundle's card.
+        outputs: The source model's outputs.
 
     Raises:
-        UsageError: the card needs what this iOS does not have, or the outputs of the result differ.
+        UsageError: the card needs a feature that this iOS lacks, or the outputs of the result differ.
         MissingDependency: coremltools is not installed.
     """
     with alone():
@@ -81,7 +81,7 @@ def _edit(
     fp16: bool,
     ios: int,
 ) -> None:
-    """The inputs, the states and the outputs; ``fp16``: arrays are float16."""
+    """Edit the inputs, states and outputs; with ``fp16``, arrays are float16."""
     by_mil = {entry["mil"]: name for name, entry in outs.items()}
     given = {by_mil[str(var.name)]: var for var in function.outputs}
     for name, entry in ins.items():
@@ -99,7 +99,7 @@ def _edit(
 
 
 def _loaded(files: Mapping[str, bytes]) -> tuple[Any, Any]:
-    """The program and the specification of a package."""
+    """Load the program and the specification of a package."""
     tools = coremltools()
     from coremltools.converters.mil.frontend.milproto.load import load
 
@@ -111,7 +111,7 @@ def _loaded(files: Mapping[str, bytes]) -> tuple[Any, Any]:
 
 
 def _put(function: Any, name: str, placeholder: Any) -> Any:
-    """Replace an input by a placeholder; returns its variable."""
+    """Replace an input by a placeholder and return its variable."""
     placeholder.set_name(name)
     function.placeholder_inputs[name] = placeholder
     function.inputs[name] = placeholder.outputs[0]
@@ -119,7 +119,7 @@ def _put(function: Any, name: str, placeholder: Any) -> Any:
 
 
 def _read(var: Any) -> tuple[list[Any], bool]:
-    """What the program reads for an input: where every reader is a cast to float16, their outputs."""
+    """Return what is read of an input, and whether all readers are casts to float16 (then their outputs)."""
     from coremltools.converters.mil.mil import types
 
     casts = [op for op in var.child_ops if op.op_type == "cast" and op.outputs[0].dtype == types.fp16]
@@ -133,7 +133,7 @@ def _replace(function: Any, old: Sequence[Any], new: Any) -> None:
 
 
 def _inner(var: Any) -> Any:
-    """The float16 value that is cast to float32 for the interface; the value itself where there is none."""
+    """Return the float16 value that is cast to float32 for the interface, or the value itself."""
     from coremltools.converters.mil.mil import types
 
     if var.op is not None and var.op.op_type == "cast" and var.op.x.dtype == types.fp16 and var.op.x.op:
@@ -142,7 +142,7 @@ def _inner(var: Any) -> Any:
 
 
 def _as_image(function: Any, name: str, image: ImageInput) -> None:
-    """The input as a picture of 0 to 255: what ``prepare`` does after the resizing, as operators."""
+    """Turn the input into a picture of 0 to 255; operators do the steps of ``prepare`` after resizing."""
     tools = coremltools()
     from coremltools.converters.mil.mil import Builder, types
 
@@ -176,7 +176,7 @@ def _as_image(function: Any, name: str, image: ImageInput) -> None:
 
 
 def _fold_std(function: Any, inner: Sequence[Any], image: ImageInput) -> bool:
-    """Divide the first convolution's weights by std instead of the picture: one operator less."""
+    """Divide the first convolution's weights by std instead of the picture, which saves one operator."""
     from coremltools.converters.mil.mil import Builder
 
     readers = [op for var in inner for op in var.child_ops]
@@ -197,7 +197,7 @@ def _fold_std(function: Any, inner: Sequence[Any], image: ImageInput) -> bool:
 
 
 def _as_state(function: Any, name: str, result: Any, ios: int) -> None:
-    """The input as a state that the result is written into."""
+    """Turn the input into a state that the result is written into."""
     from coremltools.converters.mil.mil import Builder, types
 
     if ios < STATE_IOS:
@@ -227,7 +227,7 @@ def _fp16_input(function: Any, name: str) -> None:
 
 
 def _set_outputs(function: Any, named: Mapping[str, Any]) -> None:
-    """The outputs, called as before."""
+    """Set the outputs, under their previous names."""
     from coremltools.converters.mil.mil import Builder
 
     for name, var in named.items():
@@ -243,13 +243,13 @@ def _set_outputs(function: Any, named: Mapping[str, Any]) -> None:
 
 
 def _scores(card: Card) -> str:
-    """The output that becomes a class label; "" without labels."""
+    """Return the name of the output that becomes a class label; "" without labels."""
     task = card.task
     return task.outputs["scores"] if task and task.kind == "classify" and task.labels else ""
 
 
 def _probabilities(scores: Any, card: Card) -> Any:
-    """What the card's decoding makes of the scores."""
+    """Compute the probabilities from the scores, by the card's decoding."""
     from coremltools.converters.mil.mil import Builder, types
 
     assert card.task is not None
@@ -280,7 +280,7 @@ def _classifier(card: Card, mil: str) -> Any:
 
 
 def _describe(spec: Any, card: Card, ins: Mapping[str, Json]) -> None:
-    """The author, and what each input expects."""
+    """Write the author and a description of each input."""
     about = spec.description.metadata
     about.shortDescription = card.about.get("description", card.title)
     about.author, about.license = card.about.get("author", ""), card.about.get("license", "")
@@ -293,7 +293,7 @@ def _describe(spec: Any, card: Card, ins: Mapping[str, Json]) -> None:
 
 
 def _wanted(image: ImageInput) -> str:
-    """How a picture must be fitted."""
+    """Describe in words how a picture must be fitted."""
     size = f"{image.width} x {image.height} pixels"
     exact = image.resize == "stretch" or (image.resize == "center-crop" and image.crop == 1)
     if exact or (image.resize == "letterbox" and image.place == "center" and image.pad == 0):

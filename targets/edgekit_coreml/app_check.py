@@ -1,4 +1,4 @@
-"""Checks that the package for apps gives the outputs of the original package, with the reference executor."""
+"""Check that the package for apps gives the outputs of the original package, with the reference executor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUNS = 2
 
 
 def opened(files: Mapping[str, bytes]) -> Executor:
-    """A package in memory, ready to run."""
+    """Open a package in memory, ready to run."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         for name, content in files.items():
             path = Path(folder) / name
@@ -44,10 +44,10 @@ def refuse_other_outputs(
     scores: str,
     outputs: Sequence[TensorSpec],
 ) -> None:
-    """Run both on a picture, or on what the card lets its arrays be, and compare every output.
+    """Run both on a picture, or on arrays in the range of the card, and compare every output.
 
     Raises:
-        UsageError: one is below LEAST_DB, or the label is another.
+        UsageError: an output is below LEAST_DB, or the labels differ.
     """
     before, after = opened(plain), opened(edited)
     rng = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def refuse_other_outputs(
 
 
 def _prepared(pixels: Array, image: ImageInput) -> Array:
-    """What a session feeds for these pixels, [1, C, H, W]."""
+    """Prepare pixels, [1, C, H, W], like a session does."""
     by_channel = (1, -1, 1, 1)
     mean, std = (np.asarray(v, np.float32).reshape(by_channel) for v in (image.mean, image.std))
     result: Array = (pixels - mean) / std
@@ -95,7 +95,7 @@ def _prepared(pixels: Array, image: ImageInput) -> Array:
 
 
 def _same_label(scores: Array, got: Mapping[str, Array], card: Card) -> None:
-    """The label is that of the greatest score, or of one as great but for float16's rounding."""
+    """Check that the label has the greatest score, or one that equals it up to float16's rounding."""
 
     assert card.task is not None
     names = class_names(card.task.labels)
@@ -109,7 +109,7 @@ def _same_label(scores: Array, got: Mapping[str, Array], card: Card) -> None:
 
 
 def class_names(labels: Sequence[str]) -> list[str]:
-    """Labels as the keys of a dictionary: what occurs twice, or is empty, is distinguished by its number.
+    """Make labels unique, as dictionary keys: a duplicate or empty label gets its class number.
 
     >>> class_names(["crane", "", "crane"])
     ['crane', '1', 'crane 2']

@@ -1,8 +1,8 @@
-"""What lowerings build with: values, constants placed once, operators in the precision of their node.
+"""Builder for lowerings: values, constants placed once, operators in the precision of their node.
 
 Float operators compute in one precision, float16 or float32: that of the program, or float32 for the nodes in
-``full``. Operands of the other one are cast, each value once. What coremltools' type inference does not take
-becomes a finding of the node, in coremltools' words.
+``full``. Operands of the other precision are cast, each value once. When coremltools' type inference rejects
+an operator, the node gets a finding with coremltools' message.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ NUMPY_DTYPES = {mil: name for name, mil in MIL_DTYPES.items()}
 
 
 class Builder(LoweredNode):
-    """Fills one MIL function out of one model; lives for one compilation, inside that function's ``with``.
+    """Builder of one MIL function from one model; used for one compilation, inside that function's ``with``.
 
     Attributes:
-        names: Name in MIL -> name of the ONNX value, of what represents one.
-        origins: Name in MIL -> name of the ONNX node that it was built for, of everything else.
+        names: Name in MIL -> name of the ONNX value that it represents.
+        origins: Name in MIL -> name of the ONNX node that it was built for, for all other names.
 
     Args:
-        precision: ``fp32`` or ``fp16``: what float operators compute in.
+        precision: ``fp32`` or ``fp16``, the precision of float operators.
         ios: The iOS version that the program is built for.
         full: Nodes that compute in float32 whatever ``precision`` is.
-        palette_bits: 4 or 6: large weights are numbers of a table of 16 or 64 values; 0: they are values.
+        palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values; 0: plain values.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Builder(LoweredNode):
         self._values[value] = self.stand_in(shape, dtype)
 
     def stand_in(self, shape: Shape, dtype: str) -> Value:
-        """Something that is not constant, for what has no form."""
+        """Return a variable that stands for a value that cannot be expressed."""
         built = self.emit("fill", shape=list(shape) or [1], value=0.0)
         shaped = built if shape else self.emit("squeeze", x=built, axes=[0])
         return shaped if dtype == shaped.dtype else self.cast(shaped, dtype)
@@ -122,7 +122,7 @@ class Builder(LoweredNode):
     # Values
 
     def stored_dtype(self, value: ir.Value) -> str:
-        """The element type that represents an ONNX value's. Before iOS 17 there is no int8 and no uint8.
+        """Return the stored element type of an ONNX value. Before iOS 17 there is neither int8 nor uint8.
 
         Raises:
             Inexpressible: MIL has none.
@@ -131,28 +131,28 @@ class Builder(LoweredNode):
         return "int32" if dtype in ("int8", "uint8") and self.ios < NARROW_IOS else dtype
 
     def put(self, value: ir.Value, handle: Value) -> None:
-        """``handle`` represents a graph input."""
+        """Let ``handle`` represent a graph input."""
         self._values[value] = handle
 
     def value_of(self, var: Any) -> Value:
-        """What the builder returned, as a value."""
+        """Wrap a variable of coremltools' builder in a ``Value``."""
         shape = tuple(int(n) for n in getattr(var, "shape", ()) or ())
         from coremltools.converters.mil.mil import types
 
         return Value(shape, NUMPY_DTYPES[types.builtin_to_string(var.dtype)], var)
 
     def constant(self, array: Any, dtype: str | None = None) -> Value:
-        """A constant; nothing is stored until an operator uses it."""
+        """Return a constant, which is stored when an operator first uses it."""
         array = np.asarray(array)
         dtype = dtype or {"int64": "int32", "float64": "float32"}.get(array.dtype.name, array.dtype.name)
         return Value(array.shape, dtype, const=array)
 
     def scalar(self, value: float, dtype: str = "float32") -> Value:
-        """A constant of rank 0."""
+        """Return a constant of rank 0."""
         return self.constant(np.asarray(value, np.dtype(dtype)))
 
     def var(self, value: Value, dtype: str | None = None) -> Any:
-        """What the builder returned for a value, cast to ``dtype`` if given; constants are placed once."""
+        """Return the MIL variable of a value, cast to ``dtype`` if given; constants are placed once."""
         wanted = dtype or value.dtype
         if value.const is not None:
             return self._constants.array(np.asarray(value.const), wanted)
@@ -166,7 +166,7 @@ class Builder(LoweredNode):
         return self._casts[key]
 
     def output(self, x: Value, name: str) -> tuple[Any, str]:
-        """``x`` as an output of the program, in a variable of its own, and what that is called."""
+        """Make ``x`` an output of the program; return its own variable and that variable's name."""
         var = self.var(x)
         taken = var.op is None or var.op.op_type == "const" or any(var is other for other in self._given)
         if taken:
@@ -188,7 +188,7 @@ class Builder(LoweredNode):
     # Names
 
     def unique(self, name: str) -> str:
-        """``name`` as MIL takes it: letters, digits, underscores; not taken yet."""
+        """Return ``name`` as a valid and unused MIL name: letters, digits and underscores."""
         plain = fresh = plain_name(name)
         number = 0
         while fresh in self._taken:
@@ -209,7 +209,7 @@ class Builder(LoweredNode):
     # What the node being lowered declares
 
     def out_dtype(self, index: int = 0) -> str:
-        """Stored element type of an output of the node being lowered."""
+        """Return the stored element type of an output of the node being lowered."""
         assert self.node is not None
         return self.stored_dtype(self.node.outputs[index])
 
@@ -217,7 +217,7 @@ class Builder(LoweredNode):
 
     @property
     def compute(self) -> str:
-        """What the float operators of the node being lowered compute in."""
+        """Return the dtype in which the float operators of the node being lowered compute."""
         if self._widened:
             return "float32"
         if self.precision == "fp32" or (self.node is not None and node_name(self.node) in self._full):
@@ -226,7 +226,7 @@ class Builder(LoweredNode):
 
     @contextmanager
     def in_float32(self) -> Iterator[None]:
-        """Operators built within compute in float32."""
+        """Build operators in this context in float32."""
         before, self._widened = self._widened, True
         try:
             yield
@@ -234,19 +234,19 @@ class Builder(LoweredNode):
             self._widened = before
 
     def epsilon(self, value: float) -> float:
-        """An epsilon that is not zero in the precision of the node."""
+        """Return an epsilon that is not zero in the precision of the node."""
         return max(value, HALF_EPSILON) if self.compute == "float16" and value > 0 else value
 
     def emit(self, op: str, **operands: Any) -> Value:
-        """One operator with one output. Floats, and values of floats, take the precision of the node.
+        """Emit an operator with one output. Float operands are cast to the precision of the node.
 
         Raises:
-            Inexpressible: coremltools' type inference refuses it; the words are its own.
+            Inexpressible: coremltools' type inference rejects it; the message is coremltools' own.
         """
         return self.value_of(self._emit(op, operands))
 
     def emit_many(self, op: str, **operands: Any) -> tuple[Value, ...]:
-        """One operator with several outputs."""
+        """Emit an operator with several outputs."""
         return tuple(self.value_of(var) for var in self._emit(op, operands))
 
     def _emit(self, op: str, operands: dict[str, Any]) -> Any:
@@ -269,15 +269,15 @@ class Builder(LoweredNode):
         return list(operand) if isinstance(operand, tuple) else operand
 
     def unary(self, op: str, x: Value, **options: Any) -> Value:
-        """One operator on each element."""
+        """Emit an elementwise operator with one operand."""
         return self.emit(op, x=x, **options)
 
     def binary(self, op: str, x: Value, y: Value) -> Value:
-        """One broadcasting operator with two operands."""
+        """Emit a broadcasting operator with two operands."""
         return self.emit(op, x=x, y=y)
 
     def cast(self, x: Value, dtype: str) -> Value:
-        """``x`` as another element type; a constant is converted here."""
+        """Cast ``x`` to another element type; a constant is converted here."""
         if x.dtype == dtype:
             return x
         if x.const is not None:
@@ -285,7 +285,7 @@ class Builder(LoweredNode):
         return Value(x.shape, dtype, self.var(x, dtype))
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
-        """``x.reshape(shape)``."""
+        """Emit ``x.reshape(shape)``."""
         wanted = tuple(int(n) for n in shape)
         if wanted == x.shape:
             return x
@@ -302,7 +302,7 @@ class Builder(LoweredNode):
         return self._typed("reshape", x, shape=list(wanted))
 
     def transpose(self, x: Value, perm: Sequence[int]) -> Value:
-        """``x.transpose(perm)``."""
+        """Emit ``x.transpose(perm)``."""
         if list(perm) == list(range(x.rank)):
             return x
         if x.const is not None:
@@ -329,7 +329,7 @@ class Builder(LoweredNode):
         return self.reshape(moved, [x.shape[axis] for axis in perm])
 
     def _typed(self, op: str, x: Value, **options: Any) -> Value:
-        """An operator that moves data, in the type that the data has."""
+        """Emit an operator that moves data, in the type of the data."""
         try:
             return self.value_of(getattr(self._mil, op)(x=self.var(x), name=self._fresh(), **options))
         except (ValueError, TypeError, AssertionError) as problem:
@@ -338,7 +338,7 @@ class Builder(LoweredNode):
 
 
 def plain_name(name: str) -> str:
-    """``name`` as MIL takes it.
+    """Return ``name`` as a valid MIL name.
 
     >>> plain_name("/stem/conv.0"), plain_name("537")
     ('_stem_conv_0', '_537')

@@ -56,7 +56,7 @@ PACKED_IOS = 16
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Nodes that Core ML cannot express, and what keeps nodes off the Neural Engine.
+    """Find nodes that Core ML cannot express, and reasons that keep nodes off the Neural Engine.
 
     Raises:
         MissingDependency: coremltools is not installed.
@@ -72,7 +72,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Args:
         model: Opset 23, static shapes on every value, constants as initializers.
-        profile: Says which iOS to build for.
+        profile: Device profile, which names the iOS version to build for.
         precision: ``fp32``; ``fp16``: weights and arithmetic in float16, except where that is known to fail;
             ``int8``: as fp16, for a model with Q/DQ pairs; ``int8-weights``: the same with pairs at weights
             only; ``palette6``, ``palette4``: as fp16, large weights palettized with 64 or 16 entries.
@@ -98,9 +98,9 @@ def refined_model(
     accuracy, compute in float32. Returns the same package if there are none.
 
     Args:
-        model: As for ``compile_model``.
-        profile: The same.
-        precision: The same; nothing but ``fp16`` is refined.
+        model: The canonical model, as given to ``compile_model``.
+        profile: The profile given to ``compile_model``.
+        precision: The precision given to ``compile_model``; only ``fp16`` is refined.
         artifact: The output of ``compile_model``.
         samples: Inputs; the first two are used.
     """
@@ -115,7 +115,7 @@ def refined_model(
 
 
 def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str]) -> Artifact:
-    """``full``: node -> why it computes in float32."""
+    """Lower and write the model; ``full``: node -> reason that it computes in float32."""
     ios = _ios(model, profile)
     compute = "fp32" if precision == "fp32" else "fp16"
     lowered = lower_model(model, compute, ios, frozenset(full), PALETTE_BITS.get(precision, 0))
@@ -130,7 +130,7 @@ def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[s
 def _written(
     model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str], lowered: Lowered
 ) -> Artifact:
-    """The package of a program that was lowered without errors."""
+    """Write the package of a program that was lowered without errors."""
     ios = _ios(model, profile)
     metadata = {"edgekit": __version__, "edgekit.names": json.dumps(lowered.names, sort_keys=True)}
     files = package_files(lowered.program, FORMAT_OF_IOS[ios], metadata)
@@ -141,7 +141,7 @@ def _written(
 
 
 def _ios(model: ir.Model, profile: Profile) -> int:
-    """The iOS version to build for: the profile's, or the first that has what the model needs."""
+    """Return the iOS version to build for: the profile's, or the first that supports the model."""
     ios = min(max(_requested_ios(profile), OLDEST_IOS), NEWEST_IOS)
     for node in model.graph:
         if node.op_type == "QuantizeLinear":
@@ -153,7 +153,7 @@ def _ios(model: ir.Model, profile: Profile) -> int:
 
 
 def _requested_ios(profile: Profile) -> int:
-    """The iOS of a profile, from "iOS 17" or, of the same year, "macOS 14"."""
+    """Return the iOS version of a profile, from "iOS 17" or, of the same year, "macOS 14"."""
     fact = profile.facts.get("os")
     name, _, version = str(fact.value).partition(" ") if fact else ("iOS", "", str(OLDEST_IOS))
     number = int(version.split(".")[0])
@@ -167,7 +167,7 @@ def _for_profile(finding: Finding, profile: Profile) -> Finding:
 def _warnings(
     model: ir.Model, lowered: Lowered, full: Mapping[str, str], ios: int, profile: Profile
 ) -> list[Finding]:
-    """What computes in float32, what is known to leave the Neural Engine, and a newer iOS that is needed."""
+    """List nodes in float32, operators known to leave the Neural Engine, and a newer iOS that is needed."""
     ops = {node_name(node): node.op_type for node in model.graph}
     found = []
     for name, why in full.items():
@@ -193,7 +193,7 @@ def _warnings(
 
 
 def _facts(lowered: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Json]:
-    """What the report says about the compilation."""
+    """Return facts about the compilation for the report."""
     operations = lowered.program.functions["main"].operations
     kinds = Counter(op.op_type for op in operations)
     del kinds["const"]

@@ -1,4 +1,4 @@
-"""Constants in the program, each once: as values, as numbers of a table, or as integers that stay so."""
+"""Constants in the program, each stored once: as values, as palette indices, or as integers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ GROUPED_IOS = 18
 
 
 class Constants:
-    """What has been placed in one program.
+    """Constants that have been placed in one program.
 
     Args:
         mil: coremltools' builder.
         ios: The iOS version that the program is built for.
-        palette_bits: 4 or 6: large weights are numbers of a table of 16 or 64 values; 0: they are values.
-        fresh: Gives a name that is not taken.
+        palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values; 0: plain values.
+        fresh: Function that returns an unused name.
     """
 
     def __init__(self, mil: Any, ios: int, palette_bits: int, fresh: Callable[[], str]) -> None:
@@ -38,7 +38,7 @@ class Constants:
         self._packed: dict[tuple[object, ...], list[tuple[Packed, Any]]] = {}
 
     def array(self, array: Array, dtype: str) -> Any:
-        """A constant of these values as ``dtype``, a numpy name."""
+        """Return a constant of these values as ``dtype``, a numpy name."""
         # Layers that share weights give the same memory: it is narrowed and hashed once. An address stays its
         # own while the array is held.
         view = (array.__array_interface__["data"][0], array.strides, array.shape, array.dtype.name, dtype)
@@ -57,7 +57,7 @@ class Constants:
         return self._arrays[key]
 
     def packed(self, packed: Packed, dtype: str) -> Any:
-        """Integers in the file, floats for who reads them; equal ones are stored once."""
+        """Return a constant stored as integers and read as floats; equal ones are stored once."""
         scales = (packed.scale.tobytes(), packed.zero_point.tobytes(), packed.axis, packed.bits)
         alike = self._packed.setdefault((fingerprint(packed.data), *scales, dtype), [])
         for other, built in alike:
@@ -101,7 +101,7 @@ class Constants:
 
 
 def _narrow(kind: str, bits: int) -> Any:
-    """coremltools' dtype of integers of ``bits``."""
+    """Return coremltools' dtype of integers of ``bits`` bits."""
     from coremltools.converters.mil.mil import types
 
     return types.nptype_from_builtin(types.string_to_builtin(f"{kind}{bits}"))

@@ -58,13 +58,13 @@ Noise = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Seen:
-    """What one ONNX node's values look like in the fp16 program.
+    """Accuracy and range of one ONNX node's values in the fp16 program.
 
     Attributes:
-        node: Its name.
-        op: Its operator.
-        snr_db: Against the fp32 program's values, all noise before it included; None where they are equal.
-        headroom_db: How far the largest magnitude is from the end of float16, 20 log10(65504 / |x|).
+        node: Name of the node.
+        op: Operator of the node.
+        snr_db: SNR against the fp32 program in dB, including all earlier noise; None where they are equal.
+        headroom_db: Distance of the largest magnitude from the end of float16, 20 log10(65504 / |x|), in dB.
     """
 
     node: str
@@ -80,12 +80,12 @@ class Seen:
 
 @dataclass
 class Float32Regions:
-    """What was found.
+    """Nodes that must compute in float32, and the trace that shows why.
 
     Attributes:
         why: Node that computes in float32 -> the reason.
         seen: The trace of the fp16 program, in the order of the graph.
-        lowered: The program with them in float32; None where there are none.
+        lowered: The program with these nodes in float32; None if there are no such nodes.
     """
 
     why: dict[str, str] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Float32Regions:
     lowered: Lowered | None = None
 
     def facts(self) -> Json:
-        """For the report: the nodes of the lowest SNR and of the least headroom."""
+        """Return the nodes of the lowest SNR and of the least headroom, for the report."""
         noisy = sorted((s for s in self.seen if s.snr_db is not None), key=lambda s: s.snr_db or 0.0)
         near = sorted(self.seen, key=lambda s: s.headroom_db)
         return {
@@ -104,7 +104,7 @@ class Float32Regions:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A lowered model that runs; ``nodes``: for each step the ONNX node that it is of, "" for none."""
+    """A lowered model that runs; ``nodes``: the ONNX node of each operator in order, "" for none."""
 
     lowered: Lowered
     executor: Executor
@@ -117,7 +117,7 @@ class _Loaded:
         }
 
     def run(self, sample: Mapping[str, Array], **options: Any) -> dict[str, Array]:
-        """The outputs by their ONNX names, float64."""
+        """Run a sample and return the outputs by their ONNX names, float64."""
         outputs = self.executor.run(self.feeds(sample), **options)
         return {entry["name"]: outputs[entry["mil"]].astype(np.float64) for entry in self.lowered.outputs}
 
@@ -125,13 +125,13 @@ class _Loaded:
 def find_float32_regions(
     model: ir.Model, ios: int, samples: Sequence[Mapping[str, Array]], known: Collection[str]
 ) -> Float32Regions:
-    """What must compute in float32 for every output to reach ENOUGH_DB, and no more than that.
+    """Find the nodes that must compute in float32 for every output to reach ENOUGH_DB, and no others.
 
     Args:
-        model: The canonical model; it can be lowered.
+        model: The canonical model, which can be lowered.
         ios: The iOS version to build for.
         samples: Inputs; the first LAST_SAMPLES are used.
-        known: Nodes that compute in float32 anyhow.
+        known: Nodes that compute in float32 in any case.
     """
     samples = samples[:LAST_SAMPLES]
     full, fp16 = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(known))
@@ -158,7 +158,7 @@ def find_float32_regions(
 
 
 def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _Loaded:
-    """The model as the executor runs its package."""
+    """Lower the model into the form that the executor runs."""
     lowered = lower_model(model, precision, ios, full)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         for name, content in package_files(lowered.program, FORMAT_OF_IOS[ios], {}).items():
@@ -175,7 +175,7 @@ def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _L
 
 
 def _order(loaded: _Loaded) -> list[str]:
-    """The nodes in the order that they run."""
+    """Return the nodes in the order in which they run."""
     return [name for name in dict.fromkeys(loaded.nodes) if name]
 
 
@@ -186,14 +186,14 @@ def _measured(
     samples: Sequence[Mapping[str, Array]],
     exact: Sequence[Mapping[str, Array]],
 ) -> tuple[Lowered, list[Noise]]:
-    """The fp16 program with ``full`` in float32, and the noise of its outputs for each sample."""
+    """Build the fp16 program with ``full`` in float32; measure its output noise for each sample."""
     fp16 = _load(model, "fp16", ios, full)
     noises = [_noise(right, fp16.run(sample)) for right, sample in zip(exact, samples, strict=True)]
     return fp16.lowered, noises
 
 
 def _worst(noises: Sequence[Noise]) -> int:
-    """The sample with the largest error."""
+    """Return the index of the sample with the largest error."""
     return min(range(len(noises)), key=lambda i: _db(noises[i]))
 
 
@@ -210,7 +210,7 @@ def _noise(exact: Mapping[str, Array], outputs: Mapping[str, Array]) -> Noise:
 
 
 def _db(noise: Noise) -> float:
-    """SNR of the worst output."""
+    """Return the SNR of the worst output in dB."""
     worst = max(noise.values(), default=0.0)
     return math.inf if worst == 0 else -10 * math.log10(worst) if math.isfinite(worst) else -math.inf
 
@@ -218,9 +218,9 @@ def _db(noise: Noise) -> float:
 def _compared(
     model: ir.Model, full: _Loaded, fp16: _Loaded, samples: Sequence[Mapping[str, Array]]
 ) -> tuple[list[Seen], list[dict[str, Array]], list[Noise]]:
-    """SNR and headroom of the output of each node, over the samples; exact outputs, and their noise, of each.
+    """Return each node's SNR and headroom over the samples, and each sample's exact outputs and noise.
 
-    After a value that overflowed nothing is finite: there the magnitude is the fp32 program's.
+    No value after an overflow is finite, so there the magnitude is the fp32 program's.
     """
     ops = {node_name(node): node.op_type for node in model.graph}
     wrong: dict[str, float] = {}
@@ -279,7 +279,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _overflows(model: ir.Model, near: set[str], seen: Sequence[Seen]) -> dict[str, str]:
-    """The nodes whose values leave float16's range, and those that read them."""
+    """Return the nodes whose values leave float16's range, and their readers, with the reasons."""
     why = {}
     room = {s.node: s.headroom_db for s in seen}
     for node in model.graph:
@@ -297,9 +297,9 @@ def _overflows(model: ir.Model, near: set[str], seen: Sequence[Seen]) -> dict[st
 def _costs(
     full: _Loaded, sample: Mapping[str, Array], exact: Mapping[str, Array], nodes: Sequence[str]
 ) -> dict[str, Noise]:
-    """Noise of the outputs with one node in float16: of the nodes of the worst parts.
+    """Measure the output noise of one node in float16, for each node of the worst parts.
 
-    The others' is in the entry "", as one.
+    The entry "" is the total noise of all other nodes.
     """
     kept = _kept(full, sample)
     rounded: dict[int, tuple[Any, Array]] = {}  # with the array itself: a key by id() holds while it lives
@@ -330,7 +330,7 @@ def _costs(
 
 
 def _kept(full: _Loaded, sample: Mapping[str, Array]) -> dict[str, Array]:
-    """Every value of the run in float32; none where they are more than KEPT_BYTES."""
+    """Return every value of the float32 run, or none if they exceed KEPT_BYTES."""
     kept: dict[str, Array] = {}
     room = KEPT_BYTES
 
@@ -347,7 +347,7 @@ def _kept(full: _Loaded, sample: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _as_fp16(key: str, operand: Any, rounded: dict[int, tuple[Any, Array]]) -> Any:
-    """What a fp16 program has for a float32 operand or result; weights as the compiler rounds them."""
+    """Round a float32 operand or result as the fp16 program does; weights as the compiler rounds them."""
     if isinstance(operand, list):
         return [_as_fp16(key, one, rounded) for one in operand]
     if not isinstance(operand, np.ndarray) or operand.dtype != np.float32 or not operand.ndim:
@@ -367,7 +367,7 @@ def _sum(noises: Sequence[Noise]) -> Noise:
 
 
 def _picked(costs: Mapping[str, Noise], goal: float) -> set[str]:
-    """The fewest nodes, the worst first, without which every output's noise is at most ``goal``."""
+    """Pick the fewest nodes, worst first, without which every output's noise is at most ``goal``."""
     left = dict(costs)
     picked: set[str] = set()
     while len(left) > 1:
@@ -382,7 +382,7 @@ def _picked(costs: Mapping[str, Noise], goal: float) -> set[str]:
 
 
 def _alone(name: str, noise: Noise) -> str:
-    """Why a node was picked, in words."""
+    """Explain in words why a node was picked."""
     output = max(noise, key=lambda one: noise[one])
     if not math.isfinite(noise[output]):
         return f"in float16 it makes output {output} infinite"

@@ -1,11 +1,11 @@
-"""Which nodes of a fp16 program compute in float32: where float16's range or digits are known not to do.
+"""Nodes of a fp16 program that compute in float32: float16's range or precision is known not to suffice.
 
-float16 ends at 65504 and has 11 bits. Known from the graph alone, without samples:
+float16 ends at 65504 and has 11 bits. These cases are known from the graph alone, without samples:
 
-- a constant beyond its range that is no mask: weights, a factor;
+- a constant beyond its range that is not a mask: weights, a factor;
 - operators whose result leaves the range for ordinary operands (FLOAT32_OPS).
 
-What the values of a model do is seen when it runs: the reference executor names those that overflow.
+Other overflows appear only at run time: the reference executor names the values that overflow.
 A node in float32 runs on the CPU or the GPU, not on the Neural Engine.
 """
 
@@ -35,7 +35,7 @@ MASKING_OPS = frozenset({"Add", "Where", "Max", "Min", "Sum", "Clip", "Attention
 
 
 def float32_nodes(model: ir.Model) -> dict[str, str]:
-    """Name of a node -> why it computes in float32 in a fp16 program."""
+    """Return node name -> reason that it computes in float32 in a fp16 program."""
     found = {}
     for node in model.graph:
         if not any(o.dtype == ir.DataType.FLOAT for o in node.outputs):
@@ -47,7 +47,7 @@ def float32_nodes(model: ir.Model) -> dict[str, str]:
 
 
 def _beyond(node: ir.Node) -> str:
-    """Why a constant of the node has no form in float16; empty where all have."""
+    """Explain why float16 cannot hold a constant of the node; empty if it can hold all."""
     if node.op_type in MASKING_OPS or node.op_type.endswith("QuantizeLinear"):
         return ""
     for value in node.inputs:

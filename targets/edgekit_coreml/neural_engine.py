@@ -1,9 +1,9 @@
-"""What keeps an operator off the Neural Engine: rules as data, each with its source and how sure it is.
+"""Rules that keep an operator off the Neural Engine, as data, each with its source and confidence.
 
 Apple documents little of it, and says to measure on the device. Confidence:
 
     A   Apple's documentation or engineers
-    B   messages of Apple's compiler, or several who measured
+    B   messages of Apple's compiler, or measurements by several third parties
     C   one third party
 
 No rule says that an operator will run there.
@@ -31,14 +31,14 @@ Verdict = Literal["not", "at risk"]
 
 @dataclass(frozen=True)
 class Rule:
-    """One thing that is known.
+    """Known limitation of the Neural Engine.
 
     Attributes:
         verdict: ``not`` eligible, or ``at risk``.
         confidence: A, B or C, as above.
-        why: What of the operator it is.
-        source: Where that is written.
-        applies: Whether it holds for a MIL operator.
+        why: The property of the operator that matters.
+        source: Document or measurement that states it.
+        applies: Predicate: whether the rule holds for a MIL operator.
     """
 
     verdict: Verdict
@@ -49,7 +49,7 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """As a finding says it."""
+        """Return the text of a finding."""
         kept = "off the Neural Engine" if self.verdict == "not" else "perhaps off the Neural Engine"
         return f"{kept}: {self.why} ({SAYS[self.confidence]}, {self.source})"
 
@@ -88,7 +88,7 @@ def _channel_scales(op: Any) -> bool:
 
 
 def _blocks(op: Any) -> bool:
-    """Whether a weight has more scales than one for each output channel, which are axis 0."""
+    """Check whether a weight has more scales than one for each output channel (axis 0)."""
     for operand in op.inputs.values():
         maker = getattr(operand, "op", None)
         if maker is not None and maker.op_type == "constexpr_blockwise_shift_scale":
@@ -128,7 +128,7 @@ UNJUDGED = ("const", "cast", "identity")
 
 
 def judged(operations: Any) -> Iterator[tuple[Any, Rule | None]]:
-    """Each operator that computes, with the first rule against it; None: eligible by all rules."""
+    """Yield each operator that computes, with the first rule against it; None: eligible by all rules."""
     for op in operations:
         if op.op_type not in UNJUDGED and not op.op_type.startswith("constexpr_"):
             yield op, next((rule for rule in RULES if rule.applies(op)), None)

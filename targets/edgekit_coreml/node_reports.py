@@ -1,6 +1,6 @@
 """Node reports of ``model.mlpackage``: values as the reference executor computes them. Host side.
 
-Its times say nothing of Apple hardware.
+Its times do not apply to Apple hardware.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def node_values(
     options: Mapping[str, Json],
     feeds: Mapping[str, Array],
 ) -> list[NodeValue]:
-    """What each MIL operator makes; constants are left out.
+    """Return the outputs of each MIL operator; constants are left out.
 
     Raises:
-        EngineError: the package is damaged, or not of these inputs and outputs.
+        EngineError: the package is damaged, or its inputs and outputs do not match.
     """
     found: list[NodeValue] = []
 

@@ -81,31 +81,31 @@ def _variadic(b: Builder, mil: str, values: tuple[Value, ...]) -> Value:
 
 @lower("Sum", since=8)
 def sum_of(b: Builder, *data_0: Value) -> Value:
-    """A chain of add."""
+    """Emit a chain of add."""
     return _variadic(b, "add", data_0)
 
 
 @lower("Mean", since=8)
 def mean_of(b: Builder, *data_0: Value) -> Value:
-    """A chain of add, then mul."""
+    """Emit a chain of add, then mul."""
     return b.binary("mul", _variadic(b, "add", data_0), b.scalar(1.0 / len(data_0)))
 
 
 @lower("Max", since=8)
 def max_of(b: Builder, *data_0: Value) -> Value:
-    """A chain of maximum."""
+    """Emit a chain of maximum."""
     return _variadic(b, "maximum", data_0)
 
 
 @lower("Min", since=8)
 def min_of(b: Builder, *data_0: Value) -> Value:
-    """A chain of minimum."""
+    """Emit a chain of minimum."""
     return _variadic(b, "minimum", data_0)
 
 
 @lower("Pow", since=7)
 def power(b: Builder, X: Value, Y: Value) -> Value:
-    """pow, or products and roots for the constant exponents that these are."""
+    """Emit pow, or products and roots for constant exponents that allow them."""
     exponent = scalar_exponent(Y, X.rank)
     if X.is_float and exponent is not None:
         if exponent == 1.0:
@@ -131,7 +131,7 @@ def reciprocal(b: Builder, X: Value) -> Value:
 
 @lower("Mod", since=13)
 def mod(b: Builder, A: Value, B: Value, *, fmod: int = 0) -> Value:
-    """fmod=0: mod, the divisor's sign. fmod=1: the dividend's sign, as C has it."""
+    """Emit the remainder. fmod=0: mod, the divisor's sign. fmod=1: the dividend's sign, as in C."""
     if not fmod:
         return b.binary("mod", A, B)
     size = b.binary("mod", b.unary("abs", A), b.unary("abs", B))
@@ -159,7 +159,7 @@ WRAPPED = {ir.DataType.INT8: 8, ir.DataType.UINT8: 8}
 
 @lower("Cast", since=13)
 def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
-    """Between floats, bool and integers; int64 is stored as int32."""
+    """Cast between floats, bool and integers; int64 is stored as int32."""
     target = ir.DataType(to)
     if target not in STORED:
         raise Inexpressible(
@@ -173,7 +173,7 @@ def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: st
 
 
 def _low_bits(b: Builder, x: Value, bits: int, signed: bool) -> Value:
-    """What ONNX keeps of an integer: its low bits, in two's complement."""
+    """Keep the low bits of an integer in two's complement, as ONNX does."""
     size, half = b.scalar(2**bits, "int32"), b.scalar(2 ** (bits - 1), "int32")
     if not signed:
         return b.binary("mod", x, size)
@@ -184,12 +184,12 @@ def _low_bits(b: Builder, x: Value, bits: int, signed: bool) -> Value:
 def cast_like(
     b: Builder, input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up"
 ) -> Value:
-    """As Cast, to the element type of another value."""
+    """Cast to the element type of another value."""
     return to_dtype(b, input, b.out_dtype())
 
 
 def to_dtype(b: Builder, x: Value, dtype: str) -> Value:
-    """``x`` as another element type, by ONNX's rules."""
+    """Convert ``x`` to another element type, by ONNX's rules."""
     if x.dtype == dtype or (x.is_float and dtype == "float32"):
         return x
     if dtype == "bool" and x.const is None:
@@ -211,7 +211,7 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
 ) -> Value:
-    """mul and add, where it was not folded into a convolution; inference only."""
+    """Emit mul and add, if it was not folded into a convolution; inference only."""
     factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon, training_mode)
     if factors is None:
         raise Inexpressible("its statistics are computed by the model; they must be constant")
@@ -221,7 +221,7 @@ def batch_normalization(
 
 @lower("Identity", since=1)
 def identity_op(b: Builder, input: Value) -> Value:
-    """Nothing."""
+    """Return the input; no operator is emitted."""
     return input
 
 
@@ -229,6 +229,6 @@ def identity_op(b: Builder, input: Value) -> Value:
 def dropout(
     b: Builder, data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
 ) -> Value:
-    """Nothing, at inference; not the mask."""
+    """Return the input, as inference does; the mask is not supported."""
     refuse_random_dropout(training_mode)
     return data

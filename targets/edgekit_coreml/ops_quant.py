@@ -16,7 +16,7 @@ BLOCKS_IOS = 18
 
 
 def _operands(b: Builder, x: Value, scale: Array, zero: Array, dtype: str, axis: int) -> dict[str, object]:
-    """What quantize and dequantize share: no zero point where it is zero, no axis for one scale."""
+    """Return the shared operands: a zero point unless it is zero and int8, an axis for several scales."""
     per_axis = scale.size > 1
     factor = np.asarray(scale.ravel() if per_axis else scale.ravel()[0], np.dtype(b.compute))
     operands: dict[str, object] = {"scale": factor if per_axis else factor[()]}
@@ -31,7 +31,7 @@ def _operands(b: Builder, x: Value, scale: Array, zero: Array, dtype: str, axis:
 
 
 def _representable(b: Builder, scale: Array) -> None:
-    """float16 has no scale below its smallest subnormal; with fewer bits than 8 a scale is no scale."""
+    """Reject a scale below 2^-17, which float16 holds with fewer than 8 bits or not at all."""
     if b.compute == "float16" and scale.size and float(np.min(np.abs(scale))) < 2.0**-17:
         raise Inexpressible(
             f"a scale of {float(np.min(np.abs(scale))):.3g} has no form in float16", "build it in fp32"
@@ -39,7 +39,7 @@ def _representable(b: Builder, scale: Array) -> None:
 
 
 def _unpacked(data: Array) -> tuple[Array, int]:
-    """Four bits in eight, and how many they were."""
+    """Return 4-bit integers widened to 8 bits, and their original number of bits."""
     if data.dtype.name in ("int4", "uint4"):
         return data.astype(np.int8 if data.dtype.name == "int4" else np.uint8), 4
     return data, 8
@@ -58,7 +58,7 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Value:
-    """quantize to int8 or uint8, per tensor or axis."""
+    """Emit quantize to int8 or uint8, per tensor or axis."""
     scale, zero = quantization_parameters(y_scale, y_zero_point)
     dtype = b.out_dtype()
     if dtype not in STORABLE:
@@ -85,7 +85,7 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Value:
-    """dequantize; of constants: integers that stay stored as such, or a float constant (biases, scalars)."""
+    """Emit dequantize. Constants stay stored as integers, or become floats (biases, scalars)."""
     parameters = quantization_parameters(x_scale, x_zero_point)
     scale, zero = parameters
     if x.const is not None:

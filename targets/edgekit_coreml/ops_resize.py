@@ -33,7 +33,7 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Value:
-    """Every mode, coordinate transformation and axis; the usual ones are one operator."""
+    """Resize in every mode, coordinate transformation and axis; the usual cases take one operator."""
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     lines = resized_axes(
         X.shape, b.out_shape(), roi, scales, sizes, axes=axes, mode=mode,
@@ -59,7 +59,7 @@ def resize(
 
 
 def _cropped(b: Builder, x: Value, lines: Sequence[Line], value: float) -> Value:
-    """``value`` at the points that are outside of the image along any axis."""
+    """Put ``value`` at points that are outside the image along any axis."""
     inside = inside_of_image(lines)
     if inside.all():
         return x
@@ -67,14 +67,14 @@ def _cropped(b: Builder, x: Value, lines: Sequence[Line], value: float) -> Value
 
 
 def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
-    """``matrix`` times ``x`` along one axis."""
+    """Multiply ``x`` by ``matrix`` along one axis."""
     order = (*(a for a in range(x.rank) if a != axis), axis)
     product = dense(b, b.transpose(x, order), b.constant(matrix), None)
     return b.transpose(product, tuple(order.index(a) for a in range(x.rank)))
 
 
 def _nearest(b: Builder, x: Value, lines: Sequence[Line], changed: Sequence[int], nearest_mode: str) -> Value:
-    """upsample_nearest_neighbor where each element is repeated, else gather."""
+    """Emit upsample_nearest_neighbor where each element is repeated, else gather."""
     times = [1] * x.rank
     for axis in changed:
         line = lines[axis]
@@ -96,7 +96,7 @@ def _nearest(b: Builder, x: Value, lines: Sequence[Line], changed: Sequence[int]
 def _bilinear(
     b: Builder, x: Value, shape: tuple[int, ...], lines: Sequence[Line], changed: Sequence[int]
 ) -> Value | None:
-    """resize_bilinear where its coordinates are those of the node, else None."""
+    """Emit resize_bilinear if its coordinates match the node's; return None otherwise."""
     if x.rank not in (3, 4) or not set(changed) <= set(range(2, x.rank)):
         return None
     for mode in ("UNALIGN_CORNERS", "STRICT_ALIGN_CORNERS", "DEFAULT"):
@@ -114,7 +114,7 @@ def _bilinear(
 
 
 def _at(size: int, out: int, mode: str) -> Array:
-    """Where resize_bilinear takes each output from; coremltools' reference of iOS15.resize_bilinear."""
+    """Compute resize_bilinear's input positions, by coremltools' reference of iOS15.resize_bilinear."""
     i = np.arange(out)
     if mode == "UNALIGN_CORNERS":
         return (i + 0.5) * (size / out) - 0.5
@@ -124,5 +124,5 @@ def _at(size: int, out: int, mode: str) -> Array:
 
 
 def _same_place(node: Array, operator: Array, size: int) -> bool:
-    """Beyond the ends both take the last element, whatever the distance is."""
+    """Compare positions clamped to the image: beyond an end both take the last element."""
     return bool(np.allclose(np.clip(node, 0, size - 1), np.clip(operator, 0, size - 1), atol=1e-9))

@@ -16,37 +16,37 @@ from edgekit_coreml.ops_logic import broadcast
 
 @lower("Reshape", since=13)
 def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    """reshape, or expand_dims and squeeze for scalars."""
+    """Emit reshape, or expand_dims and squeeze for scalars."""
     return b.reshape(data, b.out_shape())
 
 
 @lower("Flatten", since=13)
 def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
-    """As Reshape."""
+    """Reshape to the output's shape."""
     return b.reshape(input, b.out_shape())
 
 
 @lower("Squeeze", since=13)
 def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
-    """As Reshape."""
+    """Reshape to the output's shape."""
     return b.reshape(data, b.out_shape())
 
 
 @lower("Unsqueeze", since=13)
 def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
-    """As Reshape."""
+    """Reshape to the output's shape."""
     return b.reshape(data, b.out_shape())
 
 
 @lower("Shape", since=19)
 def shape_of(b: Builder, data: Value, *, end: int | None = None, start: int = 0) -> Value:
-    """A constant: shapes are static."""
+    """Return a constant, because shapes are static."""
     return b.constant(np.array(data.shape[start:end], np.int64))
 
 
 @lower("Size", since=19)
 def size_of(b: Builder, data: Value) -> Value:
-    """A constant: shapes are static."""
+    """Return a constant, because shapes are static."""
     return b.constant(np.array(data.size, np.int64))
 
 
@@ -70,7 +70,7 @@ def concat(b: Builder, *inputs: Value, axis: int) -> Value:
 def split(
     b: Builder, input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
-    """split; an empty part is a constant, which only Concat takes."""
+    """Emit split; an empty part is a constant, which only Concat accepts."""
     assert b.node is not None
     axis %= input.rank
     sizes = [b.out_shape(index)[axis] for index in range(len(b.node.outputs))]
@@ -83,7 +83,7 @@ def split(
 def strided_slice(
     b: Builder, x: Value, begin: Sequence[int], step: Sequence[int], shape: tuple[int, ...]
 ) -> Value:
-    """``x[begin::step]`` cut to ``shape``, steps positive."""
+    """Slice ``x[begin::step]``, cut to ``shape``; steps are positive."""
     if shape == x.shape and all(s == 1 for s in step):
         return x
     if x.const is not None:
@@ -114,7 +114,7 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Value:
-    """pad; wrap, and edge and reflect in front of the last two axes, by concat; negative pads by slices."""
+    """Emit pad; wrap, and edge and reflect before the last two axes, by concat; negative pads by slices."""
     amounts = pad_amounts(data.shape, pads, axes, mode)
     data = strided_slice(b, data, amounts.begin, (1,) * data.rank, amounts.shape)
     if not amounts.adds:
@@ -131,7 +131,7 @@ def pad(
 
 
 def _pad_integers(b: Builder, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:
-    """Core ML's pad takes floats; integers are joined with constants."""
+    """Pad integers by joining constants, because Core ML's pad accepts only floats."""
     for axis, pair in enumerate(pads):
         before, after = (
             b.constant(np.full([n if a == axis else m for a, m in enumerate(x.shape)], fill, x.dtype))
@@ -143,7 +143,7 @@ def _pad_integers(b: Builder, x: Value, pads: Sequence[tuple[int, int]], fill: f
 
 
 def _pad_by_parts(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
-    """Repeat the edge, mirror at it, or repeat what is at the other end, axis by axis."""
+    """Repeat the edge, mirror at it, or wrap around to the other end, axis by axis."""
     for axis, (before, after) in enumerate(pads):
         if before or after:
             front, back = (_taken(b, x, axis, p) for p in pad_parts(mode, x.shape[axis], before, after))
@@ -152,7 +152,7 @@ def _pad_by_parts(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: s
 
 
 def _taken(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
-    """Elements of ``x`` along ``axis`` that are repeated beyond an end of it."""
+    """Return the elements of ``x`` along ``axis`` that are repeated beyond an end."""
     if part.count == 0:
         return []
     start = tuple(part.begin if a == axis else 0 for a in range(x.rank))
@@ -163,7 +163,7 @@ def _taken(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
 
 @lower("Expand", since=13)
 def expand(b: Builder, input: Value, shape: Value) -> Value:
-    """tile; nothing where the shape stays."""
+    """Emit tile; return the input if the shape is unchanged."""
     return broadcast(b, input, b.out_shape())
 
 
@@ -176,7 +176,7 @@ def tile(b: Builder, input: Value, repeats: Value) -> Value:
 
 @lower("DepthToSpace", since=13)
 def depth_to_space(b: Builder, input: Value, *, blocksize: int, mode: str = "DCR") -> Value:
-    """DCR is depth_to_space, CRD is pixel_shuffle."""
+    """Emit depth_to_space for DCR, pixel_shuffle for CRD."""
     if mode == "DCR":
         return b.emit("depth_to_space", x=input, block_size=blocksize)
     if mode != "CRD":

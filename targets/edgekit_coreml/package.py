@@ -33,14 +33,14 @@ def package_files(
     classifier: Any = None,
     describe: Callable[[Any], None] = lambda specification: None,
 ) -> dict[str, bytes]:
-    """The files of the package.
+    """Build the files of the package.
 
     Args:
         program: coremltools' Program, with one function ``main``.
-        specification_version: Of Core ML's format, e.g. 7 for iOS 16.
-        metadata: For ``userDefined``.
+        specification_version: Version of Core ML's format, e.g. 7 for iOS 16.
+        metadata: Entries for ``userDefined``.
         classifier: coremltools' ClassifierConfig, where an output becomes a class label.
-        describe: Writes more into the specification, which it is given.
+        describe: Function that adds to the specification.
     """
     from coremltools.converters.mil.backend.mil.load import load
 

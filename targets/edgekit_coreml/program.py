@@ -41,15 +41,15 @@ _building = Lock()
 
 @dataclass
 class Lowered:
-    """A program, and what its inputs and outputs are called.
+    """Lowered program, with the names of its inputs and outputs.
 
     Attributes:
         program: coremltools' Program; None with an error among the findings.
-        findings: One for each node and input without a form.
+        findings: Findings for each node and input that cannot be expressed.
         inputs: For each graph input its ``name``, ``mil`` name, ``dtype`` and ``shape`` at the interface.
-        outputs: The same of the graph outputs.
-        names: Name in MIL -> name of the value in ONNX, of every value that a node makes.
-        origins: Name in MIL -> name of the node that it was built for, of what represents no ONNX value.
+        outputs: The same entries for the graph outputs.
+        names: Name in MIL -> name of the value in ONNX, for every value that a node computes.
+        origins: Name in MIL -> name of the node that it was built for, for all other names.
     """
 
     program: Any = None
@@ -62,7 +62,7 @@ class Lowered:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One program at a time, its names counted from zero."""
+    """Allow one program at a time, with names counted from zero."""
     coremltools()
     from coremltools.converters.mil.mil import Builder as MilBuilder
 
@@ -74,14 +74,14 @@ def alone() -> Iterator[None]:
 def lower_model(
     model: ir.Model, precision: str, ios: int, full: frozenset[str] = frozenset(), palette_bits: int = 0
 ) -> Lowered:
-    """The MIL program of a canonical model. What has no form is written out, on a copy, and lowered again.
+    """Lower a canonical model to MIL. On a copy, nodes that MIL lacks are written out and lowered again.
 
     Args:
         model: Opset 23, static shapes, constants as initializers.
         precision: ``fp32`` or ``fp16``.
         ios: The iOS version to build for.
         full: Nodes that compute in float32 whatever ``precision`` is.
-        palette_bits: As ``Builder`` takes it.
+        palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values; 0: plain values.
     """
     findings = open_shapes(model, lower.target)
     if findings:

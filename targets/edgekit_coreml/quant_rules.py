@@ -1,12 +1,12 @@
-"""What Core ML computes on integers: int8 activations of one symmetric scale, int8 weights of one a channel.
+"""Quantization rules of Core ML: int8 activations, one symmetric scale each; int8 weights, one per channel.
 
 On the Neural Engine of A17 Pro, M4 and later that doubles the rate (measured by third parties: 33.9 against
-18.0 TOPS on M5, 35.1 against 18.6 on M4). On older ones the pairs cost more than they save: there,
+18.0 TOPS on M5, 35.1 against 18.6 on M4). On older chips the pairs cost more than they save: there,
 weight-only quantization is better.
 
 A pair is placed before an integer consumer, after the activation. Apple's own tool (coremltools.optimize.
-coreml.linear_quantize_activations) puts another one between a convolution and a SiLU, without need:
-with it YOLOX-nano has a self-mAP of .848, without .879 (all of it int8, values centred, GPTQ).
+coreml.linear_quantize_activations) puts another pair between a convolution and a SiLU, without need:
+with it YOLOX-nano has a self-mAP of .848, without it .879 (all of it int8, values centred, GPTQ).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ WEIGHT_FORMS = (
 
 
 def rules(profile: Profile) -> Rules:
-    """Symmetric int8 per tensor, weights per output channel; every op between pairs stays float16."""
+    """Return rules: symmetric int8 per tensor, weights per output channel; ops between pairs stay float16."""
     return Rules(
         target=profile.name,
         activations="int8",

@@ -1,5 +1,5 @@
 """Run an .mlpackage. On a Mac: Core ML, through coremltools. Elsewhere: the reference executor, with numpy
-and ONNX Runtime's kernels, which shows what the package computes and nothing of Apple's hardware.
+and ONNX Runtime's kernels, which computes the package's outputs; its times are not Apple hardware's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Predict = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 
 def engine_version() -> str:
-    """Name and version of what runs here, e.g. ``reference executor, ONNX Runtime 1.31.1``.
+    """Return name and version of the engine here, e.g. ``reference executor, ONNX Runtime 1.31.1``.
 
     Raises:
         MissingDependency: it is not installed.
@@ -52,16 +52,16 @@ def open_runner(
     """Load ``model.mlpackage``.
 
     Args:
-        files: Those of the package, by their paths from ``model.mlpackage`` on.
+        files: Files of the package, by their paths from ``model.mlpackage`` on.
         inputs: The source model's inputs.
         outputs: The source model's outputs.
-        options: ``precision``; ``inputs`` and ``outputs``: for each value its ``name``, and what it is in the
-            package: ``mil`` name, ``dtype`` and ``shape``.
-        threads: Of the reference executor; Core ML decides for itself.
+        options: ``precision``; ``inputs`` and ``outputs``: for each value its ``name``, and in the
+            package its ``mil`` name, ``dtype`` and ``shape``.
+        threads: Number of threads of the reference executor; Core ML decides for itself.
 
     Raises:
-        MissingDependency: what runs it here is not installed.
-        EngineError: the package is damaged, or is not of these inputs and outputs.
+        MissingDependency: the engine for this machine is not installed.
+        EngineError: the package is damaged, or its inputs and outputs do not match.
     """
     package = files[MANIFEST].parent
     into, out_of = (
@@ -92,7 +92,7 @@ class CoreMlRunner:
 
     Attributes:
         device: ``Core ML``, which chooses between CPU, GPU and Neural Engine, or ``CPU``.
-        precision: What the package's operators compute in.
+        precision: Precision in which the package's operators compute.
         stands_in_for: ``Apple hardware`` for the reference executor; empty for Core ML itself.
     """
 
@@ -145,7 +145,7 @@ class CoreMlRunner:
 def value_bindings(
     specs: Sequence[TensorSpec], described: Sequence[Mapping[str, Json]], what: str
 ) -> list[tuple[str, str, np.dtype[Any], tuple[int, ...]]]:
-    """For each value its name, its name in the package, and the dtype and shape that it is converted to."""
+    """Return each value's name, name in the package, and the dtype and shape that it is converted to."""
     by_name = {entry["name"]: entry for entry in described}
     bindings = []
     for spec in specs:
@@ -162,7 +162,7 @@ def value_bindings(
 
 
 def _narrowed(array: Array, dtype: np.dtype[Any], name: str) -> Array:
-    """As the package takes it: Core ML counts in int32.
+    """Convert an array to the package's dtype: Core ML's integers are int32.
 
     Raises:
         EngineError: a value does not fit.
@@ -190,7 +190,7 @@ def _coremltools() -> Any:
 
 
 def _predict_on_a_mac(package: Path) -> _Predict:
-    """Core ML's own runtime on all compute units. Type-checked, and not run here: it needs a Mac."""
+    """Load Core ML's own runtime on all compute units. Type-checked but never run here: it needs a Mac."""
     tools = _coremltools()
     try:
         model = tools.models.MLModel(str(package), compute_units=tools.ComputeUnit.ALL)

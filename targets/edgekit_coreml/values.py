@@ -1,4 +1,4 @@
-"""The lowered counterpart of an ONNX value."""
+"""Lowered counterpart of an ONNX value."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ FLOATS = ("float32", "float16")
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A constant that stays stored as integers: real = scale * (data - zero_point).
+    """Constant that stays stored as integers: real = scale * (data - zero_point).
 
     Attributes:
         data: int8 or uint8.
-        scale: float32 [1], or one for each index of ``axis``; with ``bits``: of as many axes as ``data``, one
-            for each block (iOS 18).
-        zero_point: Integers, as many as scales.
-        axis: What the scales run along.
-        bits: 4 or 8 for what is stored in blocks; 0: not in blocks.
+        scale: float32 [1], or one for each index of ``axis``; with ``bits``: one for each block, with as many
+            axes as ``data`` (iOS 18).
+        zero_point: Integers, one for each scale.
+        axis: Axis of the scales.
+        bits: 4 or 8 for constants stored in blocks; 0: not in blocks.
     """
 
     data: Array
@@ -75,14 +75,14 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """The lowered counterpart of an ONNX value.
+    """Lowered counterpart of an ONNX value.
 
     Attributes:
         shape: Static shape.
         dtype: Element type, a numpy name; float constants are float32 until an operator uses them.
-        var: What coremltools' builder returned; None for a constant, which is placed when it is used.
-        const: The array of a constant.
-        packed: A constant that stays stored as integers.
+        var: Variable of coremltools' builder; None for a constant, which is placed on first use.
+        const: Array of a constant.
+        packed: Constant that stays stored as integers.
     """
 
     shape: Shape

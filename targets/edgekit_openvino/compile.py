@@ -124,12 +124,12 @@ def _bodies(node: Any) -> list[Any]:
 
 
 def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
-    """A finding for each node that stays unconverted when OpenVINO converts what it can.
+    """Return a finding for each node that OpenVINO leaves unconverted in a partial conversion.
 
     Args:
         content: The refused model, serialized.
-        target: The target or profile that the findings speak for.
-        message: What OpenVINO said about the whole model; the finding when no node is to blame.
+        target: The target or profile named in the findings.
+        message: OpenVINO's error for the whole model; the finding if no node is the cause.
     """
     import onnx
 

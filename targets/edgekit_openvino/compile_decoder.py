@@ -1,6 +1,6 @@
-"""Language models as OpenVINO is fastest with them: the cache is state of the request, attention is
-ScaledDotProductAttention on it, which the CPU plugin makes one kernel with the state, and integers are
-dequantized next to their product, which it multiplies as they are stored.
+"""Language models in the form that is fastest on OpenVINO: the cache is state of the request. Attention is
+ScaledDotProductAttention on the cache, which the CPU plugin fuses with the state into one kernel. Integers
+are dequantized next to their product, so that the plugin multiplies them as stored.
 
 The plugin takes the cache into the kernel (``StatefulSDPAFusion``) only in this form: the state starts as an
 empty array, is gathered by ``beam_idx``, and each head of keys is repeated for its queries. Read from the
@@ -38,7 +38,7 @@ MODEL, DATA = "decoder.onnx", "decoder.data"
 def compile_decoder(
     model: LanguageModel, precision: str, weights: Mapping[str, BlockWeights], context: int
 ) -> Artifact:
-    """``model.xml`` and ``model.bin``; arguments and errors as ``DecoderCompiler.compile_decoder``."""
+    """Compile ``model.xml`` and ``model.bin``; arguments, errors: see ``DecoderCompiler.compile_decoder``."""
     if precision not in PRECISIONS:
         raise UsageError(f"openvino compiles language models as {', '.join(PRECISIONS)}, not {precision}")
     writer = _OpenvinoDecoder(model, weights, context, half=precision == "fp16")
@@ -143,7 +143,7 @@ class _OpenvinoDecoder(DecoderWriter):
 
 
 def _conversions(package: Any) -> list[Any]:
-    """What OpenVINO's reader shall make of the operators of ``OURS``."""
+    """Return conversions of the operators in ``OURS`` for OpenVINO's ONNX reader."""
     import openvino.opset13 as ops
     from openvino.frontend.onnx import ConversionExtension
 
@@ -153,7 +153,7 @@ def _conversions(package: Any) -> list[Any]:
         return ops.scaled_dot_product_attention(q, k, v, mask, scale, causal=False).outputs()
 
     def product(node: Any) -> Any:
-        """Integers less a float zero point, which the plugin multiplies as they are stored."""
+        """Subtract a float zero point from integers, which the plugin multiplies as they are stored."""
         stored, scales, zeros = (node.get_input(index).get_node().data for index in (1, 2, 3))
         bits: int = node.get_attribute("bits")
         outputs, blocks = scales.shape
@@ -173,7 +173,7 @@ def _conversions(package: Any) -> list[Any]:
 
 
 def _keep_cache_as_state(package: Any, read: Any, writer: DecoderWriter) -> None:
-    """Inputs and outputs of the cache become variables of the request, empty at first."""
+    """Turn inputs and outputs of the cache into variables of the request, empty at first."""
     import openvino.opset13 as ops
     from openvino.op.util import Variable, VariableInfo
 

@@ -35,7 +35,7 @@ LEVELS = 256
 
 
 def with_fake_quantized_concats(model: ir.Model) -> ir.Model:
-    """``model`` itself, or a copy in which such pairs are FakeQuantize operators."""
+    """Return ``model`` itself, or a copy in which such pairs are FakeQuantize operators."""
     if not any(_is_fatal(node) for _, node in nodes_of(model, "QuantizeLinear")):
         return model
     copy = model.clone()
@@ -57,7 +57,7 @@ def with_fake_quantized_concats(model: ir.Model) -> ir.Model:
 
 
 def _is_fatal(node: ir.Node) -> bool:
-    """Whether a QuantizeLinear of 8 bits is the first of such a chain."""
+    """Check whether an 8-bit QuantizeLinear starts such a chain."""
     zero_point, pairs = array_of(input_of(node, 2)), _pairs(node)
     if zero_point is None or zero_point.dtype not in (np.uint8, np.int8) or not zero_point.any() or not pairs:
         return False
@@ -70,7 +70,7 @@ def _is_fatal(node: ir.Node) -> bool:
 
 
 def _pairs(node: ir.Node) -> list[ir.Node]:
-    """The DequantizeLinear nodes that read a QuantizeLinear; none where something else does."""
+    """Return the DequantizeLinear nodes that read a QuantizeLinear; none if another operator reads it."""
     value = node.outputs[0]
     readers = [use.node for use in value.uses()]
     others = value.is_graph_output() or any(reader.op_type != "DequantizeLinear" for reader in readers)
@@ -78,7 +78,7 @@ def _pairs(node: ir.Node) -> list[ir.Node]:
 
 
 def _is_quantized(value: ir.Value) -> bool:
-    """Whether a value is quantized, at once or after such operators."""
+    """Check whether a value is quantized, directly or after operators of ``BETWEEN``."""
     for use in value.uses():
         if use.node.op_type == "QuantizeLinear" and use.idx == 0:
             return True
@@ -89,17 +89,17 @@ def _is_quantized(value: ir.Value) -> bool:
 
 
 def _only_varying(node: ir.Node) -> ir.Value | None:
-    """The only input of a node that is not a constant, else None."""
+    """Return the only input of a node that is not a constant, else None."""
     varying = [value for value in node.inputs if value is not None and array_of(value) is None]
     return varying[0] if len(varying) == 1 else None
 
 
 def _ends(node: ir.Node, real: ir.Value | None) -> list[Array]:
-    """The least and the greatest number that a QuantizeLinear or DequantizeLinear has a code for, in the
+    """Return the least and greatest number that a QuantizeLinear or DequantizeLinear can represent, in the
     shape that a FakeQuantize takes; none where they are not known.
 
     Args:
-        node: It.
+        node: The QuantizeLinear or DequantizeLinear.
         real: The floats that are quantized.
     """
     scale, zero_point, dims = array_of(input_of(node, 1)), array_of(input_of(node, 2)), dims_of(real)

@@ -1,7 +1,7 @@
 """Run a language model on OpenVINO's CPU plugin. Device side: numpy and openvino.
 
-The cache is state of the infer request, which only grows: to cut it means to copy all of it. So tokens that
-are dropped stay there and are hidden by the attention mask, until there are too many of them.
+The cache is state of the infer request, which only grows: cutting it means copying all of it. So dropped
+tokens stay in the state and the attention mask hides them, until there are too many.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ rounded: logits of SmolLM2-135M in int8 differed by up to .9."""
 
 
 def state_names(layers: int) -> list[str]:
-    """Names of the variables: keys, then values, of each layer."""
+    """Return the names of the variables: keys, then values, of each layer."""
     return [f"{kind}{layer}" for layer in range(layers) for kind in ("key", "value")]
 
 
 def open_decoder(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, capacity: int | None
 ) -> OpenvinoDecoder:
-    """Load ``model.xml`` with ``model.bin``; arguments as ``registry.open_decoder``.
+    """Load ``model.xml`` with ``model.bin``; arguments: see ``registry.open_decoder``.
 
     Raises:
         MissingDependency: openvino is not installed.
-        UsageError: the file has no positions for so many tokens.
+        UsageError: ``capacity`` exceeds the positions of the file.
         EngineError: OpenVINO refused the model.
     """
     shape = DecoderShape.of(options)
@@ -62,7 +62,7 @@ def open_decoder(
 
 
 class _Loaded:
-    """The files, and the models compiled from them: one that rounds inputs of products, one that does not."""
+    """Files and the models compiled from them: one that rounds inputs of products, one that does not."""
 
     def __init__(
         self, files: Mapping[str, Path], options: Mapping[str, Json], shape: DecoderShape, threads: int | None
@@ -73,7 +73,7 @@ class _Loaded:
         self._compiled: dict[bool, Any] = {}
 
     def compiled(self, exact: bool) -> Any:
-        """The compiled model; with ``exact`` inputs of products are not rounded.
+        """Return the compiled model; with ``exact``, inputs of products are not rounded.
 
         Raises:
             EngineError: OpenVINO refused the model.
@@ -107,7 +107,7 @@ class OpenvinoDecoder:
 
     @property
     def row_consistent(self) -> bool:
-        """As ``DecoderRunner``. The first time that it is set, a model that does not round is compiled."""
+        """Return whether logits are independent of a call's length; setting it may compile a model."""
         return self._row_consistent
 
     @row_consistent.setter
@@ -159,7 +159,7 @@ class OpenvinoDecoder:
         return logits
 
     def _after_failure(self, length: int) -> None:
-        """Back to ``length`` tokens: how many the engine has appended is seen in its state."""
+        """Go back to ``length`` tokens; the engine's state shows how many it has appended."""
         held = next(iter(self._states.values())).state.shape[2]
         self._places = np.concatenate([self._places, np.full(held, HIDDEN)])[:held]
         self.length = max(length, self.length)
@@ -207,6 +207,6 @@ class OpenvinoDecoder:
 
 
 def _as_mask(seen: Array) -> Array:
-    """float32 [1, 1, tokens, total]: 0 where a token sees another, -inf where it does not."""
+    """Return a mask, float32 [1, 1, tokens, total]: 0 where a token sees another, -inf elsewhere."""
     mask: Array = np.where(seen, np.float32(0), np.float32(-np.inf))[None, None]
     return mask

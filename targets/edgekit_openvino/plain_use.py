@@ -1,11 +1,11 @@
-"""What the IR needs for use without EdgeKit: the settings that it was verified with.
+"""Settings for use of the IR without EdgeKit: those that it was verified with.
 
 OpenVINO's CPU plugin rounds floats to bfloat16 or float16 on processors that have them, unless
 ``INFERENCE_PRECISION_HINT`` says f32. It does not read that hint from a model: ``Config::applyRtInfo``
 (src/plugins/intel_cpu/src/config.cpp) takes from ``runtime_options`` the precisions of the KV cache and the
 group size of dynamic quantization, and no other (tried with 2026.4.1: ignored in the file and in memory). The
 attribute ``precise`` of single layers it obeys, but OpenVINO drops it from layers that it replaces (MatMul,
-MaxPool, Resize): YOLOX-nano had 50 dB with it, 25 without. So the file says nothing, and its user is told.
+MaxPool, Resize): YOLOX-nano had 50 dB with it, 25 without. A README states it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from edgekit_openvino.run import arithmetic
 
 
 def plain_use(options: Mapping[str, Json], files: Mapping[str, str]) -> str:
-    """The text of a README beside the exported files.
+    """Return the text of a README beside the exported files.
 
     Args:
-        options: Of the artifact.
+        options: Options of the artifact.
         files: File name in the artifact -> name under which it was exported.
     """
     settings = arithmetic(options)

@@ -1,4 +1,4 @@
-"""What OpenVINO's CPU plugin computes on integers: its low precision transformations.
+"""Quantization rules of OpenVINO's CPU plugin: its low precision transformations.
 
 LPT: https://docs.openvino.ai/2024/documentation/openvino-extensibility/openvino-plugin-library/
 advanced-guides/low-precision-transformations.html
@@ -109,7 +109,7 @@ WEIGHT_FORMS = (
 
 
 def rules(profile: Profile) -> Rules:
-    """uint8 activations with a zero point, read by what multiplies; kernels write floats as well."""
+    """Return rules: uint8 activations with a zero point, read by products; kernels also write floats."""
     facts = profile.facts
     arm = "arch" in facts and facts["arch"].value.lower() in ARM
     vnni = "isa" in facts and any(name in facts["isa"].value for name in VNNI)

@@ -1,9 +1,9 @@
-"""What OpenVINO's ONNX reader or its kernels get wrong, written so that they get it right; else refused.
+"""Workarounds for errors in OpenVINO's ONNX reader or kernels; forms without a workaround are rejected.
 
 Found by the conformance grid on OpenVINO 2026.4: it ignores ``antialias``, ``exclude_outside`` and
 ``keep_aspect_ratio_policy`` of a Resize, has neither ``tf_crop_and_resize`` nor ``half_pixel_symmetric``,
 fills a Pad with zeros where the model computes the value, does not wrap, drops the peepholes of an LSTM,
-its NonMaxSuppression takes away a box whose overlap is the threshold itself, and its greatest of nothing but
+its NonMaxSuppression removes a box whose overlap equals the threshold, and its ReduceMax over nothing but
 -inf is the lowest float32.
 """
 
@@ -31,7 +31,7 @@ COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "IsInf", "Less", "LessOrEqu
 
 
 def with_reader_workarounds(model: ir.Model) -> ir.Model:
-    """``model`` itself, or a copy with those nodes written out."""
+    """Return ``model`` itself, or a copy with those nodes written out."""
     wrong = (_resized_wrongly, _padded_wrongly, _greatest_is_compared, _suppresses_at_threshold)
     if not any(is_wrong(node) for node in model.graph.all_nodes() for is_wrong in wrong):
         return model
@@ -48,9 +48,9 @@ def with_reader_workarounds(model: ir.Model) -> ir.Model:
 
 
 def shapes_lost(model: ir.Model, read: Any, target: str) -> list[Finding]:
-    """A finding for each Loop of a model some of whose outputs OpenVINO does not know the shape of.
+    """Return a finding for each Loop with outputs whose shape OpenVINO does not know.
 
-    What it carries then comes out empty. ``read`` is OpenVINO's own model.
+    Its carried values are then empty. ``read`` is OpenVINO's own model.
     """
     if not any(port.partial_shape.is_dynamic for port in read.outputs):
         return []
@@ -63,7 +63,7 @@ def shapes_lost(model: ir.Model, read: Any, target: str) -> list[Finding]:
 
 
 def computed_wrongly(model: ir.Model, target: str) -> list[Finding]:
-    """A finding for each node that OpenVINO takes and computes wrongly, and that has no other form here."""
+    """Return a finding for each node that OpenVINO computes wrongly and that has no workaround."""
     found = []
     for node in model.graph.all_nodes():
         why = ""
@@ -97,14 +97,14 @@ def _resized_wrongly(node: ir.Node) -> bool:
 
 
 def _greatest_is_compared(node: ir.Node) -> bool:
-    """Whether it matters that a greatest element is -inf: elsewhere the lowest float32 does as well."""
+    """Check whether a ReduceMax is compared: only then does -inf differ from the lowest float32."""
     if node.op_type != "ReduceMax" or node.domain:
         return False
     return any(user.op_type in COMPARISONS for user, _ in node.outputs[0].uses())
 
 
 def _keep_infinity(model: ir.Model, node: ir.Node) -> None:
-    """ReduceMax(x)  =>  Where(ReduceMax(x > -inf), ReduceMax(x), -inf)"""
+    """Rewrite ReduceMax(x)  =>  Where(ReduceMax(x > -inf), ReduceMax(x), -inf)."""
     x, output = node.inputs[0], node.outputs[0]
     if x is None or x.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         return
@@ -135,7 +135,7 @@ def _keep_infinity(model: ir.Model, node: ir.Node) -> None:
 
 
 def _threshold(node: ir.Node) -> float | None:
-    """The overlap above which ONNX's NonMaxSuppression takes away a box; None: the model computes it."""
+    """Return the overlap above which ONNX's NonMaxSuppression removes a box; None: the model computes it."""
     value = input_of(node, 3)
     return 0.0 if value is None else scalar_of(value)
 
@@ -145,7 +145,7 @@ def _suppresses_at_threshold(node: ir.Node) -> bool:
 
 
 def _raise_threshold(model: ir.Model, node: ir.Node) -> None:
-    """ "At least the next float32" is "more than this one". Of 0 it is the least that is not flushed to 0."""
+    """Raise a threshold to the next float32, so ">=" acts as ">"; 0 to the least that is not flushed to 0."""
     lowest = np.finfo(np.float32).tiny
     raised = max(np.nextafter(np.float32(_threshold(node) or 0.0), np.float32(np.inf)), lowest)
     inputs = [*node.inputs, *[None] * 5][:5]

@@ -50,7 +50,7 @@ A handed-over array costs 4 us, copies cost more from about 128 KB on. Relu(x + 
 
 
 def engine_version() -> str:
-    """Name and version of the installed engine, e.g. ``OpenVINO 2026.4.1``.
+    """Return name and version of the installed engine, e.g. ``OpenVINO 2026.4.1``.
 
     Raises:
         MissingDependency: openvino is not installed.
@@ -67,10 +67,10 @@ def open_runner(
 ) -> OpenvinoRunner:
     """Load ``model.xml`` with ``model.bin``, which is mapped, not read.
 
-    ``threads=None`` takes OpenVINO's default, one a physical core. ``options["stored_weights"]``: weights are
-    all that is stored as integers, and floats are computed with. ``options["arithmetic"]``: ``bf16``: floats
-    are computed in bf16. On AVX-512 without it OpenVINO emulates it: the numbers are right and the times are
-    not those of a processor that has it. On any other it computes in fp32.
+    ``threads=None`` takes OpenVINO's default, one per physical core. ``options["stored_weights"]``: only
+    weights are stored as integers, and arithmetic is in floats. ``options["arithmetic"]``: ``bf16``: floats
+    are computed in bf16. On AVX-512 without bf16, OpenVINO emulates it: numbers are right, times are not
+    those of a processor that has it. Any other processor computes in fp32.
 
     Raises:
         MissingDependency: openvino is not installed.
@@ -89,13 +89,13 @@ def open_runner(
 def compiled_model(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, counted: bool = False
 ) -> Any:
-    """An ``openvino.CompiledModel`` on the CPU with EdgeKit's settings.
+    """Return an ``openvino.CompiledModel`` on the CPU with EdgeKit's settings.
 
     Args:
         files: ``model.xml`` and ``model.bin``.
-        options: Those of ``open_runner``.
+        options: Options as given to ``open_runner``.
         threads: Threads for one run; None is OpenVINO's default.
-        counted: Let every layer's time be taken, for ``OpenvinoRunner.counters``.
+        counted: Measure every layer's time, for ``OpenvinoRunner.counters``.
 
     Raises:
         MissingDependency: openvino is not installed.
@@ -122,8 +122,8 @@ def compiled_model(
 
 
 def arithmetic(options: Mapping[str, Json]) -> dict[str, str]:
-    """The settings that the outputs depend on. OpenVINO's defaults follow the chip: bf16 or fp16 where it has
-    them, 29 dB from the outputs of fp32; with VNNI, inputs of layers with int8 weights rounded to int8."""
+    """Return the settings that affect the outputs. OpenVINO's defaults follow the chip: bf16 or fp16 where it
+    has them, 29 dB from fp32's outputs; with VNNI, inputs of layers with int8 weights rounded to int8."""
     settings = {"INFERENCE_PRECISION_HINT": "bf16" if options.get("arithmetic") == "bf16" else "f32"}
     if options.get("stored_weights"):
         settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "0"
@@ -227,7 +227,7 @@ class OpenvinoRunner:
         return {name: outputs[name] for name in self._names}
 
     def facts(self) -> dict[str, Json]:
-        """What is executed: precision as read back, layers by kind, int8 layers, threads and streams."""
+        """Return the precision as read back, layers by kind, number of int8 layers, threads and streams."""
         layers = Counter(map(_kind, executed_layers(self._compiled)))
         return {
             "inference_precision": self.precision,
@@ -238,11 +238,11 @@ class OpenvinoRunner:
         }
 
     def counters(self) -> list[Any]:
-        """OpenVINO's ``ProfilingInfo`` of each layer in the last run, where the model was compiled so."""
+        """Return OpenVINO's ``ProfilingInfo`` of each layer in the last run; needs ``counted``."""
         return list(self._request.profiling_info)
 
     def _int8_layers(self) -> int:
-        """Layers that multiply integers. OpenVINO says so too of one whose weights alone are integers."""
+        """Count layers that multiply integers; OpenVINO also reports int8 for layers with integer weights."""
         if self._only_weights:
             return 0
         layers = executed_layers(self._compiled)
@@ -254,10 +254,10 @@ class OpenvinoRunner:
 
 
 def _refuse_unfed(compiled: Any, inputs: Sequence[TensorSpec]) -> None:
-    """OpenVINO computes an input that it was not given from what its memory holds.
+    """Reject unknown inputs: OpenVINO would compute an input that is not set from stale memory.
 
     Raises:
-        EngineError: the file reads what is no input of the model.
+        EngineError: the file reads a value that is not an input of the model.
     """
     fed = {spec.name for spec in inputs}
     for port in compiled.inputs:
@@ -269,7 +269,7 @@ def _refuse_unfed(compiled: Any, inputs: Sequence[TensorSpec]) -> None:
 
 
 def _check_range(name: str, array: Array) -> None:
-    """Refuse integers that the CPU plugin has no numbers for.
+    """Reject integers that the CPU plugin cannot represent.
 
     Raises:
         EngineError: a value is beyond int32.
@@ -282,7 +282,7 @@ def _check_range(name: str, array: Array) -> None:
 
 
 def executed_layers(compiled: Any) -> list[Any]:
-    """The nodes of the plugin's own graph that compute something."""
+    """Return the nodes of the plugin's own graph that compute something."""
     layers = compiled.get_runtime_model().get_ordered_ops()
     return [layer for layer in layers if _kind(layer) not in ("Input", "Output", "Const")]
 
@@ -292,16 +292,16 @@ def _kind(layer: Any) -> str:
 
 
 def layer_precision(layer: Any) -> str:
-    """Element type that a layer computes in, as OpenVINO names it, e.g. ``f32`` or ``u8``."""
+    """Return the element type that a layer computes in, as OpenVINO names it, e.g. ``f32`` or ``u8``."""
     return str(layer.get_rt_info()["runtimePrecision"].astype(str))
 
 
 def openvino() -> Any:
-    """The package, imported without its telemetry.
+    """Import the package without its telemetry.
 
     ``import openvino`` loads ``openvino_telemetry`` for its converter, which we don't use; the package falls
-    back to a stub where that is absent. So it is hidden during the import: nothing can be sent, and it takes
-    212 ms, not 307. A process that had imported openvino before is left as it is.
+    back to a stub where that is absent. So it is hidden during the import: nothing can be sent, and import
+    takes 212 ms, not 307. If openvino was imported before, nothing changes.
 
     Raises:
         MissingDependency: openvino is not installed.
@@ -322,7 +322,7 @@ def openvino() -> Any:
 
 
 def plain(problem: Exception) -> str:
-    """OpenVINO's message without the lines that say where in its source it was thrown."""
+    """Return OpenVINO's message without the lines that name its source location."""
     lines = [line.strip() for line in str(problem).splitlines()]
     kept = [line for line in lines if line and not line.startswith(("Exception from ", "Check '"))]
     return " ".join(kept) or " ".join(str(problem).split())

@@ -1,4 +1,4 @@
-"""A shorter text's ``model.xml`` whose weights are in the whole length's ``model.bin``."""
+"""Weight sharing: a shorter text's ``model.xml`` reads the full length's ``model.bin``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLACE = re.compile(rb'( offset=")(\d+)("[^>]*? size=")(\d+)(")')
 
 
 def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
-    """As ``TargetInfo.share_weights``. What ``model.bin`` does not hold, shapes mostly, is added to it."""
+    """Let artifacts of shorter texts use the full length's ``model.bin``; add missing data, mostly shapes."""
     weights, described = bytearray(whole.files[BIN_FILE]), []
     places: dict[bytes, int] = {}
     for match in _PLACE.finditer(whole.files[XML_FILE]):

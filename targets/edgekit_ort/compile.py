@@ -47,7 +47,7 @@ INSTRUCTION_SETS = {"bf16": ("bf16",)}
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Nodes that the installed ONNX Runtime has no kernel for: the written graph is loaded to find them.
+    """Find nodes without a kernel in the installed ONNX Runtime, by loading the written graph.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -64,7 +64,7 @@ def _check_written(content: bytes, profile: Profile) -> list[Finding]:
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
-    """The canonical model as ``model.onnx``.
+    """Compile the canonical model to ``model.onnx``.
 
     Raises:
         UsageError: an unknown precision.
@@ -95,14 +95,14 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
 
 def _only_weights_are_stored(model: ir.Model) -> bool:
-    """Whether integers are dequantized, all of them constants: see ``run.open_session``."""
+    """Check whether all dequantized integers are constants, and there are some (``run.open_session``)."""
     pairs = [node for node in model.graph if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
     constant = (node.op_type == "DequantizeLinear" and array_of(node.inputs[0]) is not None for node in pairs)
     return bool(pairs) and all(constant)
 
 
 def _has_float_island(model: ir.Model) -> bool:
-    """Whether a node reads a dequantized value and float weights: see ``run.QUANTIZING_OPTIMIZER``."""
+    """Check for a node with a dequantized input and float weights (see ``run.QUANTIZING_OPTIMIZER``)."""
     return any(
         node.op_type in ("Conv", "ConvTranspose", "Gemm")
         and producer_of(node.inputs[0], "DequantizeLinear") is not None
@@ -112,7 +112,7 @@ def _has_float_island(model: ir.Model) -> bool:
 
 
 def _written(model: ir.Model) -> ir.Model:
-    """The canonical model in the forms that ONNX Runtime is fast with."""
+    """Return the canonical model in the forms that are fast on ONNX Runtime."""
     fast = with_quick_gelu(with_integer_gemms(with_bytes_read(model)))
     return with_older_opset(with_shared_transposes(fast))
 

@@ -36,11 +36,11 @@ BINDINGS_LIMIT = 32
 def open_decoder(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, capacity: int | None
 ) -> OrtDecoder:
-    """Load ``model.onnx`` with ``model.data`` beside it; arguments as ``registry.open_decoder``.
+    """Load ``model.onnx`` with ``model.data`` beside it; arguments: see ``registry.open_decoder``.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
-        UsageError: the file has no positions for so many tokens.
+        UsageError: ``capacity`` exceeds the positions of the file.
         EngineError: ONNX Runtime refused the model.
     """
     shape = DecoderShape.of(options)
@@ -60,12 +60,12 @@ def open_decoder(
 
 
 class _Caches:
-    """The caches of all texts of one session: keys, then values, of each layer.
+    """Caches of all texts of one session: keys, then values, of each layer.
 
     Attributes:
-        session: ONNX Runtime's.
-        lengths: Tokens of each text; None where a place is free.
-        parts: [texts, kv_heads, capacity + SPARE, head_dim] each.
+        session: ONNX Runtime's session.
+        lengths: Number of tokens of each text; None where a place is free.
+        parts: Keys, then values, of each layer: [texts, kv_heads, capacity + SPARE, head_dim] each.
     """
 
     def __init__(self, session: Any, shape: DecoderShape, capacity: int) -> None:
@@ -75,9 +75,9 @@ class _Caches:
         self._bindings: dict[tuple[int, int], _Binding] = {}
 
     def _zeros(self, texts: int) -> Array:
-        """Pages of the system's own, which take no memory until they are written, and are given back at once:
-        numpy's zeros do so only where the allocator has no freed memory to use again. A forked process has
-        its own."""
+        """Allocate zeros in fresh system pages, which use no memory until written and are released at once.
+        numpy's zeros do so only if the allocator has no freed memory to reuse. A forked process has its own
+        pages."""
         size = (texts, self.shape.kv_heads, self.capacity + SPARE, self.shape.head_dim)
         dtype = np.dtype(self.shape.cache)
         private = {"flags": mmap.MAP_PRIVATE} if hasattr(mmap, "MAP_PRIVATE") else {}
@@ -85,7 +85,7 @@ class _Caches:
         return np.frombuffer(pages, dtype, math.prod(size)).reshape(size)
 
     def take(self) -> int:
-        """A free place, or a new one."""
+        """Acquire a free place, or a new one."""
         if None not in self.lengths:
             self._grow()
         place = self.lengths.index(None)
@@ -93,7 +93,7 @@ class _Caches:
         return place
 
     def _grow(self) -> None:
-        """One place more: its caches lie beside the others, for one step of all."""
+        """Add a place, whose caches lie beside the others so that one step can run all texts."""
         self._bindings.clear()
         for index, part in enumerate(self.parts):  # one by one: the memory of one of them is there twice
             self.parts[index] = wider = self._zeros(len(self.lengths) + 1)
@@ -102,12 +102,12 @@ class _Caches:
         self.lengths.append(None)
 
     def run(self, first: int, tokens: Array, rows: int) -> Array:
-        """One step of texts that lie side by side.
+        """Run one step of texts in adjacent places.
 
         Args:
             first: Place of the first one.
             tokens: int64 [texts, tokens].
-            rows: Logits are made for so many of the last tokens.
+            rows: Number of last tokens for which logits are computed.
 
         Returns:
             float32 [texts, rows, vocabulary].
@@ -124,13 +124,13 @@ class _Caches:
 
 
 class _Binding:
-    """Some texts' caches, given to ONNX Runtime once; tokens and logits as long as their shapes are the same.
-    A step of one token costs it little more than the run.
+    """Caches of some texts, bound to ONNX Runtime once; tokens and logits while their shapes stay the same.
+    A step of one token costs little more than the run.
 
     Args:
-        session: ONNX Runtime's.
+        session: ONNX Runtime's session.
         parts: Keys, then values, of each layer.
-        vocabulary: Columns of the logits.
+        vocabulary: Number of columns of the logits.
     """
 
     def __init__(self, session: Any, parts: Sequence[Array], vocabulary: int) -> None:
@@ -145,7 +145,7 @@ class _Binding:
         self._shape = (0, 0)
 
     def run(self, tokens: Array, ends: Sequence[int], rows: int) -> Array:
-        """As ``_Caches.run``; ``ends`` are the lengths after it."""
+        """Run a step like ``_Caches.run``; ``ends`` are the lengths after the step."""
         if self._shape != (tokens.shape[1], rows):
             self._bind(tokens.shape, rows)
         self._tokens[:] = tokens
@@ -171,7 +171,7 @@ class _Binding:
 
 
 class OrtDecoder:
-    """A loaded decoder: a ``BatchRunner``. Those of one ``another()`` share weights, and lie side by side."""
+    """Loaded decoder, a ``BatchRunner``. Runners of one ``another()`` share weights and lie side by side."""
 
     device = "CPU"
 
@@ -181,7 +181,7 @@ class OrtDecoder:
 
     @property
     def length(self) -> int:
-        """As ``DecoderRunner``."""
+        """Return the number of tokens in the cache."""
         return self._caches.lengths[self._place] or 0
 
     @length.setter

@@ -1,7 +1,7 @@
-"""Which nodes keep ONNX Runtime from loading a model.
+"""Search for the nodes that keep ONNX Runtime from loading a model.
 
-Its own error names the first one only. So each node is put into a model of its own and that is loaded: the
-engine itself says what it has no kernel for, whatever its version and build, and all of it at once.
+Its own error names only the first one. So each node is loaded in a model of its own: the engine reports
+every missing kernel at once, whatever its version and build.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
-    """A finding for each node that ONNX Runtime does not load alone.
+    """Return a finding for each node that ONNX Runtime does not load alone.
 
     Args:
         content: The model that was refused, serialized with the shapes of its values.
-        target: The target or profile that the findings speak for.
-        message: What ONNX Runtime said about the whole model; the finding when each node alone is accepted.
+        target: The target or profile named in the findings.
+        message: ONNX Runtime's error for the whole model; the finding when each node alone is accepted.
     """
     import onnx
 
@@ -70,6 +70,6 @@ def _types(probe: onnx.ModelProto) -> str:
 
 
 def _plain(message: str) -> str:
-    """ONNX Runtime's message on one line, without ``[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ``."""
+    """Return ONNX Runtime's message on one line, without ``[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ``."""
     line = " ".join(message.split())
     return line.rpartition("[ONNXRuntimeError] : ")[2].split(" : ", 2)[-1]

@@ -48,13 +48,13 @@ def node_times(
     threads: int,
     runs: int,
 ) -> NodeTimes:
-    """The nodes that run once ONNX Runtime has merged what it merges, in their order.
+    """Measure the nodes that run after ONNX Runtime's fusions, in their order.
 
-    Its profiler slows what it measures, by some 10 us a node, within the nodes' own times too: a network of
-    .3 ms takes .7. So the run is timed without it, in turns with runs that have it. A node has the time up to
-    the next one's begin, less its part of the difference: the same for each, as the profiler's work hardly
-    depends on the node, up to PROFILER_MS. What differs beyond that, by other work of the machine, is shared
-    out in proportion.
+    Its profiler slows a run by some 10 us per node, within the nodes' own times too: a network of .3 ms takes
+    .7. So runs without the profiler alternate with profiled runs. A node's time lasts until the next node
+    begins, less its share of the difference. The share is equal for all nodes, as the profiler's work hardly
+    depends on the node, up to PROFILER_MS. Any further difference, from other work of the machine, is
+    distributed in proportion.
 
     Raises:
         EngineError: ONNX Runtime refused the model.
@@ -99,8 +99,8 @@ def node_times(
 def _of_each_run(
     events: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, str], list[tuple[float, dict[str, float]]]]:
-    """Node -> operator; and of each run the ms of all its nodes and of each, with what is between it and the
-    next one: the executor's work for it, and the profiler's."""
+    """Return node -> operator, and for each run the total time and each node's time in ms.
+    A node's time includes the gap to the next node: the executor's and the profiler's work for it."""
     ops: dict[str, str] = {}
     found: list[tuple[float, dict[str, float]]] = []
     nodes: dict[str, float] = {}
@@ -120,14 +120,14 @@ def _of_each_run(
 
 
 def _end(event: Mapping[str, Any]) -> int:
-    """When it ended, in us of the profile."""
+    """Return the end of an event, in us of the profile."""
     return int(event.get("ts", 0)) + int(event.get("dur", 0))
 
 
 def _merged(path: Path, timed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Timed node -> names of the file's nodes that it computes. Empty on a device, which has no onnx.
+    """Return timed node -> names of the file's nodes that it computes. Empty on a device without onnx.
 
-    ONNX Runtime names what it writes anew by a node or value that was there, with an ending: ``y_nchwc``
+    ONNX Runtime names a new node after an existing node or value, with a suffix: ``y_nchwc``
     computes y in its own layout, ``Mul_3/QuickGeluFusion/`` is that Mul and its Sigmoid. A node of the file
     that is not timed was merged into the one that reads it, if that one runs as another operator than the
     file says, else into what makes its first input. A change of layout belongs to the node that it is made
@@ -175,7 +175,7 @@ def node_values(
     options: Mapping[str, Json],
     feeds: Mapping[str, Array],
 ) -> list[NodeValue]:
-    """What each node makes.
+    """Return the outputs of each node.
 
     Raises:
         EngineError: ONNX Runtime refused the model.

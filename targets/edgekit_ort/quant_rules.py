@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes on integers on a CPU: the pairs that its QDQ transformer makes kernels of.
+"""Quantization rules of ONNX Runtime on a CPU: the pairs that its QDQ transformer turns into kernels.
 
 SELECTORS: https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/optimizer/qdq_transformer/
 selectors_actions/qdq_selector_action_transformer.cc
@@ -84,10 +84,10 @@ WEIGHT_FORMS = (
 
 
 def rules(profile: Profile) -> Rules:
-    """uint8 activations with int8 weights on x86, int8 with int8 on ARM: the transformer leaves pairs of int8
-    alone on x86 (``QDQIsInt8Allowed``), unless a session requests them.
+    """Return rules: uint8 activations with int8 weights on x86, int8 with int8 on ARM. On x86 the transformer
+    skips pairs of int8 (``QDQIsInt8Allowed``), unless a session requests them.
 
-    A profile without an architecture is taken for x86: uint8 runs everywhere.
+    A profile without an architecture is treated as x86, because uint8 runs everywhere.
     """
     facts = profile.facts
     arm = "arch" in facts and facts["arch"].value.lower() in ARM

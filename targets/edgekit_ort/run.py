@@ -110,22 +110,22 @@ def open_session(
     profile_into: Path | None = None,
     weights_in: Path | None = None,
 ) -> Any:
-    """An ``onnxruntime.InferenceSession`` on the CPU with EdgeKit's settings.
+    """Open an ``onnxruntime.InferenceSession`` on the CPU with EdgeKit's settings.
 
     Args:
         model: A path, or the serialized model.
         threads: Threads within one op; ops run one after the other.
         optimize: Apply all graph optimizations; False runs the graph as it is written.
         keep_float_regions: Keep float weights between Q/DQ pairs as they are.
-        widened_weights: Weights are all that is stored as integers: turn them into floats at load. Otherwise
-            they are widened at each run, or multiplied by a kernel that is slower than the float one.
-        fast_math: Set FAST_MATH.
-        profile_into: How the file begins that ``end_profiling`` writes the time of every node into.
-        weights_in: Folder of the file that a serialized model's weights are in.
+        widened_weights: Only weights are stored as integers: convert them to floats at load. Otherwise they
+            are widened at each run, or multiplied by a kernel that is slower than the float one.
+        fast_math: Whether to set FAST_MATH.
+        profile_into: Path prefix of the file that ``end_profiling`` writes the time of every node into.
+        weights_in: Folder of the file with a serialized model's weights.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
-        EngineError: ONNX Runtime refused the model; the text is its own.
+        EngineError: ONNX Runtime refused the model; the message is its own.
     """
     ort = _onnxruntime()
     settings = ort.SessionOptions()

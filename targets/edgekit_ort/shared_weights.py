@@ -1,7 +1,7 @@
-"""A shorter text's ``model.onnx`` whose weights are those of the whole length's file.
+"""Weight sharing: a shorter text's ``model.onnx`` reads the weights of the full length's file.
 
-An ONNX tensor may lie in another file, at an offset: here in the whole length's ``model.onnx``, which stays a
-model of its own. What that does not hold, shapes mostly, stays in the shorter one.
+An ONNX tensor may lie in another file, at an offset: here in the full length's ``model.onnx``, which stays a
+valid model. Tensors that it does not hold, mostly shapes, stay in the shorter one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHARED_FROM_BYTES = 1024
 
 
 def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
-    """As ``TargetInfo.share_weights``."""
+    """Let artifacts of shorter texts read their weights from the full length's ``model.onnx``."""
     content, found = whole.files[MODEL_FILE], []
     for artifact in shorter:
         model = onnx.ModelProto.FromString(artifact.files[MODEL_FILE])

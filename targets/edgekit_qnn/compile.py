@@ -124,17 +124,17 @@ def _context(content: bytes, npu: str) -> dict[str, bytes]:
 
 
 def _source_names(model: ir.Model) -> dict[str, str]:
-    """Node -> the node of the model before expansions that it is a part of."""
+    """Return node -> the node of the model before expansions that it is a part of."""
     return {str(node.name): node.metadata_props.get(PART_OF, str(node.name)) for node in model.graph}
 
 
 def refused_nodes(content: bytes, profile: Profile, message: str, known: Mapping[str, str]) -> list[Finding]:
-    """A finding for each node that is not on the NPU.
+    """Return a finding for each node that is not on the NPU.
 
     Args:
-        content: The model that was refused, as it is in the file.
-        profile: The target or profile that the findings speak for.
-        message: What was said of the whole model: the finding where each node alone is taken.
+        content: The rejected model, as in the file.
+        profile: The target or profile named in the findings.
+        message: The error for the whole model; the finding if each node alone is accepted.
         known: Node before types were set -> its name for the user; casts between types are not named.
     """
     arch = npu_of(profile) or DEFAULT_ARCH

@@ -37,8 +37,8 @@ ABSORBED = ("Relu", "Clip")
 
 
 def with_htp_types(model: ir.Model) -> tuple[ir.Model, list[str]]:
-    """A copy of the canonical model in which every node is between Q/DQ pairs or computes in float16; the
-    names of those in float16.
+    """Return a copy of the canonical model in which every node is between Q/DQ pairs or computes in float16,
+    and the names of the float16 nodes.
 
     Inputs and outputs keep their types. Constants beyond float16's range are limited to it: they are masks.
     """
@@ -68,7 +68,7 @@ def with_htp_types(model: ir.Model) -> tuple[ir.Model, list[str]]:
 
 
 def _store_unsigned(model: ir.Model) -> None:
-    """Pairs of int8 activations as uint8, with a zero point 128 higher: the same numbers.
+    """Store pairs of int8 activations as uint8, with a zero point 128 higher: the same numbers.
 
     The emulator's Pad of int8 is wrong; of uint8 it is right.
     """
@@ -90,8 +90,8 @@ def _store_unsigned(model: ir.Model) -> None:
 
 
 def _scale_by_channel(model: ir.Model) -> None:
-    """Weights of a Conv with one scale as weights with as many equal ones as it has output channels: with
-    one, the emulator gives the least value everywhere."""
+    """Give weights of a Conv with one scale an equal scale per output channel: with a single scale, the
+    emulator returns the least value everywhere."""
     for _, conv in nodes_of(model, "Conv"):
         weight = conv.inputs[1]
         node = None if weight is None else weight.producer()
@@ -113,7 +113,7 @@ def _scale_by_channel(model: ir.Model) -> None:
 
 
 def _is_uneven(node: ir.Node) -> bool:
-    """Averages that the emulator divides by other numbers at the borders, or gives zeros for."""
+    """Check for an average that the emulator gets wrong: other divisors at the borders, or zeros."""
     pads = ints_of(node, "pads")
     half = len(pads) // 2
     unequal = pads[:half] != pads[half:]
@@ -121,7 +121,7 @@ def _is_uneven(node: ir.Node) -> bool:
 
 
 def refused_forms(model: ir.Model, target: str) -> list[Finding]:
-    """Nodes that the emulator computes wrongly and that have no other form here."""
+    """Return a finding for each node that the emulator computes wrongly and that has no other form here."""
     found = []
     for _, node in nodes_of(model, "AveragePool", "Conv"):
         pads, rank = ints_of(node, "pads"), len(dims_of(node.inputs[0]) or ()) - 2
@@ -144,7 +144,7 @@ def refused_forms(model: ir.Model, target: str) -> list[Finding]:
 
 
 def _write_with_tanh(model: ir.Model, node: ir.Node) -> None:
-    """Sigmoid(x)  =>  Tanh(x / 2) / 2 + 1 / 2"""
+    """Rewrite Sigmoid(x)  =>  Tanh(x / 2) / 2 + 1 / 2."""
     source, output = node.inputs[0], node.outputs[0]
     if source is None or output.dtype != FLOAT:
         return
@@ -167,7 +167,7 @@ def _write_with_tanh(model: ir.Model, node: ir.Node) -> None:
 
 
 def _is_integer(node: ir.Node) -> bool:
-    """Whether all float inputs come from pairs, or are constants, and all float outputs go into pairs."""
+    """Check that all float inputs are constants or come from pairs, and all float outputs go into pairs."""
     inputs = [value for value in node.inputs if value is not None and value.dtype == FLOAT]
     outputs = [value for value in node.outputs if value.dtype == FLOAT]
     if not inputs or not outputs:

@@ -1,4 +1,4 @@
-"""What the Hexagon NPU computes on integers: uint8 or uint16 activations, int8 weights, an int32 bias.
+"""Quantization rules of the Hexagon NPU: uint8 or uint16 activations, int8 weights, an int32 bias.
 
 Each row was tried alone on the emulator of onnxruntime-qnn 2.7.0, between two pairs, with the CPU switched
 off, in both types (``tests/targets/qnn/test_quant_rules.py``). int8 activations are not used: LeakyRelu,
@@ -93,7 +93,7 @@ FUSIONS = (
 
 
 def rules(profile: Profile) -> Rules:
-    """The same for every version of the NPU, v68 to v81."""
+    """Return the rules, which are the same for every version of the NPU, v68 to v81."""
     return Rules(
         target=profile.name,
         activations="uint8",

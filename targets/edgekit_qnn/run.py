@@ -1,8 +1,8 @@
 """Run a model on the Hexagon NPU by ONNX Runtime's QNN provider. Device side: numpy, onnxruntime,
 onnxruntime-qnn.
 
-On x86-64 the provider's libraries emulate the NPU: the same code, and such a runner ``stands_in_for`` a
-Hexagon NPU. Falling back to the CPU is switched off: a graph that is not wholly on the NPU does not load.
+On x86-64 the provider's libraries emulate the NPU with the same code, and such a runner ``stands_in_for`` a
+Hexagon NPU. CPU fallback is disabled: a graph that is not wholly on the NPU does not load.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PLACEMENT = "session.record_ep_graph_assignment_info"
 
 
 def engine_version() -> str:
-    """Name and version of the installed engine, e.g. ``onnxruntime-qnn 2.7.0``.
+    """Return name and version of the installed engine, e.g. ``onnxruntime-qnn 2.7.0``.
 
     Raises:
         MissingDependency: it is not installed.
@@ -46,7 +46,7 @@ def engine_version() -> str:
 
 
 def emulated() -> bool:
-    """Whether this machine's libraries emulate the NPU: those for x86-64 do, the others drive one."""
+    """Check whether this machine's libraries emulate the NPU: those for x86-64 do, others drive an NPU."""
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
@@ -60,7 +60,7 @@ def open_runner(
     """Load the context binary, or compile ``model.onnx`` where there is none or the NPU is another one.
 
     ``options["htp_arch"]``: the version of the NPU that the context binary is for, which is emulated on
-    x86-64. ``threads`` are those of the emulator's host code; the NPU has its own.
+    x86-64. ``threads``: number of threads of the emulator's host code; the NPU has its own.
 
     Raises:
         MissingDependency: onnxruntime-qnn is not installed.
@@ -91,18 +91,18 @@ def open_session(
     whole: bool = True,
     context: Path | None = None,
 ) -> Any:
-    """An ``onnxruntime.InferenceSession`` on the NPU.
+    """Open an ``onnxruntime.InferenceSession`` on the NPU.
 
     Args:
         model: A path, or the serialized model.
         arch: Version of the NPU to compile for and to emulate, e.g. ``73``; a device has its own.
-        threads: Of ONNX Runtime's own pool.
-        whole: Refuse a graph that is not wholly on the NPU.
+        threads: Number of threads in ONNX Runtime's own pool.
+        whole: Reject a graph that is not wholly on the NPU.
         context: Write the context binary beside this path, and a model that names it to this path.
 
     Raises:
         MissingDependency: onnxruntime-qnn is not installed.
-        EngineError: the model was refused; the text is the provider's own.
+        EngineError: the model was refused; the message is the provider's own.
     """
     ort = onnxruntime("running on a Hexagon NPU", "qnn")
     devices = _devices()
@@ -133,7 +133,7 @@ def open_session(
 
 
 def placement(session: Any) -> dict[str, list[str]]:
-    """Provider -> the names of the nodes that ONNX Runtime gave it."""
+    """Return provider -> names of the nodes that ONNX Runtime assigned to it."""
     found: dict[str, list[str]] = {}
     for part in session.get_provider_graph_assignment_info():
         found.setdefault(part.ep_name, []).extend(node.name for node in part.get_nodes())
@@ -141,11 +141,11 @@ def placement(session: Any) -> dict[str, list[str]]:
 
 
 class QnnRunner:
-    """A loaded model.
+    """Loaded model.
 
     Attributes:
-        stands_in_for: What the emulator replaces; "" on a device.
-        stands_in_by: The emulator.
+        stands_in_for: Name of the hardware that the emulator replaces; "" on a device.
+        stands_in_by: Name of the emulator.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class QnnRunner:
         return dict(zip(self._outputs, outputs, strict=True))
 
     def facts(self) -> dict[str, Json]:
-        """What is on the NPU, as ONNX Runtime tells it: ``placement`` is provider -> number of nodes."""
+        """Return ONNX Runtime's ``placement``, provider -> number of nodes, and if it is ``emulated``."""
         facts: dict[str, Json] = {
             "placement": {name: len(nodes) for name, nodes in placement(self._session).items()},
             "emulated": emulated(),
@@ -182,7 +182,7 @@ class QnnRunner:
 
 @cache
 def _devices() -> list[Any]:
-    """The provider's devices, once its library is registered, which can be done once in a process."""
+    """Return the provider's devices; register its library first, which works once per process."""
     ort, qnn = onnxruntime("running on a Hexagon NPU", "qnn"), _qnn()
     try:
         with _stdout_to_stderr():
@@ -197,7 +197,7 @@ def _devices() -> list[Any]:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Qualcomm's libraries print a line to stdout when they are loaded, where --json must be alone."""
+    """Redirect stdout to stderr: Qualcomm's libraries print a line on load, which would break ``--json``."""
     with redirected(1, 2):
         try:
             yield
@@ -206,7 +206,7 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def _plain(message: str) -> str:
-    """On one line, without ``[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ``."""
+    """Return a message on one line, without ``[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ``."""
     line = " ".join(message.split())
     line = line.rpartition("[ONNXRuntimeError] : ")[2].split(" : ", 2)[-1]
     if (

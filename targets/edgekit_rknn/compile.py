@@ -52,8 +52,8 @@ SAID = re.compile(r"^E (?:RKNN: \[[^\]]*\] )?(.*\w.*)$", re.MULTILINE)
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Nodes that opset 19 can't say, subgraphs, and inputs and outputs that are no floats. The compiler may
-    refuse more: only a build asks it."""
+    """Find nodes that opset 19 can't express, subgraphs, and inputs and outputs that are not floats. The
+    compiler may reject more, but runs only in a build."""
     return with_expansions(model, lambda each: _emitted(each, profile), _is_broken)[1]
 
 

@@ -1,11 +1,11 @@
-"""Forms that rknn-toolkit2 computes wrongly or refuses, as others that mean the same.
+"""Rewrites of forms that rknn-toolkit2 computes wrongly or rejects into equivalent ones.
 
     ConvTranspose<output_shape, auto_pad>      =>   ConvTranspose<pads, output_padding>
     AveragePool<ceil_mode>, <count_include_pad> with more pads at an end
                                                =>   Conv<group = C>, weights 1 / window size [-> Mul]
 
 Measured with 2.5.0 on the conformance cases of these operators: it ignores output_shape, fails on SAME and on
-ceil_mode, and divides by another number where the pads at an end are the larger ones.
+ceil_mode, and uses a wrong divisor where the pads at an end are the larger ones.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def write_forms(model: ir.Model) -> None:
 
 
 def refused_forms(model: ir.Model, target: str) -> Iterator[Finding]:
-    """What is computed wrongly, or never done, in this form.
+    """Yield a finding for each node that is computed wrongly, or never finishes compiling, in this form.
 
-    An average over three axes with pads has other numbers, or ends the compiler's process; it is written with
-    fewer axes then (edgekit.compiler.passes.decompositions.axes). Of a Gemm on integers with more than one
-    row the compiler moves a Reshape to and fro without end; with one row it is done.
+    An average over three axes with pads gives wrong numbers or ends the compiler's process; it is written
+    with fewer axes then (edgekit.compiler.passes.decompositions.axes). For a Gemm on integers with several
+    rows the compiler moves a Reshape back and forth endlessly; with one row it finishes.
     """
     for _, node in nodes_of(model, "AveragePool", "Gemm"):
         dims = dims_of(node.inputs[0]) or ()

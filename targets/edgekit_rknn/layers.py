@@ -1,4 +1,4 @@
-"""The compiler's own list of layers: where each runs, and how many cycles it expects of it."""
+"""Layer list of the compiler: where each layer runs, and its expected number of cycles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT_BYTES = 8 << 20
 
 
 def read_layers(log: str) -> dict[str, Json]:
-    """What the verbose log of a build says.
+    """Read the layers and memory sizes from the verbose log of a build.
 
     Returns:
         ``layers``: ``{op, dtype, device, cycles, name}`` each; ``internal_kb`` and ``weight_kb``.
@@ -52,7 +52,7 @@ def read_layers(log: str) -> dict[str, Json]:
 
 
 def estimate(files: Mapping[str, bytes], profile: Profile) -> CostEstimate | None:
-    """What the compiler expects of the files it made; None where it did not say."""
+    """Return the compiler's cost estimate for the files it made; None if it gave none."""
     found = strict_json.decode(files[LAYERS_FILE], LAYERS_FILE, LIMIT_BYTES)
     rows = [row for row in found["layers"] if row["op"] not in ("InputOperator", "OutputOperator")]
     if not rows:

@@ -1,10 +1,10 @@
-"""What Rockchip's NPUs compute on integers, by explicit quantization.
+"""Quantization rules of Rockchip's NPUs, by explicit quantization.
 
 int8 with a zero point, one scale for each activation, one for each output channel of weights.
 
 MEASURED: networks of one operator with Q/DQ pairs, built by rknn-toolkit2 2.5.0 for rk3588 and run on its
-simulator, compared step by step with ONNX Runtime on the same file. How the pairs are written is in
-``quantized_forms``.
+simulator, compared step by step with ONNX Runtime on the same file. ``quantized_forms`` defines the form of
+the pairs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FUSIONS = (
 
 
 def rules(profile: Profile) -> Rules:
-    """int8 for every chip of the family: one compiler, one kind of pairs."""
+    """Return rules: int8 for every chip of the family, with one compiler and one kind of pairs."""
     return Rules(
         target=profile.name,
         activations="int8",

@@ -1,7 +1,7 @@
-"""Which nodes of a refused model the compiler refuses alone: its errors mostly name none, or it dies.
+"""Search for the nodes that the compiler rejects alone: its errors rarely name nodes, or it crashes.
 
-Each is built as a model of its own. Nodes of Q/DQ pairs, and those that multiply by dequantized weights, are
-left out: alone they mean something else.
+Each node is built as its own model. Nodes of Q/DQ pairs, and those that multiply by dequantized weights, are
+left out, because they mean something else alone.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SECONDS = 120.0
 
 
 def refused_alone(model: ir.Model, profile: Profile, environment: Environment) -> list[Finding]:
-    """A finding for each node of ``model``, as it was given to the compiler, that it refuses; () where it
-    takes each of them."""
+    """Return a finding for each node that the compiler rejects alone; empty if it accepts all of them.
+    ``model`` is the model as given to the compiler."""
     import onnx
 
     proto = onnx.ModelProto.FromString(save_model(model))

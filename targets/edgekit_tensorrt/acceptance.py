@@ -1,9 +1,9 @@
 """NVIDIA's own compiler as a check of a file, on a machine without a GPU.
 
 The wheels of TensorRT for RTX (``tensorrt-rtx-cu12-bindings``) hold NVIDIA's ONNX parser and builder, and
-build engines without a GPU or driver. Its networks are strongly typed as ours. What it proves: the parser
-takes the file, its types fit, and the optimizer turns the intended layers into int8 kernels. What it does
-not: it is not the Jetson's TensorRT, its kernels are those of desktop GPUs, and nothing is run.
+build engines without a GPU or driver. Its networks are strongly typed, like ours. It proves that the parser
+accepts the file, its types fit, and the optimizer turns the intended layers into int8 kernels. Limits: it is
+not the Jetson's TensorRT, its kernels are those of desktop GPUs, and nothing is run.
 
     https://docs.nvidia.com/deeplearning/tensorrt-rtx/latest/inference-library/cpu-engines.html
 """
@@ -30,12 +30,12 @@ CHILD = Path(__file__).with_name("acceptance_child.py")
 
 @dataclass(frozen=True)
 class Acceptance:
-    """What NVIDIA's compiler said.
+    """Result of NVIDIA's compiler.
 
     Attributes:
-        version: Of the compiler, e.g. ``tensorrt-rtx 1.7.1.116``.
-        refusals: ``(node, op, message)`` each; none when it built an engine.
-        quantized: Of the requested nodes, those that it computes on int8 or fp8.
+        version: Version of the compiler, e.g. ``tensorrt-rtx 1.7.1.116``.
+        refusals: Rejected nodes as ``(node, op, message)``; empty if it built an engine.
+        quantized: Requested nodes that it computes on int8 or fp8.
     """
 
     version: str
@@ -48,7 +48,7 @@ class Acceptance:
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """Operators that TensorRT has as plugins and this compiler has not, where nothing else is refused."""
+        """Return operators that are plugins of TensorRT alone, if nothing else is rejected."""
         lacking = [op for _, op, message in self.refusals if NO_PLUGIN in message]
         return tuple(sorted(set(lacking))) if len(lacking) == len(self.refusals) else ()
 
@@ -99,7 +99,7 @@ def ask_compiler(content: bytes, quantized_nodes: Sequence[str] = ()) -> Accepta
 
 
 def _quantized_nodes(layers: Sequence[Mapping[str, Sequence[str]]]) -> frozenset[str]:
-    """Nodes with a kernel that reads int8 or fp8 on both sides: two tensors, or a tensor and a weight."""
+    """Return nodes whose kernel reads int8 or fp8 on both sides: two tensors, or a tensor and a weight."""
     return frozenset(
         node
         for layer in layers

@@ -1,8 +1,8 @@
-"""The child of ``acceptance``: parse and build one file with NVIDIA's compiler, and report the outcome.
+"""Child process of ``acceptance``: parse and build one file with NVIDIA's compiler, and report the result.
 
     python acceptance_child.py MODEL.onnx ANSWER.json
 
-A process of its own: the first logger of a process hears everything, a crafted file has killed the parser,
+It is a separate process: a process's first logger gets all messages, a crafted file has killed the parser,
 and unloading the library on a machine without a driver has crashed.
 """
 
@@ -27,11 +27,11 @@ def main(model: str, report: str) -> None:
 
 
 def build(content: bytes) -> dict[str, Any]:
-    """What NVIDIA's parser and builder say about an ONNX file.
+    """Parse and build an ONNX file, and report the messages of NVIDIA's parser and builder.
 
     Returns:
-        ``version``; ``refusals``: ``{node, op, message}`` each, none when it was built; ``layers`` of the
-        engine: ``{kind, nodes, inputs, constants, outputs}`` with element types as NVIDIA calls them.
+        ``version``; ``refusals``: ``{node, op, message}`` each, empty if it was built; ``layers`` of the
+        engine: ``{kind, nodes, inputs, constants, outputs}`` with NVIDIA's names of element types.
     """
     import tensorrt_rtx_bindings as trt
 
@@ -67,7 +67,7 @@ def build(content: bytes) -> dict[str, Any]:
 
 
 def read_layers(text: str) -> list[dict[str, Any]]:
-    """The layers that one message of the detailed log lists.
+    """Read the layers listed in one message of the detailed log.
 
     >>> text = "Layers:\\nName: c, LayerType: correlation, Inputs: [ { Name: x, Datatype: Int8 }], "
     >>> text += "Constants: [ { Name: w, Datatype: Int8 }], Outputs: [ { Name: y, Datatype: Half }], "

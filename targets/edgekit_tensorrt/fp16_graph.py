@@ -1,18 +1,18 @@
-"""fp16 for strongly typed networks: by the types of the graph, with explicit casts.
+"""fp16 for strongly typed networks: types in the graph, with explicit casts.
 
     Conv -> Relu -> Conv -> Sigmoid => y        all float32
     Cast -> Conv -> Relu -> Conv -> Cast -> Sigmoid => y
             `---- weights and activations in float16 ---'
 
-TensorRT 11 has no precision flags left, and 10.x obeys none on a strongly typed network: a tensor is computed
-in the type that the file gives it. In float32 stay
+TensorRT 11 has removed precision flags, and 10.x ignores them on a strongly typed network: a tensor is
+computed in its type in the file. These stay in float32:
 
 - the nodes after the last op with weights: boxes of 400 pixels move by a quarter of one in float16, and
   these ops are cheap;
 - ops whose result or inner sum leaves float16's range or digits (``FLOAT32_OPS``);
-- ops with a constant that float16 has not: beyond 65504, or an epsilon below its normal numbers;
-- a Conv whose sums cancel, with what makes its input (``BIAS_LIMIT``);
-- Q/DQ pairs with a scale below its normal numbers, and what reads them;
+- ops with a constant that float16 cannot hold: beyond 65504, or an epsilon below its normal numbers;
+- a Conv whose sums cancel, with the nodes that compute its input (``BIAS_LIMIT``);
+- Q/DQ pairs with a scale below its normal numbers, and their readers;
 - inputs and outputs of the graph: they keep the types of the source model.
 """
 
@@ -47,7 +47,7 @@ QUANTIZATION_OPS = ("QuantizeLinear", "DequantizeLinear")
 
 
 def with_fp16_arithmetic(model: ir.Model) -> ir.Model:
-    """A copy of the canonical model whose inner types are float16 where the docstring above says so."""
+    """Return a copy of the canonical model with inner types in float16, by the module's rules."""
     fp16 = model.clone()
     _round_scales(fp16)
     _separate_readers(fp16)
@@ -58,7 +58,7 @@ def with_fp16_arithmetic(model: ir.Model) -> ir.Model:
 
 
 def has_fp16_digits(array: Array) -> bool:
-    """Whether every number is zero or a normal one of float16.
+    """Check that every number is zero or a normal float16 number.
 
     >>> has_fp16_digits(np.float32([0, 1e-3, 6e4])), has_fp16_digits(np.float32([1e-6]))
     (True, False)
@@ -68,7 +68,7 @@ def has_fp16_digits(array: Array) -> bool:
 
 
 def _round_scales(model: ir.Model) -> None:
-    """Scales that float16 has are rounded to it, for float32 pairs too: Q and DQ must agree to the bit."""
+    """Round scales that float16 can hold, for float32 pairs too: Q and DQ must agree to the bit."""
     for node in model.graph:
         if node.op_type in QUANTIZATION_OPS:
             scale = node.inputs[1]
@@ -79,7 +79,7 @@ def _round_scales(model: ir.Model) -> None:
 
 
 def _separate_readers(model: ir.Model) -> None:
-    """One DequantizeLinear for each reader: each then has the type that its reader computes in."""
+    """Give each reader its own DequantizeLinear, which then has the type that its reader computes in."""
     for node in list(model.graph):
         if node.op_type != "DequantizeLinear":
             continue
@@ -95,7 +95,7 @@ def _separate_readers(model: ir.Model) -> None:
 
 
 def _chosen(model: ir.Model) -> set[ir.Node]:
-    """The nodes that compute in float16."""
+    """Choose the nodes that compute in float16."""
     before_weights: set[ir.Node] = set()
     for node in reversed(list(model.graph)):
         read = (use.node for output in node.outputs for use in output.uses())
@@ -120,7 +120,7 @@ def _chosen(model: ir.Model) -> set[ir.Node]:
 
 
 def _producers(node: ir.Node) -> set[ir.Node]:
-    """What makes the input of a node, back to the op with weights before it."""
+    """Return the nodes that compute the input of a node, back to the previous op with weights."""
     found: set[ir.Node] = set()
     waiting = [node.inputs[0]]
     while waiting:
@@ -134,7 +134,7 @@ def _producers(node: ir.Node) -> set[ir.Node]:
 
 
 def _around(node: ir.Node) -> set[ir.Node]:
-    """What reads a DequantizeLinear, or makes what a QuantizeLinear reads."""
+    """Return the readers of a DequantizeLinear, or the producer of a QuantizeLinear's input."""
     if node.op_type == "DequantizeLinear":
         return {use.node for use in node.outputs[0].uses()}
     producer = node.inputs[0].producer() if node.inputs[0] is not None else None

@@ -1,4 +1,4 @@
-"""8-bit integers where TensorRT has them only at the interface: uint8 through Cast, int8 through Q/DQ pairs.
+"""Rewrites of 8-bit integers, which TensorRT has only as uint8 through Cast and int8 through Q/DQ pairs.
 
     Clip(0, 255) -> Cast to uint8 -> Cast to float   =>  Clip(0, 255)
     x: int8 -> Cast to float                         =>  DequantizeLinear(x, scale 1)
@@ -50,7 +50,7 @@ def without_narrow_values(model: ir.Model) -> None:
 
 
 def _cast_earlier(model: ir.Model, node: ir.Node) -> None:
-    """A Cast to float moves before the moves of what it reads."""
+    """Move a Cast to float before the data movement that it reads."""
     while True:
         x = node.inputs[0]
         move = x.producer() if x is not None and x.dtype in NARROW else None
@@ -75,7 +75,7 @@ def _cast_earlier(model: ir.Model, node: ir.Node) -> None:
 
 
 def _there_and_back(node: ir.Node) -> None:
-    """A Cast to float of what was cast from whole numbers within the range of the type."""
+    """Remove a Cast to float whose input was cast from whole numbers within the range of the type."""
     x = node.inputs[0]
     inner = x.producer() if x is not None and x.dtype in NARROW else None
     if x is None or x.dtype is None or inner is None or inner.op_type != "Cast":
@@ -92,7 +92,7 @@ def _there_and_back(node: ir.Node) -> None:
 
 
 def _is_whole(value: ir.Value | None) -> bool:
-    """Whether all numbers are known to have no fraction."""
+    """Check whether all numbers are known to be whole."""
     if value is None:
         return False
     array = array_of(value)
@@ -112,7 +112,7 @@ def _is_whole(value: ir.Value | None) -> bool:
 
 
 def _is_within(value: ir.Value, dtype: ir.DataType) -> bool:
-    """Whether all numbers are known to fit the integer type."""
+    """Check whether all numbers are known to fit the integer type."""
     node, limits = value.producer(), np.iinfo(dtype.numpy())
     while node is not None and node.op_type in ("Round", *MOVES) and node.inputs[0] is not None:
         node = node.inputs[0].producer()
@@ -123,7 +123,7 @@ def _is_within(value: ir.Value, dtype: ir.DataType) -> bool:
 
 
 def _as_pair(model: ir.Model, node: ir.Node) -> None:
-    """A Cast between float and int8, which TensorRT has only as a pair."""
+    """Rewrite a Cast between float and int8, which TensorRT has only as a pair."""
     x, y = node.inputs[0], node.outputs[0]
     if x is None or {x.dtype, y.dtype} != {FLOAT, ir.DataType.INT8}:
         return
@@ -137,7 +137,7 @@ def _as_pair(model: ir.Model, node: ir.Node) -> None:
 
 
 def pairs_in_float(model: ir.Model, emitted: ir.Model, target: str) -> list[Finding]:
-    """A warning for each Q and DQ of activations that had to be written out in float32."""
+    """Return a warning for each Q and DQ of activations that had to be written out in float32."""
     kept = {node_name(node) for node in emitted.graph if node.op_type in QDQ}
     left = {node_name(node) for node in emitted.graph}
     found = []

@@ -1,6 +1,6 @@
 """Node reports of the ``model.onnx`` for TensorRT: values as the reference executor computes them. Host side.
 
-Its times would be ONNX Runtime's, which say nothing of a Jetson.
+Its times would be ONNX Runtime's, which do not apply to a Jetson.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def node_values(
     options: Mapping[str, Json],
     feeds: Mapping[str, Array],
 ) -> list[NodeValue]:
-    """What each node makes, every float16 rounding written out.
+    """Return the outputs of each node, with every float16 rounding written out.
 
     Raises:
         EngineError: ONNX Runtime refused the model.

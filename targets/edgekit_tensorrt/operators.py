@@ -1,8 +1,8 @@
-"""Which operators TensorRT's ONNX parser takes, and of which element types: ``operators.json`` as data.
+"""Operators and element types that TensorRT's ONNX parser supports: ``operators.json`` as data.
 
-Two lists, each with its source: that of 10.1, the newest written list not newer than the floor, 10.3; and
-what the parser of 2026 says it takes besides. Element types are those that the list gives for an operator as
-a whole. float64 is no type of TensorRT: its parser narrows it to float32, which the file would not say.
+There are two lists, each with its source. The first is that of 10.1, the newest published list not newer than
+the floor, 10.3; the second has operators that only the parser of 2026 supports. Element types apply to an
+operator as a whole. TensorRT lacks float64: its parser narrows it to float32, which the file would not show.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Operators:
-    """The lists.
+    """Lists of supported operators.
 
     Attributes:
-        types: Operator -> names of the element types it takes, at the floor.
-        newer: Operators that only a newer parser takes.
-        sources: List -> where it is written.
+        types: Operator -> names of its element types, at the floor.
+        newer: Operators that only a newer parser supports.
+        sources: List -> its source document.
     """
 
     types: Mapping[str, frozenset[str]]
@@ -48,7 +48,7 @@ class Operators:
 
 @cache
 def operators() -> Operators:
-    """The lists, read once."""
+    """Load the lists, once."""
     table = json.loads((files("edgekit_tensorrt") / "operators.json").read_text("utf-8"))
     types = {op: frozenset(names.split()) for op, names in table["10.1"].items()}
     return Operators(types, frozenset(table["newer"]), table["sources"])

@@ -1,4 +1,4 @@
-"""What TensorRT computes on int8 by explicit quantization.
+"""Quantization rules of TensorRT: int8 by explicit quantization.
 
 int8 with zero point 0 everywhere: one scale for each activation, one for each output channel of weights,
 float bias. Sources: QUANTIZED is NVIDIA's guide; MEASURED is what NVIDIA's compiler (tensorrt-rtx 1.7.1.116)
@@ -69,7 +69,7 @@ FUSIONS = (
 
 
 def rules(profile: Profile) -> Rules:
-    """int8 for every device: Orin and Thor have the same int8 tensor cores' rules."""
+    """Return rules: int8 for every device; Orin and Thor have the same rules for int8 tensor cores."""
     return Rules(
         target=profile.name,
         activations="int8",

@@ -1,10 +1,10 @@
-"""Q/DQ pairs in the one form that TensorRT takes, where that says the same to the bit.
+"""Rewrites of Q/DQ pairs into the only form that TensorRT accepts, where that is equal to the bit.
 
     DequantizeLinear(int32 bias)               =>  the float bias
     uint8 with zero point 128                  =>  int8 with zero point 0: each integer less 128
 
-Its parser refuses the first ("input has type Int32"), which every file of onnxruntime's quantize_static with
-default options has; and every zero point but 0.
+Its parser rejects the first ("input has type Int32"), which every file of onnxruntime's quantize_static with
+default options has. It also rejects every zero point but 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MIDDLE = 128
 
 
 def symmetric_pairs(model: ir.Model) -> None:
-    """Rewrite the pairs of the main graph, in place; what is not the same in TensorRT's form stays."""
+    """Rewrite the pairs of the main graph, in place; those that differ in TensorRT's form stay."""
     for _, node in nodes_of(model, "DequantizeLinear"):
         _float_bias(model, node)
     for _, node in nodes_of(model, "QuantizeLinear", "DequantizeLinear"):
@@ -47,7 +47,7 @@ def _float_bias(model: ir.Model, node: ir.Node) -> None:
 
 
 def _only_pairs(stored: ir.Value) -> bool:
-    """Whether Q and DQ nodes are all that see the integers, and none is an output or input of the graph."""
+    """Check that only Q and DQ nodes use the integers, which are not a graph input or output."""
     if stored.is_graph_output() or stored.is_graph_input():
         return False
     producer = stored.producer()
@@ -59,7 +59,7 @@ def _only_pairs(stored: ir.Value) -> bool:
 
 
 def _shift(model: ir.Model, stored: ir.Value) -> None:
-    """From uint8 around 128 to int8 around 0, with every pair that sees these integers."""
+    """Shift uint8 around 128 to int8 around 0, in every pair that uses these integers."""
     producer = stored.producer()
     nodes = [use.node for use in stored.uses()] + ([producer] if producer is not None else [])
     zeros = [array_of(input_of(node, 2)) for node in nodes]

@@ -1,8 +1,8 @@
-"""What computes a file for TensorRT where there is none: ONNX Runtime's CPU, with the same roundings.
+"""Reference executor for TensorRT files without TensorRT: ONNX Runtime on the CPU, with the same roundings.
 
 ONNX Runtime computes float16 graphs in float32 and drops the roundings between: 300 * 300 overflows in
-float16, not there (measured on 1.31.1). So each value that the file has in float16 is rounded by two casts,
-which it keeps. That is float16 storage with float32 sums, what tensor cores do; a Jetson's kernels sum in
+float16, not there (measured on 1.31.1). So each float16 value of the file is rounded by two casts, which
+ONNX Runtime keeps. That is float16 storage with float32 sums, like tensor cores; a Jetson's kernels sum in
 another order.
 """
 
@@ -25,7 +25,7 @@ FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 
 
 def engine_version() -> str:
-    """Name and version of the reference executor.
+    """Return name and version of the reference executor.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -52,7 +52,7 @@ def open_runner(
 
 
 class StandIn:
-    """A loaded file."""
+    """Runner of a loaded file, in place of TensorRT."""
 
     device = "CPU"
     stands_in_for = "a Jetson"
@@ -73,7 +73,7 @@ class StandIn:
 
 
 def with_roundings(model: ir.Model) -> ir.Model:
-    """A copy that computes in float32 and rounds where the model has float16.
+    """Return a copy that computes in float32 and rounds where the model has float16.
 
     node -> y (float16)   =>   node -> y (float32) -> Cast -> Cast -> y (float32)
     """

@@ -1,7 +1,7 @@
-"""What TensorRT does not take, or takes and gets wrong or slow: rows of data, each with its source.
+"""Rules for forms that TensorRT rejects, computes wrongly or runs slowly: data, each row with its source.
 
-They are checked against the graph as it is written to the file (``compile.emitted``), before NVIDIA's parser
-sees it. "The parser of 2026" is that of tensorrt-rtx 1.7.1.116, checked with the files of
+The rules are checked on the graph as written to the file (``compile.emitted``), before NVIDIA's parser
+reads it. "The parser of 2026" is that of tensorrt-rtx 1.7.1.116, checked with the files of
 tests/targets/tensorrt/corpus.py; "the list" is operators.md of 10.1 (operators.json), which holds for the
 floor, 10.3: the newer parser takes some forms that the list excludes.
 """
@@ -46,15 +46,15 @@ REDUCTIONS = tuple(
 
 @dataclass(frozen=True)
 class Rule:
-    """One thing that does not fit.
+    """Form of a node that TensorRT does not support well.
 
     Attributes:
-        name: As tests call it.
-        ops: The operators it is about; () for all.
-        code: Of the finding; EK10.. is an error, EK11.. a warning (edgekit.diagnostics).
-        breaks: What does not fit about a node, or None.
-        fix: What the user can do; may be empty.
-        source: Where this is written, or what was measured.
+        name: Name of the rule in tests.
+        ops: Operators that the rule applies to; () for all.
+        code: Code of the finding; EK10.. is an error, EK11.. a warning (edgekit.diagnostics).
+        breaks: Function that describes the problem of a node, or returns None.
+        fix: Remedy for the user; may be empty.
+        source: Document or measurement that supports the rule.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Rule:
 
 
 def broken_rules(model: ir.Model, target: str) -> list[Finding]:
-    """A finding for each node and rule that it breaks, in the order of the graph."""
+    """Return a finding for each node and rule that it breaks, in the order of the graph."""
     found = []
     for node in model.graph.all_nodes():
         for rule in RULES:
@@ -118,7 +118,7 @@ def _no_type(node: ir.Node) -> str | None:
 
 
 def _narrow(node: ir.Node) -> str | None:
-    """uint8 may only come in or go out: through Cast or the pairs."""
+    """Check uint8, which may only enter or leave the graph, through Cast or pairs."""
     if node.op_type in ("Cast", "Identity", "Reshape", *QDQ):
         return None
     for value in node.inputs:
@@ -221,7 +221,7 @@ RESIZES = {
 
 
 def resize_without_layer(node: ir.Node) -> str | None:
-    """What TensorRT's resize layer lacks of a Resize, or None."""
+    """Return the option of a Resize that TensorRT's resize layer lacks, or None."""
     for name, (default, takes) in RESIZES.items():
         value = text_of(node, name, default)
         if value not in takes:
@@ -258,7 +258,7 @@ def _scale(node: ir.Node) -> str | None:
 
 
 def _stored(node: ir.Node) -> str | None:
-    """The type that a pair stores."""
+    """Check the type that a pair stores."""
     value = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
     if value is None or value.dtype in (None, ir.DataType.INT8, ir.DataType.FLOAT8E4M3FN):
         return None

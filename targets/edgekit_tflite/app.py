@@ -1,7 +1,7 @@
-"""The .tflite file as an Android app takes it without our runtime: with the card's words as metadata in it.
+"""Export of the .tflite file for Android apps without our runtime, with the card's contents as metadata.
 
-Android Studio then shows the inputs, the outputs and the labels, and its tools prepare pictures by the same
-numbers as a Session. The labels are a zip after the model, as the tools that read it expect.
+Android Studio then shows the inputs, the outputs and the labels, and its tools prepare pictures with the same
+numbers as a Session. The labels are a zip after the model, as those tools expect.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)
 def app_files(
     files: Mapping[str, bytes], options: Mapping[str, Json], card: Card, outputs: Sequence[TensorSpec]
 ) -> dict[str, bytes]:
-    """The file with what the card says as metadata; what it computes is the same.
+    """Return the file with the card's contents as metadata; its outputs do not change.
 
     Args:
         files: ``model.tflite``, as ``compile_model`` built it.
-        options: Of the same artifact.
-        card: Of the bundle.
-        outputs: The source model's.
+        options: Options of the same artifact.
+        card: The bundle's card.
+        outputs: The source model's outputs.
 
     Raises:
-        UsageError: the card needs what the metadata has no words for.
+        UsageError: the metadata cannot express something that the card needs.
     """
     model: Any = unpacked(files[FILE], "Model")  # its buffers are views of the file
     subgraph = model.subgraphs[0]
@@ -103,7 +103,7 @@ def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> Record:
 
 
 def _preparation(image: ImageInput) -> str:
-    """What the metadata has no field for, in words."""
+    """Describe in words the preparation that the metadata has no field for."""
     resized = {
         "stretch": "stretched to size",
         "letterbox": f"fitted at its proportions, {image.place}, the rest {image.pad}",
@@ -119,7 +119,7 @@ def _meaning(card: Card, name: str) -> str:
 
 
 def _labels(card: Card, outputs: Sequence[TensorSpec]) -> tuple[list[str], str]:
-    """One name for each class, and the output whose last axis they name; "" for none."""
+    """Return a name for each class, and the output whose last axis they name; "" for none."""
     task = card.task
     if task is None or not task.labels:
         return [], ""

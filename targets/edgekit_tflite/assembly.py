@@ -1,10 +1,10 @@
-"""The tables of a .tflite file and its weights, laid out as one file.
+"""Assembly of the tables and weights of a .tflite file into one file.
 
     tables      a flatbuffer whose Buffer tables have no content yet
-    weights     one after the other, after it, each at a multiple of 64 bytes, written when its turn comes:
-                no more than one of them is held in addition to the file
+    weights     in sequence after it, each at a multiple of 64 bytes and written one at a time: at most one
+                of them is held in addition to the file
 
-Where a Buffer's content lies is a number in its table, put in last. Up to 2 GB that is the flatbuffer's own
+A number in a Buffer's table, filled in last, is its content's position. Up to 2 GB it is the flatbuffer's own
 offset to a vector, which every runtime reads; beyond, offsets of flatbuffers end, and it is the schema's
 ``offset`` and ``size`` from the beginning of the file, which old runtimes do not know.
 """
@@ -36,24 +36,24 @@ DATA, OFFSET, SIZE = 0, 1, 2
 
 
 def is_outside(contents: Sequence[Array]) -> bool:
-    """Whether the contents are too large for a flatbuffer."""
+    """Check whether the contents are too large for a flatbuffer."""
     size = sum(array.nbytes + ALIGNMENT_BYTES for array in contents)
     return size + TABLES_BYTES > INSIDE_LIMIT_BYTES
 
 
 def empty_buffer(outside: bool) -> Record:
-    """Return a Buffer with room for where its content will lie."""
+    """Return a Buffer with room for the position of its content."""
     if outside:
         return Record("Buffer", offset=1, size=1)  # 0, the default, is not written
     return Record("Buffer", data=np.zeros(0, np.uint8))
 
 
 def assembled(tables: bytes, contents: Sequence[Array]) -> bytes:
-    """The file.
+    """Assemble the file.
 
     Args:
         tables: A packed model whose buffers, from the second on, are ``empty_buffer`` s.
-        contents: Of these buffers, in order; any strides.
+        contents: Contents of these buffers, in order, with any strides.
     """
     outside = is_outside(contents)
     starts, end = [], len(tables)

@@ -1,4 +1,4 @@
-"""What lowerings build with: values in symbolic layouts, conversions on demand, operators.
+"""Builder for lowerings: values in symbolic layouts, conversions on demand, operators.
 
 A ``Value`` (values.py) is a tensor and the permutation by which it is stored (layout.py). A lowering states
 the layout it needs (``b.to(x, channels_last(4))``) and a TRANSPOSE is emitted only when the value isn't
@@ -33,7 +33,7 @@ ONE_SCALE = ("MAXIMUM", "MINIMUM")
 
 
 class Builder(StoredValues):
-    """Makes one graph out of one model; lives for one compilation."""
+    """Builder of one graph from one model, for one compilation."""
 
     def __init__(self, precision: str) -> None:
         super().__init__(precision)
@@ -101,7 +101,7 @@ class Builder(StoredValues):
     # Inputs and outputs of the graph
 
     def add_input(self, value: ir.Value) -> int:
-        """Declare a graph input, stored as ``io_perm`` says."""
+        """Declare a graph input, stored by ``io_perm``."""
         shape = static_dims(value)
         assert shape is not None
         dtype, quantization = stored_dtype(value), self.plan.stored.get(value)
@@ -116,7 +116,7 @@ class Builder(StoredValues):
         return handle.tensor
 
     def add_output(self, value: ir.Value) -> int:
-        """Declare a graph output, stored as ``io_perm`` says, in a tensor of its own."""
+        """Declare a graph output, stored by ``io_perm``, in its own tensor."""
         self.node, self.form, self.reads_integers = value.producer(), None, False
         perm = io_perm(value)
         wanted = "keeps the source's layout" if perm == identity(len(perm)) else f"is asked for {words(perm)}"
@@ -137,7 +137,7 @@ class Builder(StoredValues):
         return tensor
 
     def _empty(self, x: Value) -> Value:
-        """FILL of no element: an empty constant has no bytes, which means "no constant" in the format."""
+        """Emit a FILL without elements: the format treats a constant without bytes as no constant."""
         out = self.new(x.shape, x.dtype)
         zero = self.constant(np.zeros((), np.dtype(x.dtype)))
         return self.emit("FILL", [self.ints(x.shape), zero], out)
@@ -145,18 +145,18 @@ class Builder(StoredValues):
     # What the node being lowered declares
 
     def out_dtype(self, index: int = 0) -> str:
-        """Stored element type of an output of the node being lowered."""
+        """Return the stored element type of an output of the node being lowered."""
         assert self.node is not None
         return stored_dtype(self.node.outputs[index])
 
     def in_dtype(self) -> str:
-        """Element type of the first input of the node being lowered, as ONNX has it."""
+        """Return the ONNX element type of the first input of the node being lowered."""
         assert self.node is not None
         assert self.node.inputs[0] is not None
         return stored_dtype(self.node.inputs[0])
 
     def declared(self, x: Value, quantization: Quantization) -> Quantization | None:
-        """The quantization of ``x``; a graph input of which nothing was known learns it."""
+        """Return the quantization of ``x``; set it on a graph input without a known one."""
         tensor = self.graph.tensors[x.tensor]
         if x.quantization is None and tensor.quantization is None and tensor.producer is None:
             tensor.quantization = quantization
@@ -166,7 +166,7 @@ class Builder(StoredValues):
     # Layout
 
     def to(self, x: Value, perm: Perm, why: str = "") -> Value:
-        """``x`` stored by ``perm``; ``why`` is what the report says when that takes a TRANSPOSE."""
+        """Return ``x`` stored by ``perm``; ``why`` is the reason in the report if that takes a TRANSPOSE."""
         if x.perm == perm:
             return x
         if x.const is not None:
@@ -186,14 +186,14 @@ class Builder(StoredValues):
         return replace(x, perm=perm, tensor=self._moved[key], view=None)
 
     def transpose(self, x: Value, order: Sequence[int]) -> Value:
-        """``x.transpose(order)``: a new name for each axis, and no operator."""
+        """Return ``x.transpose(order)`` by relabelling axes; no operator is emitted."""
         shape = tuple(x.shape[axis] for axis in order)
         if x.const is not None:
             return self.constant(x.const.transpose(order), x.dtype)
         return replace(x, shape=shape, perm=layout.transposed(x.perm, order), view=None)
 
     def reshape(self, x: Value, shape: Shape, prefer: Perm | None = None) -> Value:
-        """``x.reshape(shape)``: free when each group of axes is stored together and in order.
+        """Return ``x.reshape(shape)``: free when each group of axes is stored together and in order.
 
         Args:
             x: The value.
@@ -214,9 +214,9 @@ class Builder(StoredValues):
         return Value(shape, x.dtype, result, tensor, quantization=x.quantization)
 
     def flatten(self, x: Value, shape: Shape) -> Value | None:
-        """``x.reshape(shape)`` of rank 2 without moving data, where only constant weights read it, or None.
+        """Reshape ``x`` to rank 2 without moving data if only constant weights read it; else return None.
 
-        The weights' columns are put into the order in which ``x`` is stored; ``columns`` says which.
+        The weights' columns are put into the order in which ``x`` is stored, which ``columns`` holds.
         """
         assert self.node is not None
         if len(shape) != 2 or x.rank < 2 or x.shape[0] != shape[0] or x.const is not None:
@@ -231,27 +231,27 @@ class Builder(StoredValues):
         return Value(shape, x.dtype, (0, 1), tensor, quantization=x.quantization, columns=columns)
 
     def view_as(self, x: Value, stored: Shape) -> Value:
-        """The stored bytes of ``x`` under another physical shape, named as they are stored."""
+        """Return the stored bytes of ``x`` under another physical shape, with axes in stored order."""
         tensor = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
         return Value(stored, x.dtype, identity(len(stored)), tensor, quantization=x.quantization)
 
     def stored_as(self, x: Value, shape: Shape, perm: Perm) -> Value:
-        """The stored bytes of ``x`` taken as a value of logical ``shape`` that is stored by ``perm``."""
+        """Return the stored bytes of ``x`` as a value of logical ``shape`` that is stored by ``perm``."""
         view = self.view_as(x, layout.physical(shape, perm))
         return replace(view, shape=shape, perm=perm)
 
     def copy(self, x: Value) -> Value:
-        """``x`` in a tensor of its own."""
+        """Copy ``x`` into its own tensor."""
         result = self.like(x)
         self.emit_reshape(x.tensor, result.tensor)
         return result
 
     def demand(self) -> Perm | None:
-        """The layout that the readers of the node being lowered want its first output in."""
+        """Return the layout that readers want for the first output of the node being lowered."""
         return self._demands.of(self.node.outputs[0]) if self.node is not None else None
 
     def join(self, values: Sequence[Value], rank: int) -> Perm:
-        """The layout in which values that meet in one operator move the fewest bytes."""
+        """Return the layout in which the operands of one operator move the fewest bytes."""
         full = [v for v in values if v.const is None and v.rank == rank]
         candidates = list(dict.fromkeys(v.perm for v in full)) or [identity(rank)]
         if len(candidates) == 1 and all(n > 1 for v in full for n in v.shape):
@@ -272,13 +272,13 @@ class Builder(StoredValues):
     # Operators
 
     def unary(self, code: str, x: Value, **options: Any) -> Value:
-        """One operator on each element, in the layout that ``x`` has."""
+        """Emit an elementwise operator, in the layout of ``x``."""
         if self.is_too_narrow(code, [x]):
             return self.cast(self.unary(code, self.cast(x, "int32"), **options), x.dtype)
         return self.emit(code, [x], self.result(x.shape, x.perm, like=x), **options)
 
     def binary(self, code: str, x: Value, y: Value, dtype: str | None = None, **options: Any) -> Value:
-        """One broadcasting operator with two operands."""
+        """Emit a broadcasting operator with two operands."""
         if code in ("ADD", "SUB", "MUL", "DIV"):
             options.setdefault("fused_activation_function", "NONE")
         return self.elementwise(code, [x, y], dtype, **options)
@@ -286,12 +286,12 @@ class Builder(StoredValues):
     def elementwise(
         self, code: str, operands: Sequence[Value], dtype: str | None = None, **options: Any
     ) -> Value:
-        """One broadcasting operator; all operands are brought to the layout that moves the fewest bytes.
+        """Emit a broadcasting operator; all operands get the layout that moves the fewest bytes.
 
         Args:
             code: Operator.
             operands: Values that broadcast by numpy's rule.
-            dtype: Element type of the result; None is that of the last operand.
+            dtype: Element type of the result; None means the last operand's.
             options: Options of the operator.
         """
         if self.is_too_narrow(code, operands):
@@ -333,7 +333,7 @@ class Builder(StoredValues):
         return self.emit("BROADCAST_TO", [wide, self.ints(shape)], out).tensor
 
     def _aligned(self, x: Value, perm: Perm, rank: int) -> int:
-        """The tensor of an operand that broadcasts against values stored by ``perm``."""
+        """Return the tensor of an operand that broadcasts against values stored by ``perm``."""
         added = rank - x.rank
         if x.const is not None:
             full = x.const.reshape((1,) * added + x.shape).transpose(perm)
@@ -354,7 +354,7 @@ class Builder(StoredValues):
         return self.to(expanded, perm).tensor
 
     def activate(self, x: Value, activation: str) -> Value:
-        """RELU, RELU6 or RELU_N1_TO_1, fused into the operator that makes ``x`` if nothing else reads it."""
+        """Emit RELU, RELU6 or RELU_N1_TO_1, fused into the producer of ``x`` if nothing else reads ``x``."""
         tensor = self.graph.tensors[x.tensor] if x.tensor >= 0 else None
         if tensor is not None and tensor.producer is not None and tensor.readers == 0:
             op = self.graph.ops[tensor.producer]
@@ -366,11 +366,11 @@ class Builder(StoredValues):
         return self.emit(activation, [x], self.like(x))
 
     def as_integers(self, x: Value) -> Value:
-        """``x`` without what is known of its scale: CAST reads the stored numbers as they are."""
+        """Return ``x`` without its quantization: CAST reads the stored numbers as they are."""
         return replace(x, quantization=None)
 
     def producer_code(self, x: Value) -> tuple[str, str]:
-        """Operator that makes ``x`` and its fused activation; ("", "") for an input or a constant."""
+        """Return the producer of ``x`` and its fused activation; ("", "") for an input or a constant."""
         producer = self.graph.tensors[x.tensor].producer if x.tensor >= 0 else None
         if producer is None:
             return "", ""

@@ -60,7 +60,7 @@ FILE = "model.tflite"
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Nodes that TFLite cannot express, and nodes that leave the fast path."""
+    """Find nodes that TFLite cannot express, and nodes that leave the fast path."""
     builder, findings = _lowered(model, "fp32", _is_plain(profile))
     findings = [_for_profile(finding, profile) for finding in findings]
     if errors(findings):
@@ -76,13 +76,13 @@ def compile_model(
 
     Args:
         model: Opset 23, static shapes on every value, constants as initializers.
-        profile: Named in the findings.
+        profile: Profile named in the findings.
         precision: ``fp32``, or ``fp16``: weights in float16, arithmetic in float32. ``fp16-arithmetic``:
             both in float16, the latter where the processor has it. With integer weights:
             ``int8-weights`` computes with floats; ``int8-dynamic`` has the kernel quantize the activations at
             run time.
-        others: Further models by the key of their signature: in the same file, which has constants that are
-            equal once. The artifact's options and facts are those of ``model``.
+        others: Further models in the same file, by the key of their signature; equal constants are stored
+            once. The artifact's options and facts are those of ``model``.
 
     Raises:
         UnsupportedError: TFLite cannot express some nodes; all are named.
@@ -110,7 +110,7 @@ def compile_model(
 
 
 def _program(model: ir.Model, profile: Profile, precision: str) -> tuple[Builder, Graph]:
-    """The lowered model, and what of it is read."""
+    """Lower the model; return the builder and the part of the graph that is read."""
     builder, findings = _lowered(model, precision, _is_plain(profile))
     wrong = [_for_profile(finding, profile) for finding in errors(findings)]
     if wrong:
@@ -126,13 +126,13 @@ def _names(model: ir.Model) -> tuple[list[str], list[str]]:
 
 
 def _is_plain(profile: Profile) -> bool:
-    """Whether the profile's device is known to be without XNNPACK: its plain kernels run the file."""
+    """Check whether the profile's device lacks XNNPACK, so that plain kernels run the file."""
     delegates = profile.facts.get("delegates")
     return delegates is not None and "XNNPACK" not in delegates.value
 
 
 def _lowered(model: ir.Model, precision: str, plain: bool) -> tuple[Builder, list[Finding]]:
-    """The lowered graph, and a finding for each node and input without a form.
+    """Lower the graph; return the builder and a finding for each node and input that cannot be expressed.
 
     A node without a form is replaced by its function body if it has one, on a copy, and lowered again.
     """
@@ -172,9 +172,9 @@ def _for_profile(finding: Finding, profile: Profile) -> Finding:
 
 
 def _described(graph: Graph, tensor: int, value: ir.Value) -> dict[str, Json]:
-    """How a source input or output is found in the file: by its signature name.
+    """Describe a source input or output in the file, by its signature name.
 
-    ``order``: which source axis each stored axis holds, where that is not the source's own order.
+    ``order``: the source axis that each stored axis holds, if that is not the source's own order.
     """
     stored, name, perm = graph.tensors[tensor], str(value.name), io_perm(value)
     described = {"name": name, "signature_name": name, "dtype": stored.dtype, "shape": list(stored.shape)}

@@ -1,13 +1,13 @@
 """Language models as .tflite: a cache of fixed size that the runner writes into, one token a run, and in int8
 a second program that reads PROMPT_TOKENS of a prompt.
 
-The cache is an input; a graph gives its tokens' own keys and values, which the runner puts into the inputs'
-memory. So the graph has neither a scatter nor a copy of the cache, and all of it after the embedding is one
-partition of XNNPACK:
+The cache is an input; a graph returns its tokens' own keys and values, which the runner writes into the
+inputs' memory. So the graph has neither a scatter nor a copy of the cache, and all of it after the embedding
+is one partition of XNNPACK:
 
     scores = [q . past keys + mask, q . own keys + causal] -> softmax -> past values, own values
 
-The program for prompts gives keys and values only, no logits. Its weights are the same bytes of the file; the
+The program for prompts returns keys and values, no logits. Its weights are the same bytes of the file; the
 engine packs them a second time, as LiteRT's Python interface has no way to share them, and it has a cache of
 its own. In floats that would be most of a gigabyte for a small model, so there each token is a run.
 """
@@ -49,10 +49,10 @@ FORMS = {"fp32": "fp32", "fp16": "fp16", "int8": "int8-dynamic"}
 def compile_decoder(
     model: LanguageModel, precision: str, weights: Mapping[str, BlockWeights], context: int
 ) -> Artifact:
-    """``model.tflite``; arguments and errors as ``DecoderCompiler.compile_decoder``.
+    """Compile ``model.tflite``; arguments and errors: see ``DecoderCompiler.compile_decoder``.
 
     XNNPACK multiplies int8 with one scale for each output, and rounds inputs with one for each token. So
-    matrices in blocks are rounded anew, from floats, after a rotation that makes such rows of equal worth.
+    matrices in blocks are rounded again, from floats, after a rotation that gives such rows equal weight.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"tflite compiles language models as {', '.join(PRECISIONS)}, not {precision}")
@@ -80,7 +80,7 @@ def _canonical(writer: _TfliteDecoder) -> ir.Model:
 
 
 def _as_ir(graph: GraphWriter) -> ir.Model:
-    """The graph with its shapes. Large constants are the writer's own arrays: copies would take gigabytes."""
+    """Convert graph and shapes. Large constants stay the writer's arrays: copies would take gigabytes."""
     proto = graph.model(external="constants")
     model = ir.from_proto(onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True))
     for name, value in model.graph.initializers.items():
@@ -89,11 +89,11 @@ def _as_ir(graph: GraphWriter) -> ir.Model:
 
 
 class _TfliteDecoder(DecoderWriter):
-    """Writes a program.
+    """Writer of a program.
 
     Args:
-        turned, weights, context: As of ``DecoderWriter``.
-        tokens: Tokens of a run; more than one: for prompts, without logits.
+        turned, weights, context: The arguments of ``DecoderWriter``.
+        tokens: Number of tokens per run; more than one: for prompts, without logits.
     """
 
     slides = False
@@ -116,7 +116,7 @@ class _TfliteDecoder(DecoderWriter):
         return "token"
 
     def _rows(self, count: int) -> int:
-        """Rows of a product with keys: a token's for each head that shares them; 1 where all see the same."""
+        """Return the mask rows: one per token and head that shares keys; 1 for a run of one token."""
         return 1 if count == 1 else count * (self.config.heads // self.config.kv_heads)
 
     def embedding(self, tokens: str) -> str:
@@ -188,13 +188,13 @@ class _TfliteDecoder(DecoderWriter):
         return g.op("Reshape", attended, g.ints(1, 1, c.heads * c.head_size))
 
     def _heads(self, x: str, heads: int) -> str:
-        """[1, T, heads * head_size] -> [1, heads, T, head_size]."""
+        """Split heads: [1, T, heads * head_size] -> [1, heads, T, head_size]."""
         if self.tokens > 1:
             return self.split_heads(x, heads)
         return self.graph.op("Reshape", x, self.graph.ints(1, heads, 1, self.config.head_size))
 
     def _causal(self, slides: bool) -> Array:
-        """What the tokens of a run see of each other, added to scores: [rows, T]."""
+        """Return the causal mask among the tokens of a run, which is added to scores: [rows, T]."""
         ahead = np.subtract.outer(np.arange(self.tokens), np.arange(self.tokens))
         seen = (ahead >= 0) & (not slides or ahead < self.config.sliding_window)
         return np.tile(np.where(seen, np.float32(0), HIDDEN), (self._rows(self.tokens) // self.tokens, 1))

@@ -1,8 +1,8 @@
 """Run a language model on LiteRT. Device side: numpy and LiteRT.
 
-The cache lies in the interpreter's own inputs, which it never overwrites; a run gives the keys and values of
-its tokens, and they are written there. One token is one run; a file may have a second program, which reads
-several tokens of a prompt and gives no logits. It has inputs of its own, so its cache follows the other's.
+The cache lies in the interpreter's own inputs, which it never overwrites; a run returns the keys and values
+of its tokens, which are written there. One token is one run; a file may have a second program, which reads
+several tokens of a prompt and returns no logits. It has its own inputs, so its cache follows the other's.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ HIDDEN = np.float32(-1e9)
 def open_decoder(
     files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, capacity: int | None
 ) -> TfliteDecoder:
-    """Load ``model.tflite``; arguments as ``registry.open_decoder``.
+    """Load ``model.tflite``; arguments: see ``registry.open_decoder``.
 
     Raises:
         MissingDependency: the engine is not installed.
-        UsageError: the file has no positions for so many tokens.
+        UsageError: ``capacity`` exceeds the positions of the file.
         EngineError: the engine refused the file.
     """
     shape = DecoderShape.of(options)
@@ -45,13 +45,13 @@ def open_decoder(
 
 
 class _Program:
-    """One program of an interpreter, with a cache in its inputs.
+    """Program of an interpreter, with a cache in its inputs.
 
     Args:
-        interpreter: With memory for its first program.
-        signature: The program's.
-        shape: Of the cache.
-        window: Tokens that a token sees in a sliding layer; 0: none slides.
+        interpreter: Interpreter with memory for its first program.
+        signature: Signature of the program.
+        shape: Shape of the cache.
+        window: Number of tokens that a token sees in a sliding layer; 0: no layer slides.
     """
 
     def __init__(self, interpreter: Any, signature: str, shape: DecoderShape, window: int) -> None:
@@ -65,12 +65,12 @@ class _Program:
         self.names = [f"{kind}{layer}" for layer in range(shape.layers) for kind in ("key", "value")]
 
     def view(self, name: str) -> Array:
-        """The memory of an input. Nobody may keep it: the interpreter does not run meanwhile."""
+        """Return the memory of an input. Do not keep the view: the interpreter cannot run while it exists."""
         return self._memory(self._into[name])
 
     def run(self, tokens: Sequence[int], length: int) -> None:
-        """Run tokens that follow ``length`` others, and put their keys and values into the cache. It may
-        take more tokens than there are: what follows them sees nothing that is kept."""
+        """Run tokens that follow ``length`` others, and put their keys and values into the cache. The
+        program may have room for more tokens; the padding after them is not kept."""
         count = len(tokens)
         token, position = self.view("token"), self.view("position")
         token[0, :count], token[0, count:] = tokens, 0
@@ -87,17 +87,17 @@ class _Program:
             self.view(name)[0, :, length : length + count] = own[0, :, :count]
 
     def logits(self) -> Array:
-        """Of the last run: float32 [1, vocabulary]."""
+        """Return the logits of the last run: float32 [1, vocabulary]."""
         found: Array = self._memory(self._out_of["logits"])[0].copy()
         return found
 
     def clear(self) -> None:
-        """What is hidden by the mask is multiplied all the same, and must be finite."""
+        """Zero the cache: masked values are multiplied too, and must be finite."""
         for name in self.names:
             self.view(name)[...] = 0
 
     def follow(self, other: _Program, start: int, end: int) -> None:
-        """Copy so many tokens of another's cache."""
+        """Copy tokens ``start`` to ``end`` of another program's cache."""
         if start < end:
             for name in self.names:
                 self.view(name)[0, :, start:end] = other.view(name)[0, :, start:end]
@@ -108,7 +108,7 @@ class _Program:
 
 
 class _Loaded:
-    """An interpreter; several caches take turns in its inputs."""
+    """Interpreter whose inputs hold one of several caches at a time."""
 
     def __init__(
         self, path: Path, options: Mapping[str, Json], shape: DecoderShape, threads: int | None
@@ -124,10 +124,10 @@ class _Loaded:
         """Whose cache is in the inputs."""
 
     def read(self, tokens: Sequence[int], length: int) -> int:
-        """Read the first ones of tokens that follow ``length`` others, without logits.
+        """Read leading tokens of a prompt that follows ``length`` others, without logits.
 
         Returns:
-            How many; 0 where a run for each token is faster.
+            Number of tokens read; 0 where one run per token is faster.
         """
         count = min(len(tokens), self._prompt_tokens)
         if not count or count < WORTH * self._prompt_tokens:
@@ -143,7 +143,7 @@ class _Loaded:
         return count
 
     def step(self, token: int, length: int) -> Array:
-        """Run a token that follows ``length`` others; its logits."""
+        """Run a token that follows ``length`` others, and return its logits."""
         with self._failures():
             self.main.run([token], length)
             return self.main.logits()
@@ -157,8 +157,8 @@ class _Loaded:
 
 
 class TfliteDecoder:
-    """A loaded decoder: a ``DecoderRunner``. Runners of one ``another()`` take turns in one interpreter: who
-    comes back has its cache copied in."""
+    """Loaded ``DecoderRunner``. Runners of one ``another()`` share an interpreter: on a switch, the
+    cache of the next runner is copied in."""
 
     device = "CPU"
 
@@ -191,7 +191,7 @@ class TfliteDecoder:
         self._shorten(length)
 
     def _shorten(self, length: int) -> None:
-        """Tokens from there on will be others."""
+        """Drop the tokens from ``length`` on."""
         self.length = length
         if self._loaded.held is self:
             self._loaded.in_prompt = min(self._loaded.in_prompt, length)
@@ -236,6 +236,6 @@ class TfliteDecoder:
 
 
 def _write_mask(memory: Array, seen: Array) -> None:
-    """``seen``: [context], or [tokens, context], of which memory has one for each head that shares keys."""
+    """Write a mask; ``seen``: [context], or [tokens, context], repeated for each head that shares keys."""
     added = np.atleast_2d(np.where(seen, np.float32(0), HIDDEN))
     memory[0, 0] = np.tile(added, (memory.shape[2] // len(added), 1))

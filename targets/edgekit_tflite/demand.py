@@ -1,6 +1,6 @@
-"""Looking ahead: the layout that the readers of an ONNX value want.
+"""Lookahead for the layout that the readers of an ONNX value want.
 
-A hint only. It decides between layouts that cost the same, and is never needed to be right.
+The layout is only a hint: it decides between layouts that cost the same, and correctness never depends on it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ DEMAND_STEPS = 12
 
 
 class Demands:
-    """Remembers what was found; lives for one compilation."""
+    """Cache of wanted layouts, for one compilation."""
 
     def __init__(self) -> None:
         self._found: dict[ir.Value, Perm | None] = {}
 
     def of(self, value: ir.Value, steps: int = DEMAND_STEPS) -> Perm | None:
-        """The layout that the readers of ``value`` want, looking through ops that take any; None for any."""
+        """Return the layout that the readers of ``value`` want, through ops that take any; None for any."""
         if value in self._found or steps == 0:
             return self._found.get(value)
         self._found[value] = None
@@ -72,13 +72,13 @@ class Demands:
 
 
 def io_perm(value: ir.Value) -> Perm:
-    """How a graph input or output is stored: in the source's order, or channels last on request."""
+    """Return the perm of a graph input or output: the source's order, or channels last on request."""
     rank = _rank(value)
     return channels_last(rank) if is_channels_last(value) else identity(rank)
 
 
 def only_multiplied(value: ir.Value) -> bool:
-    """Whether all that reads ``value`` multiplies its rows with a constant matrix."""
+    """Check that all readers of ``value`` multiply its rows by a constant matrix."""
     return not value.is_graph_output() and all(_multiplies(node, index) for node, index in value.uses())
 
 

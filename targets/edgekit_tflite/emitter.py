@@ -1,4 +1,4 @@
-"""Tensors, constants and operators of the graph that is being built, in the layouts they are given in."""
+"""Tensors, constants and operators of the graph being built, in the layouts of their values."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ SHARED_UP_TO_BYTES = 4096
 
 
 class Emitter(LoweredNode):
-    """Fills one graph; knows nothing of ONNX but the name of the node being lowered.
+    """Emitter that fills one graph; of ONNX it uses only the name of the node being lowered.
 
     Attributes:
-        plain: Write what an interpreter without XNNPACK runs: TFLite Micro's kernels.
+        plain: Whether to write for an interpreter without XNNPACK: TFLite Micro's kernels.
     """
 
     def __init__(self, precision: str) -> None:
@@ -47,7 +47,7 @@ class Emitter(LoweredNode):
 
     @property
     def computes_on_integers(self) -> bool:
-        """Whether the node being lowered takes its floats as integers."""
+        """Return whether the node being lowered takes its floats as integers."""
         return False
 
     @property
@@ -57,32 +57,32 @@ class Emitter(LoweredNode):
     def new(
         self, shape: Shape, dtype: str, perm: Perm | None = None, quantization: Quantization | None = None
     ) -> Value:
-        """A value of its own, to be some operator's output."""
+        """Return a new value, for use as an operator's output."""
         perm = identity(len(shape)) if perm is None else perm
         tensor = Tensor(self.name, layout.physical(shape, perm), dtype, quantization=quantization)
         return Value(shape, dtype, perm, self.graph.add_tensor(tensor), quantization=quantization)
 
     def like(self, x: Value, dtype: str | None = None) -> Value:
-        """A value of its own with the shape, layout and, for the same dtype, quantization of ``x``."""
+        """Return a new value with the shape, layout and, for the same dtype, quantization of ``x``."""
         quantization = x.quantization if dtype is None else None
         return self.new(x.shape, dtype or x.dtype, x.perm, quantization)
 
     def constant(self, array: Any, dtype: str | None = None) -> Value:
-        """A constant; nothing is stored until an operator uses it."""
+        """Return a constant, which is stored when an operator first uses it."""
         array = np.asarray(array)
         dtype = dtype or {"int64": "int32", "float64": "float32"}.get(array.dtype.name, array.dtype.name)
         return Value(array.shape, dtype, identity(array.ndim), const=array)
 
     def constant_like(self, array: Array, x: Value) -> Value:
-        """A constant with the element type and quantization of ``x``; ``array`` holds stored numbers."""
+        """Return a constant in the element type and quantization of ``x`` from stored numbers, ``array``."""
         return replace(self.constant(array, x.dtype), quantization=x.quantization)
 
     def ints(self, values: Sequence[int]) -> int:
-        """The tensor of a constant int32 vector."""
+        """Return the tensor of a constant int32 vector."""
         return self.place(np.array(values, np.int32))
 
     def cast(self, x: Value, dtype: str) -> Value:
-        """``x`` as another stored element type, by CAST; a constant is converted here."""
+        """Convert ``x`` to another stored element type by CAST; a constant is converted here."""
         if x.dtype == dtype:
             return x
         if x.const is not None:
@@ -91,17 +91,17 @@ class Emitter(LoweredNode):
         return self.emit("CAST", [x], self.like(x, dtype), **types)
 
     def is_too_narrow(self, code: str, values: Sequence[Value]) -> bool:
-        """Whether an operator is requested for plain 8- or 16-bit integers, and takes int32 only."""
+        """Check for plain 8- or 16-bit integer operands of an operator that takes only int32."""
         plain = [v for v in values if v.dtype in NARROW and v.quantization is None]
         takes = KERNEL_TYPES[code]
         return "int32" in takes and any(v.dtype not in takes for v in plain)
 
     def scalar(self, value: float, dtype: str = "float32") -> Value:
-        """A constant of one element."""
+        """Return a constant of one element."""
         return self.constant(np.array([value], np.dtype(dtype)))
 
     def weights(self, array: Array) -> int:
-        """The tensor of weights in physical order, stored in the requested precision.
+        """Return the tensor of weights in physical order, stored in the requested precision.
 
         float16 weights are a constant and a DEQUANTIZE, which XNNPACK folds when it packs them.
         """
@@ -123,7 +123,7 @@ class Emitter(LoweredNode):
         return full.tensor
 
     def tensor(self, x: Value) -> int:
-        """The tensor of ``x`` in the layout it has; a constant is placed."""
+        """Return the tensor of ``x`` in its layout; a constant is placed."""
         if x.tensor >= 0:
             return x.tensor
         assert x.const is not None
@@ -134,7 +134,7 @@ class Emitter(LoweredNode):
         return self._placed[key][0]
 
     def place(self, stored: Array, quantization: Quantization | None = None) -> int:
-        """The tensor of a constant, as it is stored; equal small ones share one, as do views of one array.
+        """Return the tensor of a stored constant; equal small ones share a tensor, as do views of one array.
 
         A large one stays a view of the model's own array until its bytes are written.
         """
@@ -154,7 +154,7 @@ class Emitter(LoweredNode):
         return index
 
     def emit(self, code: str, inputs: Sequence[Operand], out: Value, **options: Any) -> Value:
-        """Emit one operator with one output, which is returned."""
+        """Emit one operator and return its only output."""
         self.emit_many(code, inputs, [out], **options)
         return out
 
@@ -184,7 +184,7 @@ class Emitter(LoweredNode):
         self.graph.add_op(Op(code, inputs, outputs, options, self.name, why))
 
     def emit_transpose(self, source: int, order: Sequence[int], target: int, why: str) -> None:
-        """TRANSPOSE; for plain kernels, which take few axes, those that stay together are one."""
+        """Emit TRANSPOSE; plain kernels take few axes, so axes that stay together are merged for them."""
         shape = self.graph.tensors[source].shape
         if not self.plain or len(order) <= PLAIN_TRANSPOSE_AXES:
             self.emit_op("TRANSPOSE", (source, self.ints(order)), (target,), {}, why)
@@ -198,7 +198,7 @@ class Emitter(LoweredNode):
         self.emit_reshape(between, target)
 
     def reshape_tensor(self, tensor: int, shape: Shape, dtype: str, quantization: Quantization | None) -> int:
-        """The tensor with the same bytes and another physical shape."""
+        """Return a tensor with the same bytes and another physical shape."""
         source = self.graph.tensors[tensor]
         if source.producer is not None and self.graph.ops[source.producer].code == "RESHAPE":
             tensor = self.graph.ops[source.producer].inputs[0]

@@ -1,4 +1,4 @@
-"""What is said about a lowered graph: facts for the report, and warnings for what leaves the fast path."""
+"""Facts about a lowered graph for the report, and warnings for operators that leave the fast path."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ SCALE_RATIOS = {
 
 
 def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
-    """What the report says about a compilation.
+    """Return facts about a compilation for the report.
 
     Args:
-        builder: That built ``graph``.
-        graph: Pruned.
+        builder: The builder of ``graph``.
+        graph: The pruned graph.
 
     Returns:
         ``ops``: operator -> count; ``transposes`` and ``transposed_bytes``: data that is moved;
-        ``outside_xnnpack``: what plain kernels run. Where all kernels are plain, ``nodes``: operator and ONNX
-        node of each, in the order of the file. For a model with Q/DQ pairs also ``tables``: nodes that
-        are functions of one int8 number, float operators in the file of which XNNPACK makes a table;
-        ``float_islands``: neighbouring nodes computed in float, why the first one is, and the bytes that are
+        ``outside_xnnpack``: operators on plain kernels. Where all kernels are plain, ``nodes``: operator
+        and ONNX node of each, in the order of the file. For a model with Q/DQ pairs also ``tables``: nodes
+        that are functions of one int8 number, stored as float operators that XNNPACK turns into a table;
+        ``float_islands``: neighbouring nodes computed in float, the reason of the first one, and the bytes
         converted around them;
-        ``requantizations``: where integers are given another scale.
+        ``requantizations``: where integers get another scale.
     """
     transposes = [
         {"node": op.node, "size_bytes": _size_bytes(graph, op), "why": op.why}
@@ -86,7 +86,7 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
 
 
 def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Finding]:
-    """What leaves the fast path: plain kernels, data that is moved, float between integers, other scales."""
+    """Return warnings of slow paths: plain kernels, moved data, floats between integers, other scales."""
     found = []
     for op in graph.ops:
         if op.code == "TRANSPOSE":
@@ -108,7 +108,7 @@ def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Findin
 
 
 def _float_regions(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
-    """Neighbouring nodes computed in float, by their first: those after it are float because of it."""
+    """Yield groups of neighbouring nodes computed in float; the first node is the cause of the others."""
     converted: Counter[str] = Counter()
     for op in graph.ops:
         made_by = [graph.tensors[t].producer for t in op.inputs if t >= 0]
@@ -133,7 +133,7 @@ def _float_regions(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
 
 
 def _neighbours(nodes: Sequence[ir.Node]) -> Iterator[list[ir.Node]]:
-    """The nodes in groups that values connect, each in order."""
+    """Yield the nodes in groups that values connect, each in order."""
     leader = {node: node for node in nodes}
 
     def lead(node: ir.Node) -> ir.Node:
@@ -167,7 +167,7 @@ def _leaves_xnnpack(graph: Graph, op: Op) -> bool:
 
 
 def _in_xnnpack(graph: Graph, op: Op) -> bool:
-    """Whether XNNPACK takes an operator on 8-bit integers."""
+    """Check whether XNNPACK supports an operator on 8-bit integers."""
     out = graph.tensors[op.outputs[0]]
     source = graph.tensors[op.inputs[0]]
     if op.code == "QUANTIZE" and source.dtype != out.dtype:
@@ -181,7 +181,7 @@ def _in_xnnpack(graph: Graph, op: Op) -> bool:
 
 
 def _titled(graph: Graph, op: Op) -> str:
-    """The operator and what of it XNNPACK does not take."""
+    """Return the operator with the property that XNNPACK does not support."""
     if op.code in OUTSIDE_XNNPACK:
         return op.code
     if op.code == "CONCATENATION" and len(op.inputs) > CONCATENATION_INPUTS:

@@ -26,13 +26,13 @@ class Tensor:
     """One tensor.
 
     Attributes:
-        name: For people; need not be unique.
+        name: Name for people; need not be unique.
         shape: Physical shape, as stored.
         dtype: numpy dtype name.
         data: The content of a constant, else None.
         quantization: Scale and zero point of integers, or None.
-        producer: Index of the operator that makes it, or None.
-        readers: How many operator inputs read it.
+        producer: Index of the operator that computes it, or None.
+        readers: Number of operator inputs that read it.
     """
 
     name: str

@@ -1,12 +1,12 @@
-"""The plan of a model with Q/DQ pairs: what becomes an integer kernel, by which scales, and why not others.
+"""Plan of a model with Q/DQ pairs: integer kernels with their scales, and reasons for nodes left in float.
 
     DequantizeLinear -> op [-> Relu or Clip] -> QuantizeLinear        one int8 kernel
     DequantizeLinear -> op that only moves data                       the same numbers, moved as integers
 
-The scales are the model's own. A node that is in no plan is computed in float between DEQUANTIZE and
-QUANTIZE, which is what its pairs say, and ``why_not`` has the reason. Nothing is emitted here.
+The scales are the model's own. A node outside the plan is computed in float between DEQUANTIZE and
+QUANTIZE, which its pairs express, and ``why_not`` has the reason. Nothing is emitted here.
 
-Which operator takes which scales: https://ai.google.dev/edge/litert/models/quantization_spec
+Scales of each operator: https://ai.google.dev/edge/litert/models/quantization_spec
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from edgekit_tflite.pairs import MOVES_STORED, PAIR, is_constant, per_tensor
 
 @dataclass
 class IntegerPlan:
-    """What is computed on integers.
+    """Plan of the nodes and values that are computed on integers.
 
     Attributes:
-        forms: Node -> how, for those that are.
-        why_not: Node -> why it is computed in float, in a model that has pairs.
+        forms: Integer node -> its form.
+        why_not: Float node -> the reason, in a model that has pairs.
         shifted: uint8 values that are held as int8, less 128; only their pairs read them.
-        stored: int8 graph inputs and what is moved from them -> their quantization.
-        taken: Nodes that another one has taken into it: a bias.
-        held: Float values that are held as int8 -> the quantization of these.
+        stored: int8 graph inputs and values moved from them -> their quantization.
+        taken: Nodes that are fused into another node, such as a bias.
+        held: Float values that are held as int8 -> their quantization.
     """
 
     forms: dict[ir.Node, Form] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class IntegerPlan:
 
 
 def plan_integers(graph: ir.Graph, rules: Mapping[str, Rule] = RULES) -> IntegerPlan:
-    """The plan for a canonical graph, by one rule an operator; empty where no activation is quantized."""
+    """Plan a canonical graph by one rule per operator; empty if no activation is quantized."""
     plan = IntegerPlan()
     if not any(_is_pair(node) for node in graph):
         return plan
@@ -60,7 +60,7 @@ def plan_integers(graph: ir.Graph, rules: Mapping[str, Rule] = RULES) -> Integer
 
 
 def _is_pair(node: ir.Node) -> bool:
-    """Whether it is one node of a Q/DQ pair around an activation."""
+    """Check whether a node belongs to a Q/DQ pair around an activation."""
     return node.op_type in PAIR and node.inputs[0] is not None and node.inputs[0].const_value is None
 
 
@@ -89,7 +89,7 @@ def _trace_stored(plan: IntegerPlan, node: ir.Node, quantization: Quantization) 
 
 
 def _only_paired(value: ir.Value) -> bool:
-    """Whether only DequantizeLinear reads ``value``, or what is moved from it."""
+    """Check that only DequantizeLinear reads ``value``, directly or after data movement."""
     if value.is_graph_output():
         return False
     return all(

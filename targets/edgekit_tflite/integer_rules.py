@@ -1,7 +1,7 @@
-"""Which operators TFLite computes on integers, and by which scales: one rule an operator, each pure.
+"""Rules for the operators that TFLite computes on integers, and their scales: one pure rule per operator.
 
 Source: https://ai.google.dev/edge/litert/models/quantization_spec, and the kernels as LiteRT 2.3 and XNNPACK
-run them. A rule says how a node computes, or in words why it is computed in float.
+run them. A rule returns the form of a node, or the reason that it is computed in float.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ COARSEST = 256
 
 
 class InFloat(Exception):  # noqa: N818  (says what happens)
-    """A node is computed in float; the text says why."""
+    """Signal that a node is computed in float; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How one node computes on integers.
+    """Form of a node that computes on integers.
 
     Attributes:
-        output: Quantization of its output; None where it is that of its input.
-        bias: A constant that the next node adds, taken into this one.
-        table: It is a function of one number, and so of 256: float operators between DEQUANTIZE and QUANTIZE,
-            of which XNNPACK makes one table. No operator on integers is faster, and none rounds better.
-        dtype: Of its output: int8, or int16 where the pair after it would round int8 once more.
+        output: Quantization of the output; None where it is that of the input.
+        bias: Constant that the next node adds, fused into this one.
+        table: Whether it is a function of one number, so of 256 values: float operators between DEQUANTIZE
+            and QUANTIZE, which XNNPACK turns into a table. No integer operator is faster or rounds better.
+        dtype: Element type of the output: int8, or int16 where the next pair would round int8 again.
     """
 
     output: Quantization | None = None
@@ -89,12 +89,12 @@ Rule = Callable[[ir.Node, Held], Form]
 
 
 def data_of(node: ir.Node) -> list[ir.Value]:
-    """The inputs that are not constants, nor constants after a DequantizeLinear."""
+    """Return the inputs that are neither constants nor constants after a DequantizeLinear."""
     return [v for v in node.inputs if v is not None and v.name and not is_constant(v)]
 
 
 def need_integers(node: ir.Node, held: Held) -> list[ir.Value]:
-    """What it computes with. Raises InFloat: some of it is not held as integers."""
+    """Return the non-constant inputs. Raises InFloat: some are not held as integers."""
     data = data_of(node)
     missing = [str(v.name) for v in data if v not in held]
     if missing or not data:
@@ -103,7 +103,7 @@ def need_integers(node: ir.Node, held: Held) -> list[ir.Value]:
 
 
 def need_following_pair(value: ir.Value) -> Quantization:
-    """How its reader stores it. Raises InFloat: it is read in float."""
+    """Return the quantization by which its reader stores it. Raises InFloat: it is read in float."""
     found = following_quantization(value)
     if found is None:
         raise InFloat("its result is read in float")
@@ -115,27 +115,27 @@ def _shape(value: ir.Value | None) -> tuple[int, ...]:
 
 
 def _moves(node: ir.Node, held: Held) -> Form:
-    """The numbers of its input, elsewhere."""
+    """Keep the input's numbers and scale; only positions change."""
     if node.inputs[0] is None or node.inputs[0] not in held:
         need_integers(node, {})
     return Form()
 
 
 def own_scale(node: ir.Node, held: Held) -> Form:
-    """An output scale of its own, whatever that of the inputs is."""
+    """Give the output its own scale, independent of the inputs' scales."""
     need_integers(node, held)
     return Form(need_following_pair(node.outputs[0]))
 
 
 def _table(node: ir.Node, held: Held) -> Form:
-    """A function of one number."""
+    """Use a table, for a function of one number."""
     if len(need_integers(node, held)) != 1:
         raise InFloat("it is no function of one value")
     return Form(need_following_pair(node.outputs[0]), table=True)
 
 
 def _clamps(node: ir.Node, held: Held) -> Form:
-    """Relu or Clip: the pair after or the kernel before it clamps; else a table, or numbers of its scale."""
+    """Clamp (Relu, Clip) in the pair after or kernel before it; else by a table, or numbers of its scale."""
     data = need_integers(node, held)[0]
     bounds = clip_bounds(node)
     if bounds is None:
@@ -151,20 +151,20 @@ def _clamps(node: ir.Node, held: Held) -> Form:
 
 
 def _covers(quantization: Quantization, bounds: tuple[float | None, float | None]) -> bool:
-    """Whether what is stored ends within the bounds anyway."""
+    """Check whether the stored range lies within the bounds anyway."""
     low, high = bounds
     ends = (-np.inf if low is None else low, np.inf if high is None else high)
     return stored_number(ends[0], quantization) == -128 and stored_number(ends[1], quantization) == 127
 
 
 def _is_exact(number: float, quantization: Quantization) -> bool:
-    """Whether ``number`` is stored without a rest, or lies beyond what is stored."""
+    """Check whether ``number`` is stored exactly, or lies beyond the stored range."""
     stored = number / quantization.scale[0] + quantization.zero_point[0]
     return stored <= -128 or stored >= 127 or abs(stored - round(stored)) < 1e-4
 
 
 def _joins(node: ir.Node, held: Held) -> Form:
-    """One scale for all: that of the pair after it, or the one that all inputs have."""
+    """Use one scale for all: that of the pair after it, or the common one of all inputs."""
     data = need_integers(node, held)
     if len(data) != len(node.inputs):
         raise InFloat("one of its inputs is a constant")
@@ -182,7 +182,7 @@ def _compares(node: ir.Node, held: Held) -> Form:
 
 
 def _arithmetic(node: ir.Node, held: Held) -> Form:
-    """Three scales; a constant is stored as integers, or a single number, which makes a table."""
+    """Use three scales; a constant is stored as integers, but a single number makes a table."""
     found = own_scale(node, held)
     for value in node.inputs:
         if value is None or not is_constant(value):
@@ -202,20 +202,20 @@ def _arithmetic(node: ir.Node, held: Held) -> Form:
 
 
 def _divides(node: ir.Node, held: Held) -> Form:
-    """By a single number."""
+    """Divide by a single number, which makes a table."""
     if node.inputs[1] is None or not is_constant(node.inputs[1]) or int(np.prod(_shape(node.inputs[1]))) != 1:
         raise InFloat("TFLite has no integer kernel for a division")
     return _table(node, held)
 
 
 def _fixed(node: ir.Node, held: Held) -> Form:
-    """The scale that the specification fixes; for another one, a table."""
+    """Use the scale that the specification fixes; for another one, a table."""
     found = _table(node, held)
     return Form(found.output) if found.output == FIXED[node.op_type] else found
 
 
 def _softmax(node: ir.Node, held: Held) -> Form:
-    """The scale that the specification fixes; a coarser one after it takes a requantization."""
+    """Use the scale that the specification fixes; a coarser one after it takes a requantization."""
     need_integers(node, held)
     output, fixed = need_following_pair(node.outputs[0]), FIXED[node.op_type]
     if int(np.prod(_shape(node.outputs[0]))) > SOFTMAX_NUMBERS:
@@ -229,7 +229,7 @@ def _softmax(node: ir.Node, held: Held) -> Form:
 
 
 def _only(names: Mapping[str, float], rule: Rule) -> Rule:
-    """``rule`` where the attributes have these values."""
+    """Return ``rule``, limited to nodes whose attributes have these values."""
 
     def checked(node: ir.Node, held: Held) -> Form:
         for name, wanted in names.items():
@@ -242,7 +242,7 @@ def _only(names: Mapping[str, float], rule: Rule) -> Rule:
 
 
 def _multiplies(weight_axis: Callable[[ir.Node], int]) -> Rule:
-    """A product with constant weights, and a constant bias."""
+    """Return the rule of a product with constant weights and a constant bias."""
 
     def rule(node: ir.Node, held: Held) -> Form:
         data, weights = node.inputs[:2]
@@ -270,7 +270,7 @@ def _multiplies(weight_axis: Callable[[ir.Node], int]) -> Rule:
 
 
 def _is_kernel(value: ir.Value, axis: int) -> bool:
-    """Whether ``value`` is int8, or uint8 about 128, by one scale or one for each index of ``axis``."""
+    """Check for stored int4, int8 or uint8 around 128, with one scale or one per index of ``axis``."""
     maker = value.producer()
     if maker is None or maker.op_type != "DequantizeLinear" or not is_constant(value):
         return False
@@ -289,7 +289,7 @@ def _is_kernel(value: ir.Value, axis: int) -> bool:
 
 
 def added_vector(node: ir.Node) -> ir.Value | None:
-    """The bias of a MatMul: a constant vector that the only reader of its result adds."""
+    """Return the bias of a MatMul: a constant vector that the only reader of its result adds."""
     output = node.outputs[0]
     if output.is_graph_output() or len(output.uses()) != 1:
         return None
@@ -310,7 +310,7 @@ def _mat_mul(node: ir.Node, held: Held) -> Form:
 
 
 def _average_pool(node: ir.Node, held: Held) -> Form:
-    """A depthwise convolution with equal weights: all windows must count as many elements."""
+    """Use a depthwise convolution with equal weights: all windows must have equally many elements."""
     found = own_scale(node, held)
     source, out = _shape(node.inputs[0]), _shape(node.outputs[0])
     _, counts = average_window(source[2:], out[2:], **attributes_of(node))

@@ -2,8 +2,8 @@
 
     physical = logical.transpose(perm)        physical axis i holds logical axis perm[i]
 
-An ONNX Transpose is then a new perm and no work. All functions here are pure and know the logical axes;
-nothing is ever concluded from sizes, except that an axis of size 1 may be anywhere for free.
+An ONNX Transpose is then a new perm without work. All functions here are pure and know the logical axes;
+they draw no conclusions from sizes, except that an axis of size 1 may be anywhere for free.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Shape = tuple[int, ...]
 
 
 def identity(rank: int) -> Perm:
-    """The source's own order of axes."""
+    """Return the source's own order of axes."""
     return tuple(range(rank))
 
 
 def channels_last(rank: int) -> Perm:
-    """N, spatial axes, C: how TFLite's convolutions want the ONNX order N, C, spatial axes.
+    """Return the perm to N, spatial axes, C, as for TFLite's convolutions, from ONNX's N, C, spatial axes.
 
     >>> channels_last(4)
     (0, 2, 3, 1)
@@ -30,12 +30,12 @@ def channels_last(rank: int) -> Perm:
 
 
 def physical(shape: Sequence[int], perm: Perm) -> Shape:
-    """The stored shape of a value of logical ``shape``."""
+    """Return the stored shape of a value of logical ``shape``."""
     return tuple(shape[axis] for axis in perm)
 
 
 def transposed(perm: Perm, order: Sequence[int]) -> Perm:
-    """The perm of ``x.transpose(order)`` when it is stored just as ``x``, whose perm is ``perm``.
+    """Return the perm of ``x.transpose(order)`` if it is stored like ``x``, whose perm is ``perm``.
 
     >>> transposed((0, 2, 3, 1), (0, 2, 3, 1))
     (0, 1, 2, 3)
@@ -45,14 +45,14 @@ def transposed(perm: Perm, order: Sequence[int]) -> Perm:
 
 
 def same_order(shape: Sequence[int], a: Perm, b: Perm) -> bool:
-    """Whether both perms store the same bytes: they differ only in where axes of size 1 are."""
+    """Check whether both perms store the same bytes: they differ only in the places of axes of size 1."""
     if any(size == 0 for size in shape):
         return True
     return [axis for axis in a if shape[axis] != 1] == [axis for axis in b if shape[axis] != 1]
 
 
 def axis_groups(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Smallest groups of neighbouring axes of ``a`` and ``b`` that hold the same elements in a reshape.
+    """Group neighbouring axes of ``a`` and ``b``, as small as possible, by equal elements in a reshape.
 
     Axes of size 1 are left out: they belong to no group.
 
@@ -79,7 +79,7 @@ def axis_groups(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], lis
 
 
 def reshape_perms(a: Sequence[int], perm: Perm, b: Sequence[int]) -> tuple[Perm, Perm]:
-    """How to reshape a value of logical shape ``a``, stored by ``perm``, to logical shape ``b``.
+    """Plan the reshape of a value of logical shape ``a``, stored by ``perm``, to logical shape ``b``.
 
     Returns:
         The perm the value must have for its bytes to be reshaped as they are (``same_order`` with ``perm``
@@ -97,16 +97,16 @@ def reshape_perms(a: Sequence[int], perm: Perm, b: Sequence[int]) -> tuple[Perm,
 
 
 def grouped_perm(a: Sequence[int], b: Sequence[int], result: Perm) -> Perm:
-    """The perm in which a value of logical shape ``a`` can be reshaped to shape ``b`` stored by ``result``.
+    """Return the perm in which logical shape ``a`` can be reshaped to shape ``b`` stored by ``result``.
 
-    None of the groups may be torn apart by ``result``; ``can_group`` says so.
+    ``result`` must keep every group together, which ``can_group`` checks.
     """
     first = {axes_b[0]: axes_a for axes_a, axes_b in axis_groups(a, b) if axes_b}
     return _with_ones([axis for out in result if out in first for axis in first[out]], a)
 
 
 def _with_ones(order: list[int], shape: Sequence[int]) -> Perm:
-    """``order`` with the axes of size 1 put in, each after its logical neighbour on the left."""
+    """Insert the axes of size 1 into ``order``, each after its logical neighbour on the left."""
     full = list(order)
     for axis, size in enumerate(shape):
         if size == 1:
@@ -115,7 +115,7 @@ def _with_ones(order: list[int], shape: Sequence[int]) -> Perm:
 
 
 def can_group(a: Sequence[int], b: Sequence[int], result: Perm) -> bool:
-    """Whether ``result`` stores every axis group of the reshape ``a`` -> ``b`` together and in order."""
+    """Check whether ``result`` stores each axis group of the reshape ``a`` -> ``b`` together and in order."""
     stored = [axis for axis in result if b[axis] != 1]
     for _, axes in axis_groups(a, b):
         indices = [stored.index(axis) for axis in axes]
@@ -150,7 +150,7 @@ def collapsed(shapes: Sequence[Shape]) -> list[Shape]:
 
 
 def words(perm: Perm) -> str:
-    """A layout in words."""
+    """Describe a layout in words."""
     if perm == identity(len(perm)):
         return "as in the source"
     if perm == channels_last(len(perm)):
@@ -159,10 +159,10 @@ def words(perm: Perm) -> str:
 
 
 def merged_axes(shape: Shape, order: Sequence[int]) -> tuple[Shape, tuple[int, ...]]:
-    """A transposition with as few axes as it can have: those that stay together and in order are one.
+    """Reduce a transposition to the fewest axes: axes that stay together and in order are merged.
 
     Returns:
-        The shape to transpose, and which of its axes goes where.
+        The shape to transpose, and the order of its axes.
 
     >>> merged_axes((1, 208, 2, 208, 2, 3), (0, 1, 3, 2, 4, 5))  # Focus
     ((208, 2, 208, 6), (0, 2, 1, 3))

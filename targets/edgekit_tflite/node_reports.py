@@ -1,7 +1,7 @@
 """Node reports of ``model.tflite``: values by the engine's plain kernels, times of each operator alone.
 
 Values within an XNNPACK partition cannot be read, so no delegate is applied: integers are the same there,
-floats but for rounding.
+and floats differ only by rounding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def node_times(
     threads: int,
     runs: int,
 ) -> NodeTimes:
-    """The operators, each run alone by the engine on the values of this run (op_times.py).
+    """Measure the operators, each run alone by the engine on the values of this run (op_times.py).
 
     Raises:
         MissingDependency: the engine is not installed.
@@ -54,7 +54,7 @@ def node_values(
     options: Mapping[str, Json],
     feeds: Mapping[str, Array],
 ) -> list[NodeValue]:
-    """What each operator makes, dequantized.
+    """Return the outputs of each operator, dequantized.
 
     Raises:
         MissingDependency: the engine is not installed.
@@ -77,7 +77,7 @@ def node_values(
 
 
 def _real(array: Array, detail: Mapping[str, Any]) -> Array | None:
-    """The numbers that a tensor represents, float32; None where they are no real numbers."""
+    """Return the numbers that a tensor represents, float32; None if they are not real numbers."""
     if array.dtype.kind == "f":
         return array
     found = detail["quantization_parameters"]

@@ -37,22 +37,22 @@ def op_times(
     runs: int,
     folder: Path,
 ) -> NodeTimes:
-    """The operators that compute something at each run, in their order; named by the value that they make.
+    """Measure the operators that compute at each run, in their order; each is named by its output value.
 
-    On one thread in CPU time: a run of the whole is interrupted by other programs more often than one of an
-    operator. All are run in turns, in their order, so that each finds its weights as far away as within the
-    whole: of EfficientNet-Lite0, run over and over on its own, the operators took a quarter less.
+    On one thread the times are CPU times: other programs interrupt a whole run more often than one operator.
+    The operators run in rounds, in their order, so that caches hold their weights as in a whole run. When
+    each operator of EfficientNet-Lite0 was repeated on its own, the operators took a quarter less time.
 
     Args:
-        graph: Of the file.
-        values: Tensor -> what it holds in a run of the whole, as it is stored.
-        run_whole: One run of the whole; it is timed in each round.
-        threads: Of the interpreter.
-        runs: Of each operator.
-        folder: For the files.
+        graph: Graph of the file.
+        values: Tensor -> its stored content in a whole run.
+        run_whole: Function that runs the whole file once; it is timed in each round.
+        threads: Number of threads of the interpreter.
+        runs: Number of runs of each operator.
+        folder: Folder for the files.
 
     Raises:
-        EngineError: the engine refused an operator alone.
+        EngineError: the engine refused a single operator.
     """
     clock = OWN_TIME if threads == 1 else time.perf_counter
     constant = _constants(graph)

@@ -37,13 +37,13 @@ def pad_spatial(b: Builder, x: Value, pads: Sequence[tuple[int, int]], value: fl
 
 
 def filled(b: Builder, x: Value, pads: Sequence[tuple[int, int]], number: float, shape: Shape) -> Value:
-    """``x`` in the midst of ``shape``, the rest filled with a stored number. PAD is in XNNPACK, PADV2 not.
+    """Pad ``x`` to ``shape`` with a stored number. XNNPACK supports PAD, but not PADV2.
 
     Args:
         b: Builder.
         x: The value.
         pads: (before, after) of each physical axis.
-        number: As ``x`` is stored: for quantized values, an integer.
+        number: Fill value in the stored type of ``x``: an integer if ``x`` is quantized.
         shape: Logical shape of the result.
     """
     out = b.new(shape, x.dtype, x.perm, x.quantization)

@@ -21,7 +21,7 @@ ATANH = (1.81740078349e-1, 8.24370301058e-2, 1.46691431730e-1, 1.99782164500e-1,
 
 
 def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
-    """By Horner's rule, the highest power first."""
+    """Evaluate a polynomial by Horner's rule; coefficients start at the highest power."""
     result = b.binary("MUL", x, b.scalar(coefficients[0]))
     for coefficient in coefficients[1:-1]:
         result = b.binary("MUL", b.binary("ADD", result, b.scalar(coefficient)), x)
@@ -29,7 +29,7 @@ def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def _odd(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
-    """x + x^3 * polynomial(x^2)."""
+    """Compute x + x^3 * polynomial(x^2)."""
     square = b.unary("SQUARE", x)
     return b.binary(
         "ADD", b.binary("MUL", b.binary("MUL", _polynomial(b, square, coefficients), square), x), x
@@ -45,7 +45,7 @@ def _above(b: Builder, x: Value, bound: float) -> Value:
 
 
 def _asin_parts(b: Builder, x: Value) -> tuple[Value, Value]:
-    """Whether |x| > 0.5, and asin(|x|), or asin(sqrt((1 - |x|) / 2)) where it is."""
+    """Return the mask |x| > 0.5, and asin(|x|), or asin(sqrt((1 - |x|) / 2)) within the mask."""
     size = b.unary("ABS", x)
     large = _above(b, size, 0.5)
     half = b.binary("MUL", b.binary("SUB", b.scalar(1.0), size), b.scalar(0.5))

@@ -57,7 +57,7 @@ for _op, _code in BINARY.items():
 
 
 def wrapped_16(b: Builder, x: Value) -> Value:
-    """The result of the node, modulo 2^16 where that is uint16, which is held as int32."""
+    """Reduce the node's result modulo 2^16 if it is uint16, which is held as int32."""
     if b.node is None or b.node.outputs[0].dtype != ir.DataType.UINT16:
         return x
     return b.binary("FLOOR_MOD", x, b.constant(np.array([1 << 16], np.int32)))
@@ -65,7 +65,7 @@ def wrapped_16(b: Builder, x: Value) -> Value:
 
 @lower("Div", since=7)
 def div(b: Builder, A: Value, B: Value) -> Value:
-    """DIV, or MUL by the reciprocal where that is exact: a constant power of two."""
+    """Emit DIV, or MUL by the reciprocal where that is exact: a constant power of two."""
     if B.const is not None and B.dtype == "float32":
         with np.errstate(divide="ignore", over="ignore"):
             mantissa = np.frexp(B.const)[0]
@@ -84,31 +84,31 @@ def _variadic(b: Builder, code: str, values: tuple[Value, ...]) -> Value:
 
 @lower("Sum", since=8)
 def sum_of(b: Builder, *data_0: Value) -> Value:
-    """A chain of ADD."""
+    """Emit a chain of ADD."""
     return _variadic(b, "ADD", data_0)
 
 
 @lower("Mean", since=8)
 def mean_of(b: Builder, *data_0: Value) -> Value:
-    """A chain of ADD, then MUL."""
+    """Emit a chain of ADD, then MUL."""
     return b.binary("MUL", _variadic(b, "ADD", data_0), b.scalar(1.0 / len(data_0)))
 
 
 @lower("Max", since=8)
 def max_of(b: Builder, *data_0: Value) -> Value:
-    """A chain of MAXIMUM."""
+    """Emit a chain of MAXIMUM."""
     return _variadic(b, "MAXIMUM", data_0)
 
 
 @lower("Min", since=8)
 def min_of(b: Builder, *data_0: Value) -> Value:
-    """A chain of MINIMUM."""
+    """Emit a chain of MINIMUM."""
     return _variadic(b, "MINIMUM", data_0)
 
 
 @lower("Pow", since=7)
 def power(b: Builder, X: Value, Y: Value) -> Value:
-    """POW, or SQUARE, SQRT, RSQRT or products for the constant exponents that these are."""
+    """Emit POW, or SQUARE, SQRT, RSQRT or products for constant exponents that allow them."""
     exponent = scalar_exponent(Y, X.rank)
     if X.dtype == "float32" and exponent is not None:
         if exponent == 1.0:
@@ -134,7 +134,7 @@ def reciprocal(b: Builder, X: Value) -> Value:
 
 @lower("Mod", since=13)
 def mod(b: Builder, A: Value, B: Value, *, fmod: int = 0) -> Value:
-    """fmod=0: FLOOR_MOD, the divisor's sign. fmod=1: the dividend's sign, as C has it."""
+    """Emit the remainder. fmod=0: FLOOR_MOD, the divisor's sign. fmod=1: the dividend's sign, as in C."""
     if not fmod:
         return b.binary("FLOOR_MOD", A, B)
     size = b.binary("FLOOR_MOD", absolute(b, A), absolute(b, B))
@@ -143,13 +143,13 @@ def mod(b: Builder, A: Value, B: Value, *, fmod: int = 0) -> Value:
 
 
 def absolute(b: Builder, x: Value) -> Value:
-    """The absolute value; TFLite's ABS takes floats."""
+    """Compute the absolute value; TFLite's ABS accepts only floats."""
     return b.unary("ABS", x) if x.dtype == "float32" else b.binary("MAXIMUM", x, b.unary("NEG", x))
 
 
 @lower("Erf", since=13)
 def erf(b: Builder, input: Value) -> Value:
-    """1 - poly(t) * exp(-x^2), t = 1 / (1 + p |x|), with the sign of x: off by 1.5e-7 at most.
+    """1 - poly(t) * exp(-x^2), t = 1 / (1 + p |x|), with the sign of x: error at most 1.5e-7.
 
     Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26. TFLite has no erf; Gelu has an operator
     of its own.
@@ -184,13 +184,13 @@ def tan(b: Builder, input: Value) -> Value:
 
 
 def to_dtype(b: Builder, x: Value, dtype: str) -> Value:
-    """``x`` as another stored element type, by CAST; a constant is converted here."""
+    """Convert ``x`` to another stored element type by CAST; a constant is converted here."""
     return b.cast(x, dtype)
 
 
 @lower("Cast", since=13)
 def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
-    """Between float32, bool and integers up to 32 bits; int64 is stored as int32."""
+    """Cast between float32, bool and integers up to 32 bits; int64 is stored as int32."""
     target = ir.DataType(to)
     if target not in STORED:
         raise Inexpressible(
@@ -211,7 +211,7 @@ def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: st
 def cast_like(
     b: Builder, input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up"
 ) -> Value:
-    """As Cast, to the element type of another value."""
+    """Cast to the element type of another value."""
     return to_dtype(b, input, b.out_dtype())
 
 
@@ -228,7 +228,7 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
 ) -> Value:
-    """MUL and ADD, where it was not folded into a convolution; inference only."""
+    """Emit MUL and ADD, if it was not folded into a convolution; inference only."""
     factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon, training_mode)
     if factors is None:
         column = (X.shape[1], *(1,) * (X.rank - 2))
@@ -241,7 +241,7 @@ def batch_normalization(
 
 @lower("Identity", since=1)
 def identity_op(b: Builder, input: Value) -> Value:
-    """Nothing."""
+    """Return the input; no operator is emitted."""
     return input
 
 
@@ -249,6 +249,6 @@ def identity_op(b: Builder, input: Value) -> Value:
 def dropout(
     b: Builder, data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
 ) -> Value:
-    """Nothing, at inference; not the mask."""
+    """Return the input, as inference does; the mask is not supported."""
     refuse_random_dropout(training_mode)
     return data

@@ -12,7 +12,7 @@ from edgekit_tflite.layout import Perm, identity
 
 
 def dense(b: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
-    """``x @ weights + bias`` along the last axis of ``x``; constant weights (in, out), constant bias.
+    """Compute ``x @ weights + bias`` along the last axis of ``x``; constant weights (in, out), constant bias.
 
     The other axes may be in any order, and keep it.
     """
@@ -33,7 +33,7 @@ def dense(b: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
 
 
 def matmul(b: Builder, x: Value, y: Value) -> Value:
-    """``x @ y`` of rank 2 and more, leading axes broadcast."""
+    """Compute ``x @ y`` of rank 2 and more; leading axes broadcast."""
     if y.const is not None and y.rank == 2 and x.const is None:
         return dense(b, x, y, _following_bias(b))
     if x.const is not None and y.const is not None:
@@ -54,12 +54,12 @@ def matmul(b: Builder, x: Value, y: Value) -> Value:
 
 
 def _following_bias(b: Builder) -> Value | None:
-    """What the next node adds, where the plan has taken it into this one."""
+    """Return the bias that the next node adds, if the plan has fused it into this node; else None."""
     return None if b.form is None or b.form.bias is None else b.handle(b.form.bias)
 
 
 def _batch_order(b: Builder, x: Value, y: Value, rank: int) -> Perm:
-    """The order of the leading axes: the larger operand's, where its matrices are stored whole."""
+    """Return the order of the leading axes: the larger operand's, if its matrices are stored whole."""
     for value in sorted((x, y), key=lambda v: -v.size):
         if value.const is None and value.rank == rank and set(value.perm[-2:]) == {rank - 2, rank - 1}:
             return value.perm[:-2]
@@ -67,7 +67,7 @@ def _batch_order(b: Builder, x: Value, y: Value, rank: int) -> Perm:
 
 
 def _matrix(b: Builder, x: Value, order: Perm) -> tuple[Value, bool]:
-    """An operand with its leading axes in ``order``, and whether its matrices are stored transposed."""
+    """Return an operand with leading axes in ``order``, and whether its matrices are stored transposed."""
     rank = x.rank
     added = len(order) + 2 - rank
     if added and order != identity(len(order)):
@@ -82,7 +82,7 @@ def _matrix(b: Builder, x: Value, order: Perm) -> tuple[Value, bool]:
 
 @lower("MatMul", since=13)
 def mat_mul(b: Builder, A: Value, B: Value) -> Value:
-    """Any ranks; constant right-hand matrices become FULLY_CONNECTED."""
+    """Multiply matrices of any rank; constant right-hand matrices become FULLY_CONNECTED."""
     x = b.reshape(A, (1, *A.shape)) if A.rank == 1 else A
     y = b.reshape(B, (*B.shape, 1)) if B.rank == 1 else B
     if y.const is not None and y.rank > 2 and y.size == y.shape[-1] * y.shape[-2]:
@@ -106,7 +106,7 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
-    """alpha * A' @ B' + beta * C; scales are folded into constants."""
+    """Compute alpha * A' @ B' + beta * C; scales are folded into constants."""
     x = b.transpose(A, (1, 0)) if transA else A
     width = b.out_shape()[1]
     bias = None

@@ -47,7 +47,7 @@ def _pool(b: Builder, code: str, x: Value, frame: Window, padding: str) -> Value
 
 
 def never_negative(b: Builder, x: Value) -> bool:
-    """Whether the operator that makes ``x`` gives no number below zero."""
+    """Check whether the producer of ``x`` never returns a number below zero."""
     code, activation = b.producer_code(x)
     return code in NON_NEGATIVE or activation in ("RELU", "RELU6")
 
@@ -65,7 +65,7 @@ def max_pool(
     storage_order: int = 0,
     strides: Sequence[int] | None = None,
 ) -> Value:
-    """1-D and 2-D, dilated, any padding, ceil_mode; not the indices."""
+    """Lower 1-D and 2-D pools, dilated, any padding, ceil_mode; the indices are not supported."""
     if X.rank == 5 and kernel_shape is not None and X.dtype == "float32":
         whole = window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
         return shifted(b, "MAXIMUM", X, whole, LOWEST[X.dtype])
@@ -82,7 +82,7 @@ def max_pool(
 
 
 def _dilated_max(b: Builder, x: Value, frame: Window) -> Value:
-    """The maximum over shifted copies, first along H, then along W: TFLite's pools have no dilation."""
+    """Emit maxima over shifted copies, along H, then along W: TFLite's pools have no dilation."""
     for axis in (2, 3):
         kernel, stride = frame.kernel[axis - 2], frame.stride[axis - 2]
         count, distance = frame.out[axis - 2], frame.dilation[axis - 2]
@@ -111,7 +111,7 @@ def average_pool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Value:
-    """1-D and 2-D, dilated, any padding, ceil_mode, count_include_pad."""
+    """Lower 1-D and 2-D pools, dilated, any padding, ceil_mode, count_include_pad."""
     if X.rank not in (3, 4, 5) or kernel_shape is None:
         raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's pools 1 to 3")
     frame, counts = average_window(
@@ -143,9 +143,9 @@ def average_pool(
 
 
 def _equal_weights(b: Builder, x: Value, frame: Window, count: float) -> Value:
-    """A depthwise convolution with weights 1 / count: a pool with dilation, and on integers.
+    """Emit a depthwise convolution with weights 1 / count, for dilated pools and pools on integers.
 
-    TFLite's pools have no dilation, and XNNPACK takes no integer AVERAGE_POOL_2D; its output scale is free.
+    TFLite's pools have no dilation, and XNNPACK has no integer AVERAGE_POOL_2D. The output scale is free.
     """
     channels = x.shape[1]
     if x.shape[2:] == frame.kernel and b.form is not None:
@@ -166,11 +166,11 @@ def _equal_weights(b: Builder, x: Value, frame: Window, count: float) -> Value:
 
 @lower("GlobalAveragePool", since=1)
 def global_average_pool(b: Builder, X: Value) -> Value:
-    """The mean over all spatial axes, in any layout."""
+    """Compute the mean over all spatial axes, in any layout."""
     return reduce(b, "MEAN", X, tuple(range(2, X.rank)), keep=True)
 
 
 @lower("GlobalMaxPool", since=1)
 def global_max_pool(b: Builder, X: Value) -> Value:
-    """The maximum over all spatial axes, in any layout."""
+    """Compute the maximum over all spatial axes, in any layout."""
     return reduce(b, "REDUCE_MAX", X, tuple(range(2, X.rank)), keep=True)

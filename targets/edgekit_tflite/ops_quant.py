@@ -33,7 +33,7 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Value:
-    """Nothing after an integer kernel; QUANTIZE per tensor; per axis or block in primitives."""
+    """Emit QUANTIZE per tensor, primitives per axis or block; no operator after an integer kernel."""
     parameters = quantization_parameters(y_scale, y_zero_point)
     scale, zero_point = parameters
     dtype = b.out_dtype()
@@ -73,7 +73,7 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Value:
-    """The integers, and their quantization; DEQUANTIZE where floats are read. In primitives per axis."""
+    """Return the integers with quantization; DEQUANTIZE where floats are read. Per axis in primitives."""
     parameters = quantization_parameters(x_scale, x_zero_point)
     scale, zero_point = parameters
     one_each = scale.size == 1 or not block_size

@@ -19,7 +19,7 @@ COMBINED_ROWS = 64
 
 @lower("ScatterND", since=18)
 def scatter_nd(b: Builder, data: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
-    """SCATTER_ND of the updates; without a reduction also of a mask, and SELECT_V2 with the data."""
+    """Emit SCATTER_ND of the updates; without a reduction also of a mask, and SELECT_V2 with the data."""
     return _scattered(b, data, wrapped_nd(b, indices, data.shape), updates, reduction)
 
 
@@ -27,7 +27,7 @@ def scatter_nd(b: Builder, data: Value, indices: Value, updates: Value, *, reduc
 def scatter_elements(
     b: Builder, data: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
-    """As ScatterND, with the full index of each element."""
+    """Lower like ScatterND, with the full index of each element."""
     return _scattered(b, data, element_positions(b, data, indices, axis), updates, reduction)
 
 
@@ -64,7 +64,7 @@ def _spread(b: Builder, at: Value, new: Value, data: Value) -> Value:
 
 
 def _placed(b: Builder, x: Value, at: Value, new: Value, reduction: str) -> Value:
-    """``x`` with each update at its index, or combined with what is there; no index occurs twice."""
+    """Put each update at its index in ``x``, or combine it with the value there; indices are unique."""
     spread = _spread(b, at, new, x)
     if reduction in COMBINED:
         spread = b.binary(COMBINED[reduction], x, spread)

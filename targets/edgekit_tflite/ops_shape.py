@@ -24,7 +24,7 @@ SLICE_RANK = 5
 
 
 def reshaped(b: Builder, x: Value) -> Value:
-    """``x`` in the shape that the node's output has."""
+    """Reshape ``x`` to the shape of the node's output."""
     assert b.node is not None
     shape = b.out_shape()
     if int(np.prod(shape)) != x.size:
@@ -39,49 +39,49 @@ def reshaped(b: Builder, x: Value) -> Value:
 
 @lower("Reshape", since=13)
 def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    """RESHAPE; with a TRANSPOSE only where axes that are joined or split are not stored together."""
+    """Emit RESHAPE, after a TRANSPOSE only if axes to be joined or split are not stored together."""
     return reshaped(b, data)
 
 
 @lower("Flatten", since=13)
 def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
-    """As Reshape."""
+    """Reshape to the output's shape."""
     return reshaped(b, input)
 
 
 @lower("Squeeze", since=13)
 def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
-    """As Reshape."""
+    """Reshape to the output's shape."""
     return reshaped(b, data)
 
 
 @lower("Unsqueeze", since=13)
 def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
-    """As Reshape."""
+    """Reshape to the output's shape."""
     return reshaped(b, data)
 
 
 @lower("Shape", since=19)
 def shape_of(b: Builder, data: Value, *, end: int | None = None, start: int = 0) -> Value:
-    """A constant: shapes are static."""
+    """Return a constant, because shapes are static."""
     return b.constant(np.array(data.shape[start:end], np.int64))
 
 
 @lower("Size", since=19)
 def size_of(b: Builder, data: Value) -> Value:
-    """A constant: shapes are static."""
+    """Return a constant, because shapes are static."""
     return b.constant(np.array(data.size, np.int64))
 
 
 @lower("Transpose", since=13)
 def transpose(b: Builder, data: Value, *, perm: Sequence[int] | None = None) -> Value:
-    """Nothing: the axes get other names."""
+    """Transpose by relabelling axes; no data is moved."""
     return b.transpose(data, tuple(perm) if perm is not None else tuple(reversed(range(data.rank))))
 
 
 @lower("Concat", since=13)
 def concat(b: Builder, *inputs: Value, axis: int) -> Value:
-    """CONCATENATION, in the layout that moves the fewest bytes; slices that part an image: focus.py."""
+    """Emit CONCATENATION in the layout that moves the fewest bytes; slices of an image: focus.py."""
     axis %= inputs[0].rank
     whole = space_to_depth(b, inputs, axis)
     if whole is not None:
@@ -98,7 +98,7 @@ def concat(b: Builder, *inputs: Value, axis: int) -> Value:
 
 
 def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
-    """Values that are stored alike, joined along ``axis``; in two steps where XNNPACK does not take one."""
+    """Join values stored alike along ``axis``, in two steps where XNNPACK does not accept one."""
     some = list(parts)
     while len(some) > CONCATENATION_INPUTS:
         groups = -(-len(some) // CONCATENATION_INPUTS)
@@ -117,7 +117,7 @@ def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
 def split(
     b: Builder, input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
-    """SPLIT where XNNPACK takes it (2 to 4 equal parts), else one SLICE for each part that is read."""
+    """Emit SPLIT where XNNPACK supports it (2 to 4 equal parts), else a SLICE for each part that is read."""
     assert b.node is not None
     axis %= input.rank
     sizes = [b.out_shape(index)[axis] for index in range(len(b.node.outputs))]
@@ -142,7 +142,7 @@ def split(
 def strided_slice(
     b: Builder, x: Value, begin: Sequence[int], step: Sequence[int], shape: tuple[int, ...]
 ) -> Value:
-    """``x[begin::step]`` cut to ``shape``, steps positive; a slice of a slice is one slice."""
+    """Slice ``x[begin::step]``, cut to ``shape``; steps are positive. A slice of a slice is one slice."""
     if shape == x.shape and all(s == 1 for s in step):
         return x
     if x.const is not None:
@@ -164,7 +164,7 @@ def strided_slice(
 
 
 def _sliced(b: Builder, x: Value, begin: Sequence[int], shape: tuple[int, ...]) -> Value:
-    """``shape`` elements of ``x`` from ``begin`` on."""
+    """Slice ``shape`` elements of ``x`` from ``begin`` on."""
     stored = [b.ints(layout.physical(v, x.perm)) for v in (begin, shape)]
     return b.emit("SLICE", [x, *stored], b.new(shape, x.dtype, x.perm, x.quantization))
 
@@ -172,7 +172,7 @@ def _sliced(b: Builder, x: Value, begin: Sequence[int], shape: tuple[int, ...]) 
 def _stepped(
     b: Builder, x: Value, begin: Sequence[int], step: Sequence[int], shape: tuple[int, ...]
 ) -> Value | None:
-    """Every ``step``-th element as one of each group of ``step``, or None where groups don't fit.
+    """Take every ``step``-th element as one of each group of ``step``; return None if groups don't fit.
 
     A stepped axis is split in two, which moves nothing, and a SLICE takes one element of each group. XNNPACK
     does not take a STRIDED_SLICE with steps; this is two to seven times as fast.
@@ -244,7 +244,7 @@ def pad(
 
 
 def _pad_by_slices(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
-    """Repeat the edge, or what is at the other end, axis by axis."""
+    """Repeat the edge, or wrap around to the other end, axis by axis."""
     for axis, (before, after) in enumerate(pads):
         front, back = (_taken(b, x, axis, p) for p in pad_parts(mode, x.shape[axis], before, after))
         x = joined(b, [*front, x, *back], axis)
@@ -252,7 +252,7 @@ def _pad_by_slices(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: 
 
 
 def _taken(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
-    """Elements of ``x`` along ``axis`` that are repeated beyond an end of it."""
+    """Return the elements of ``x`` along ``axis`` that are repeated beyond an end."""
     if part.count == 0:
         return []
     start = tuple(part.begin if a == axis else 0 for a in range(x.rank))
@@ -262,7 +262,7 @@ def _taken(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
 
 @lower("Expand", since=13)
 def expand(b: Builder, input: Value, shape: Value) -> Value:
-    """BROADCAST_TO, by merged axes where there are many; nothing where the shape stays."""
+    """Emit BROADCAST_TO, by merged axes if there are many; return the input if the shape is unchanged."""
     wanted = b.out_shape()
     if input.const is not None:
         return b.constant(np.broadcast_to(input.const, wanted), input.dtype)
@@ -288,7 +288,7 @@ def tile(b: Builder, input: Value, repeats: Value) -> Value:
 
 @lower("DepthToSpace", since=13)
 def depth_to_space(b: Builder, input: Value, *, blocksize: int, mode: str = "DCR") -> Value:
-    """DCR is DEPTH_TO_SPACE; CRD is a RESHAPE and one TRANSPOSE."""
+    """Emit DEPTH_TO_SPACE for DCR, RESHAPE and one TRANSPOSE for CRD."""
     n, c, h, w = input.shape
     size = blocksize
     if mode == "DCR":

@@ -1,4 +1,4 @@
-"""Reading Q/DQ pairs in the ONNX graph: scales, constants, and how the consumer of a value stores it."""
+"""Reading of Q/DQ pairs in the ONNX graph: scales, constants, and the quantization by a value's consumer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLAMPS = frozenset({"Clip", "Relu"})
 
 
 def per_tensor(node: ir.Node) -> Quantization | None:
-    """Scale and zero point of a Q or DQ node in int8 terms; None unless constant, 8 bits and one for all."""
+    """Return a Q or DQ node's int8 scale and zero point; None unless constant, 8-bit and per tensor."""
     stored = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
     scale = constant_array(node, 1)
     if stored is None or stored.dtype not in (ir.DataType.INT8, ir.DataType.UINT8):
@@ -43,13 +43,13 @@ def per_tensor(node: ir.Node) -> Quantization | None:
 
 
 def constant_array(node: ir.Node, index: int) -> Array | None:
-    """The constant at one of the node's inputs, or None."""
+    """Return the constant at one of the node's inputs, or None."""
     value = node.inputs[index] if index < len(node.inputs) else None
     return None if value is None or value.const_value is None else value.const_value.numpy()
 
 
 def is_constant(value: ir.Value) -> bool:
-    """Whether ``value`` is a constant, or one after a DequantizeLinear."""
+    """Check whether ``value`` is a constant, or one after a DequantizeLinear."""
     if value.const_value is not None:
         return True
     maker = value.producer()
@@ -62,9 +62,9 @@ def is_constant(value: ir.Value) -> bool:
 
 
 def following_quantization(value: ir.Value) -> Quantization | None:
-    """How the only reader of ``value`` stores it: by the QuantizeLinear after it.
+    """Return the quantization by the only reader of ``value``: that of the QuantizeLinear after it.
 
-    Nodes between may clamp or move, as storing before it and after it is the same.
+    Nodes between may clamp or move data, as storing before and after them is the same.
     """
     if value.is_graph_output() or len(value.uses()) != 1:
         return None
@@ -78,7 +78,7 @@ def following_quantization(value: ir.Value) -> Quantization | None:
 
 
 def clip_bounds(node: ir.Node) -> tuple[float | None, float | None] | None:
-    """Least and greatest value that Relu or Clip lets through, None for no bound; None if not constant."""
+    """Return the least and greatest value of a Relu or Clip, None for no bound; None if not constant."""
     if node.op_type == "Relu":
         return 0.0, None
     found: list[float | None] = []
@@ -92,12 +92,12 @@ def clip_bounds(node: ir.Node) -> tuple[float | None, float | None] | None:
 
 
 def attributes_of(node: ir.Node) -> dict[str, Any]:
-    """Attributes of a node as Python values."""
+    """Return the attributes of a node as Python values."""
     return {name: attribute.value for name, attribute in node.attributes.items()}
 
 
 def stored_number(number: float, quantization: Quantization) -> int:
-    """``number`` as QuantizeLinear stores it in int8: rounded half to even, saturated."""
+    """Return ``number`` as QuantizeLinear stores it in int8: rounded half to even, saturated."""
     with np.errstate(over="ignore"):
         steps = np.rint(np.float32(number) / np.float32(quantization.scale[0]))
     return int(np.clip(steps + quantization.zero_point[0], -128, 127))

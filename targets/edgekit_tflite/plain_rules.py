@@ -1,7 +1,7 @@
-"""Which operators plain integer kernels compute, where there is no XNNPACK: TFLite Micro and Ethos-U.
+"""Rules for plain integer kernels, without XNNPACK: TFLite Micro and Ethos-U.
 
-As integer_rules.py, but speed decides nothing: what has an integer kernel runs on it. There, a function of
-one number is a table that XNNPACK makes of float operators; here these would be float operators.
+They are like integer_rules.py, but ignore speed: any operator with an integer kernel runs on it. There, a
+function of one number is a table that XNNPACK makes of float operators; here those would run in float.
 
 Sources: https://github.com/tensorflow/tflite-micro/tree/main/tensorflow/lite/micro/kernels, and what vela's
 "supported operators" lists: https://gitlab.arm.com/artificial-intelligence/ethos-u/ethos-u-vela
@@ -38,20 +38,20 @@ WIDE = Quantization((1 / 65536,), (-32768,))
 
 
 def _fixed(node: ir.Node, held: Held) -> Form:
-    """The scale that the specification fixes; another one after it takes a requantization."""
+    """Use the scale that the specification fixes; another one after it takes a requantization."""
     need_integers(node, held)
     need_following_pair(node.outputs[0])
     return Form(FIXED[node.op_type])
 
 
 def _softmax(node: ir.Node, held: Held) -> Form:
-    """The scale that the specification fixes; for another one 16 bits, which the pair after it rounds."""
+    """Use the scale that the specification fixes; for another one 16 bits, which the next pair rounds."""
     found = _fixed(node, held)
     return found if need_following_pair(node.outputs[0]) == found.output else Form(WIDE, dtype="int16")
 
 
 def _clamps(node: ir.Node, held: Held) -> Form:
-    """As with XNNPACK; what would be a table there is a kernel if TFLite has these bounds."""
+    """Clamp as with XNNPACK, but use a kernel instead of a table if TFLite has these bounds."""
     found = RULES[node.op_type](node, held)
     if not found.table:
         return found
@@ -62,7 +62,7 @@ def _clamps(node: ir.Node, held: Held) -> Form:
 
 
 def _arithmetic(node: ir.Node, held: Held) -> Form:
-    """Three scales; a constant is stored as integers, a single number too."""
+    """Use three scales; a constant is stored as integers, even a single number."""
     found = own_scale(node, held)
     for value in node.inputs:
         maker = value.producer() if value is not None and is_constant(value) else None

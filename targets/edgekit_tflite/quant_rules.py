@@ -1,4 +1,4 @@
-"""What TFLite computes on integers: its 8-bit specification, and what XNNPACK takes of it."""
+"""Quantization rules of TFLite: its 8-bit specification, and the part that XNNPACK supports."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ WEIGHT_FORMS = (
 
 
 def rules(profile: Profile) -> Rules:
-    """int8 activations with a zero point, int8 weights in [-127, 127]: one scale for each output channel."""
+    """Return rules: int8 activations with a zero point; int8 weights in [-127, 127], a scale per channel."""
     return Rules(
         target=profile.name,
         activations="int8",

@@ -22,9 +22,9 @@ _FLAGS = {kind: getattr(number_types, f"{kind.capitalize()}Flags") for kind in F
 
 
 class Record:
-    """A table: its fields are attributes, the schema's defaults until they are set.
+    """Table of a flatbuffer: its fields are attributes, the schema's defaults until they are set.
 
-    Vectors of numbers are arrays, texts that were read are bytes; None is a field that the table leaves out.
+    Vectors of numbers are arrays, texts that were read are bytes; None is a field that the table omits.
     """
 
     def __init__(self, table: str, **fields: Any) -> None:
@@ -45,7 +45,7 @@ def packed(root: Record, identifier: bytes, room_bytes: int = 1024) -> bytes:
     Args:
         root: The table.
         identifier: Four bytes that name the kind of file.
-        room_bytes: Size that the builder begins with; it doubles itself.
+        room_bytes: Initial size of the builder's buffer in bytes, which doubles as needed.
     """
     builder = flatbuffers.Builder(room_bytes)
     builder.Finish(_written(builder, root), identifier)
@@ -56,7 +56,7 @@ def unpacked(data: bytes, table: str) -> Record:
     """Read the table that a flatbuffer begins with; vectors of numbers are views of ``data``.
 
     Raises:
-        DamagedFileError: it leads outside of the data.
+        DamagedFileError: an offset leads outside the data.
     """
     return read(root_table(memoryview(data), f"the {table}"), table)
 
@@ -65,7 +65,7 @@ def read(table: Table, name: str) -> Record:
     """Read all of a table that has this name in the schema.
 
     Raises:
-        DamagedFileError: it leads outside of the data.
+        DamagedFileError: an offset leads outside the data.
     """
     record = Record(name)
     for slot, field, kind, _ in FIELDS[name]:
@@ -98,7 +98,7 @@ def _value(table: Table, slot: int, kind: str, what: str) -> Any:
 
 
 def _written(builder: Any, record: Record) -> int:
-    """Where the table is, counted from the end as the builder does."""
+    """Write the table; return its position, counted from the end like the builder's offsets."""
     values = vars(record)
     fields = FIELDS[values["_table"]]
     present = []

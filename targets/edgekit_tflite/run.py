@@ -1,7 +1,7 @@
 """Run a .tflite file on LiteRT or its predecessor tflite-runtime. Device side: numpy and one of the two.
 
-The interpreter applies XNNPACK by itself. Set, invoke, get costs 1 us a call; a signature runner 2.3 us and
-the newer CompiledModel 3.2 us, and inference itself takes the same time.
+The interpreter applies XNNPACK by itself. Set, invoke, get costs 1 us per call; a signature runner 2.3 us and
+the newer CompiledModel 3.2 us. Inference itself takes the same time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PLANES_LIMIT = 8
 
 
 def engine_version() -> str:
-    """Name and version of the installed engine, e.g. ``LiteRT 2.3.0`` or ``tflite-runtime 2.14.0``.
+    """Return name and version of the installed engine, e.g. ``LiteRT 2.3.0`` or ``tflite-runtime 2.14.0``.
 
     Raises:
         MissingDependency: neither is installed.
@@ -66,14 +66,14 @@ def open_runner(
         outputs: The source model's outputs.
         options: ``signature``: name of the signature; ``inputs`` and ``outputs``: for each value ``name``,
             its name in the source model, and ``signature_name``, its name in the signature;
-            ``precision``: what it multiplies in; ``needs_isa``: where the processor has one of these, else
-            in fp32.
+            ``precision``: precision of products; ``needs_isa``: processor extensions, one of which is needed
+            for it, else fp32.
         threads: Threads for one run.
-        watched: Keep every value of a run, and apply no delegate, which would keep none.
+        watched: Whether to keep every value of a run; then no delegate is applied, as it would keep none.
 
     Raises:
         MissingDependency: the engine is not installed.
-        EngineError: the engine refused the file, or the file is not of these inputs and outputs.
+        EngineError: the engine refused the file, or its inputs and outputs do not match.
     """
     path = files[FILE]
     version, interpreter = open_interpreter(path, threads, watched)
@@ -92,7 +92,7 @@ def open_runner(
 
 
 def open_interpreter(path: Path, threads: int | None, watched: bool = False) -> tuple[str, Any]:
-    """The engine's name and version, and its interpreter of any .tflite file, ready to be fed.
+    """Return the engine's name and version, and its interpreter of any .tflite file, ready for inputs.
 
     Raises:
         MissingDependency: the engine is not installed.
@@ -116,7 +116,7 @@ def _watching(module: ModuleType) -> dict[str, Any]:
 
 
 class TfliteRunner:
-    """A loaded ``model.tflite``."""
+    """Loaded ``model.tflite``."""
 
     device = "CPU"
 
@@ -162,11 +162,11 @@ class TfliteRunner:
     def another(
         self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], options: Mapping[str, Json]
     ) -> SignatureRunner:
-        """Another signature of the same file, on the same interpreter: they run one at a time."""
+        """Open another signature of the same file on the same interpreter; they run one at a time."""
         return SignatureRunner(self.interpreter, self._version, outputs, options)
 
     def facts(self) -> dict[str, Json]:
-        """How many delegate partitions there are, and the operators that no delegate took."""
+        """Return the number of delegate partitions, and the operators outside them."""
         operators = self.interpreter._get_ops_details()
         delegates = [op for op in operators if op["op_name"] == "DELEGATE"]
         outputs = [index for _, index, *_ in self._outputs]
@@ -185,8 +185,8 @@ class TfliteRunner:
 
 
 class SignatureRunner:
-    """A signature beside the first of a file. It is run by calls below the package's SignatureRunner: while
-    that exists, ``invoke`` of the first is refused."""
+    """Further signature of a file. It is run by calls below the package's SignatureRunner: while that
+    exists, ``invoke`` of the first signature is refused."""
 
     device = "CPU"
 
@@ -229,11 +229,11 @@ class SignatureRunner:
 def outside_delegates(
     operators: Sequence[Mapping[str, Any]], outputs: Sequence[int]
 ) -> list[Mapping[str, Any]]:
-    """The operators that a delegate did not take, in the order of the file.
+    """Return the operators that no delegate took, in the order of the file.
 
     The interpreter lists the operators of the file and, after them, a DELEGATE for each partition, but not
-    which operators a partition replaces. An operator runs by itself when something that runs needs what it
-    makes and no partition makes that: so we walk back from the outputs and from what the partitions read.
+    which operators a partition replaces. An operator runs by itself if a running part needs its output
+    and no partition produces it: so we walk back from the outputs and from the partitions' inputs.
     """
     delegates = [op for op in operators if op["op_name"] == "DELEGATE"]
     delegated = {int(t) for op in delegates for t in op["outputs"]}
@@ -259,7 +259,7 @@ def _bindings(
     *,
     into: bool,
 ) -> list[_Binding]:
-    """Where each input goes (``into``) or each output comes from, and what must be done to the array."""
+    """Return the tensor of each input (``into``) or output, and the conversion of its array."""
     entries = {entry["name"]: entry for entry in described}
     names = {name: entry["signature_name"] for name, entry in entries.items()}
     bindings: list[_Binding] = []
@@ -291,10 +291,10 @@ def _bindings(
 def _refuse_unfed(
     interpreter: Any, signature: Mapping[str, int], into: Sequence[_Binding], path: Path
 ) -> None:
-    """The engine computes an input that it was not given from what its memory holds.
+    """Reject unknown inputs: the engine would compute an input that is not set from stale memory.
 
     Raises:
-        EngineError: the file reads what is no input of the model.
+        EngineError: the file reads a value that is not an input of the model.
     """
     fed, names = {index for _, index, *_ in into}, {index: name for name, index in signature.items()}
     for detail in interpreter.get_input_details():
@@ -305,7 +305,7 @@ def _refuse_unfed(
 
 
 def _write(stored: Array, array: Array, order: tuple[int, ...]) -> None:
-    """``array`` transposed by ``order`` into the engine's own memory, which nobody holds afterwards."""
+    """Write ``array``, transposed by ``order``, into the engine's own memory; no view of it is kept."""
     if order == (0, 2, 3, 1) and array.shape[1] <= PLANES_LIMIT:
         for channel in range(array.shape[1]):
             stored[..., channel] = array[:, channel]
@@ -314,7 +314,7 @@ def _write(stored: Array, array: Array, order: tuple[int, ...]) -> None:
 
 
 def _converted(array: Array, dtype: np.dtype[Any], name: str) -> Array:
-    """Numbers in another width: TFLite's indices are int32 where ONNX's are int64, its floats float32.
+    """Convert numbers to another width: TFLite's indices are int32, ONNX's int64; its floats are float32.
 
     Raises:
         EngineError: an integer does not fit.
@@ -331,7 +331,7 @@ def _converted(array: Array, dtype: np.dtype[Any], name: str) -> Array:
 
 
 def _engine() -> tuple[str, ModuleType]:
-    """Name with version, and the module that has Interpreter. LiteRT where both are installed."""
+    """Return name with version, and the module of Interpreter. LiteRT if both are installed."""
     try:
         import ai_edge_litert
         from ai_edge_litert import interpreter
@@ -366,8 +366,8 @@ _said: list[bool] = []
 def _quiet() -> Iterator[None]:
     """Keep "INFO: Created TensorFlow Lite XNNPACK delegate for CPU." off stderr.
 
-    The engine writes it once a process, from C++, and has no switch for it. So until it was written, a load
-    has stderr's descriptor pointed at a file; what else was written there meanwhile is passed on.
+    The engine writes it once per process, from C++, and has no switch for it. So until it is written, a load
+    redirects stderr's descriptor to a file; any other text written there is passed on.
     """
     with _loading:
         if _said or sys.stderr is None:
@@ -387,7 +387,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _aside() -> IO[bytes]:
-    """A file without a name, in memory where the system has such: importing tempfile takes 4 ms."""
+    """Open an unnamed file, in memory where the system supports it: importing tempfile takes 4 ms."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("edgekit"), "w+b")
     import tempfile

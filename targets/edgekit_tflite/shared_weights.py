@@ -1,4 +1,4 @@
-"""One .tflite file with a signature for each length of a text: they share the buffers with their weights.
+"""Weight sharing: one .tflite file with a signature for each text length, which share weight buffers.
 
     128, 16 and 64 tokens, a file each  =>  one: serving_default, serving_default_1, serving_default_2
 
@@ -23,8 +23,8 @@ from edgekit_tflite.run import FILE
 
 
 def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
-    """As ``TargetInfo.share_weights``. Files that permit float16 or store axes in another order, or would be
-    larger than a flatbuffer, stay apart."""
+    """Merge artifacts of shorter texts into one file with the full length's. Files that permit float16, store
+    axes in another order, or would exceed a flatbuffer, stay separate."""
     models: list[Any] = [unpacked(each.files[FILE], "Model") for each in (whole, *shorter)]
     contents: list[Array] = []
     places: dict[bytes, int] = {}
@@ -47,7 +47,7 @@ def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifac
 
 
 def _move_buffers(model: Any, contents: list[Array], places: dict[bytes, int]) -> None:
-    """Let the tensors name the buffers of one list, in which each content is once."""
+    """Point the tensors to the buffers of one list, in which each content occurs once."""
     moved = {0: 0}
     for index, buffer in enumerate(model.buffers):
         data = None if index == 0 or buffer.data is None else np.asarray(buffer.data, np.uint8)

@@ -1,7 +1,7 @@
-"""Values that are held as integers: which form a node is given, and the conversions between forms.
+"""Values that are held as integers: the form that a node gets, and conversions between forms.
 
-A float of the ONNX graph may be held as int8 with a scale (``Value.quantization``). Integer kernels take it
-so; for nodes that read floats it is dequantized once, for the first of them.
+A float of the ONNX graph may be held as int8 with a scale (``Value.quantization``). Integer kernels read
+it directly; for nodes that read floats it is dequantized once, for the first of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
 
 
 class StoredValues(Emitter):
-    """What a node computes with: floats, or the integers they are held as."""
+    """Operands of a node: floats, or the integers that they are held as."""
 
     def __init__(self, precision: str) -> None:
         super().__init__(precision)
@@ -51,13 +51,13 @@ class StoredValues(Emitter):
 
     @property
     def is_taken(self) -> bool:
-        """Whether the node being lowered is part of the one before it."""
+        """Return whether the node being lowered is fused into the previous one."""
         return self.node in self.plan.taken
 
     # Between forms
 
     def real(self, x: Value) -> Value:
-        """``x`` in float32."""
+        """Convert ``x`` to float32."""
         if x.quantization is None or x.dtype == "float32":
             return x
         if x.const is not None:
@@ -69,18 +69,18 @@ class StoredValues(Emitter):
         return replace(self._converted[key], shape=x.shape, perm=x.perm, columns=x.columns)
 
     def own_real(self, x: Value) -> Value:
-        """``x`` in float32 for one reader alone: a table begins with a DEQUANTIZE of its own."""
+        """Convert ``x`` to float32 for one reader only: a table begins with its own DEQUANTIZE."""
         if x.const is not None or x.quantization is None:
             return self.real(x)
         result = self.new(x.shape, "float32", x.perm)
         return replace(self.emit("DEQUANTIZE", [x], result), columns=x.columns)
 
     def quantized(self, x: Value, quantization: Quantization) -> Value:
-        """``x``, float32, as int8."""
+        """Quantize ``x``, float32, to int8."""
         return self.emit("QUANTIZE", [x], self.new(x.shape, "int8", x.perm, quantization))
 
     def signed(self, x: Value) -> Value:
-        """``x`` in int8: uint8 less 128."""
+        """Convert ``x`` to int8: uint8 less 128."""
         if x.dtype != "uint8" or x.quantization is None:
             return x
         quantization = shifted(x.quantization, -128)
@@ -90,14 +90,14 @@ class StoredValues(Emitter):
         return self.converted(x, "int8", quantization)
 
     def converted(self, x: Value, dtype: str, quantization: Quantization) -> Value:
-        """``x`` in other integers, by QUANTIZE."""
+        """Convert ``x`` to other integers by QUANTIZE."""
         key = (x.tensor, f"{dtype} {quantization}")
         if key not in self._converted:
             self._converted[key] = self.emit("QUANTIZE", [x], self.new(x.shape, dtype, x.perm, quantization))
         return replace(self._converted[key], shape=x.shape, perm=x.perm, columns=x.columns)
 
     def requantized(self, x: Value, quantization: Quantization) -> Value:
-        """``x``, int8 or int16, as int8 by another scale; the report counts it."""
+        """Requantize ``x``, int8 or int16, to int8 by another scale; the report counts it."""
         if x.quantization == quantization:
             return x
         new = (x.tensor, f"int8 {quantization}") not in self._converted
@@ -111,7 +111,7 @@ class StoredValues(Emitter):
     # What the kernel of the node being lowered is given
 
     def result(self, shape: Shape, perm: Perm, like: Value | None = None) -> Value:
-        """A value for what the node makes: float32 (or as ``like``), or integers by the plan's scale."""
+        """Create the node's output value: float32 (or like ``like``), or integers by the plan's scale."""
         if self.form is not None and self.form.output is not None:
             return self.new(shape, self.form.dtype, perm, self.form.output)
         if like is None:
@@ -119,13 +119,13 @@ class StoredValues(Emitter):
         return self.new(shape, like.dtype, perm, like.quantization)
 
     def kernel(self, weights: Value, order: Sequence[int], axis: int, shape: Shape | None = None) -> int:
-        """The tensor of a constant by which a node multiplies.
+        """Return the tensor of a constant by which a node multiplies.
 
         Args:
             weights: Float, or int8 with one scale or one for each index of an axis.
-            order: Of its axes, as the kernel wants them.
+            order: Order of the axes in the kernel.
             axis: Physical axis of the output channels.
-            shape: What it is reshaped to at last.
+            shape: Final shape, to which it is reshaped.
         """
         assert weights.const is not None
         stored = weights.const.transpose(order)
@@ -142,13 +142,13 @@ class StoredValues(Emitter):
         return full.tensor
 
     def keeps(self, x: Value) -> bool:
-        """Whether the node being lowered takes its weights as they are stored, in a form of weights."""
+        """Check whether the node being lowered reads its int8 weights as stored, at a weight precision."""
         if self.precision not in ("int8-weights", "int8-dynamic") or self.node is None or x.const is None:
             return False
         return self.node.op_type in ("Conv", "Gemm", "MatMul") and x.dtype == "int8"
 
     def bias(self, values: Value | None, channels: int, x: Value, weights: Value) -> int:
-        """The tensor of a constant bias, zeros where there is none; int32 by s_x * s_w for integers."""
+        """Return the tensor of a constant bias, or of zeros; int32 by s_x * s_w for integers."""
         if x.quantization is None or weights.quantization is None:
             given: Array = np.zeros(channels, np.float32)
             if values is not None and values.const is not None:
@@ -160,13 +160,13 @@ class StoredValues(Emitter):
         return self.place(self._bias_integers(values, channels, scale), quantization)
 
     def fitted(self, x: Value, weights: Value, bias: Value | None) -> Value:
-        """``weights`` with a scale for each output channel in which its bias fits 32 bits.
+        """Return ``weights`` with a scale for each output channel in which its bias fits 32 bits.
 
-        Only a channel without weights may be given another scale, and only such a channel needs one: it has
-        been given some least scale, in which its bias is endless.
+        Only a channel without weights may get another scale, and only such a channel needs one: its scale is
+        some minimum, too small for its bias.
 
         Raises:
-            Inexpressible: a bias is infinite next to weights that are not zero.
+            Inexpressible: the bias of a channel with nonzero weights does not fit 32 bits.
         """
         held = weights.quantization
         if held is None or x.quantization is None or bias is None or bias.const is None:
@@ -197,7 +197,7 @@ class StoredValues(Emitter):
 
 
 def dequantized(stored: Array, quantization: Quantization) -> Array:
-    """float32 of stored integers; one scale, or one for each index of ``quantization.axis``."""
+    """Return float32 of stored integers; one scale, or one for each index of ``quantization.axis``."""
     shape = [1] * stored.ndim
     if len(quantization.scale) > 1:
         shape[quantization.axis] = -1
@@ -209,7 +209,7 @@ def dequantized(stored: Array, quantization: Quantization) -> Array:
 
 
 def shifted(quantization: Quantization, by: int) -> Quantization:
-    """The same reals, stored ``by`` higher."""
+    """Return the quantization of the same reals, stored ``by`` higher."""
     return replace(quantization, zero_point=tuple(z + by for z in quantization.zero_point))
 
 

@@ -1,8 +1,8 @@
-"""Tables of a flatbuffer, from anyone: no access leaves the file, and no count is believed before it is
-checked.
+"""Tables of an untrusted flatbuffer: no access leaves the file, and every count is checked before
+use.
 
     table       int32 distance back to its vtable, then its fields
-    vtable      uint16 sizes of itself and of the table, then each field's uint16 offset in it, 0: not there
+    vtable      uint16 sizes of itself and of the table, then each field's uint16 offset in it, 0: absent
     vector      uint32 count, then the elements; of tables or texts: uint32 distances, forward
     text        a vector of bytes
 
@@ -27,16 +27,16 @@ TEXT_LIMIT_BYTES = 4096
 
 
 class DamagedFileError(ModelError):
-    """What the file says of itself can't be true."""
+    """Error for a file whose contents are inconsistent."""
 
 
 class Table:
-    """One table.
+    """Table of a flatbuffer.
 
     Args:
         data: The flatbuffer.
-        at: Where the table starts.
-        what: What it is, for messages.
+        at: Offset of the table in bytes.
+        what: Name of the table, for messages.
 
     Raises:
         DamagedFileError: it does not lie within the data.
@@ -50,24 +50,24 @@ class Table:
             raise self._damaged()
 
     def number(self, slot: int, form: str, default: float = 0) -> Any:
-        """A number in ``struct``'s form, e.g. ``i``."""
+        """Read a number in ``struct``'s form, e.g. ``i``."""
         at = self.place(slot)
         return default if at is None else self._number(f"<{form}", at)
 
     def place(self, slot: int) -> int | None:
-        """Where a field is, None where it is left out."""
+        """Return the offset of a field in bytes, or None if it is omitted."""
         entry = 4 + 2 * slot
         # Read when it is asked for: many tables may share one long vtable.
         offset = self._number("<H", self._vtable + entry) if entry + 2 <= self._vtable_bytes else 0
         return self._at + offset if offset else None
 
     def table(self, slot: int, what: str) -> Table | None:
-        """The table of a field, None where it has none."""
+        """Return the table of a field, or None."""
         at = self.place(slot)
         return None if at is None else Table(self._data, self._forward(at), what)
 
     def tables(self, slot: int, what: str, limit: float = math.inf) -> list[Table]:
-        """A vector of tables; ``limit`` is the most that are believed."""
+        """Read a vector of tables; ``limit`` is the maximum number that is accepted."""
         start, count = self._vector(slot, 4)
         if count > limit:
             raise DamagedFileError(f"it says that it has {count} {what}s; EdgeKit reads {limit}")
@@ -75,18 +75,18 @@ class Table:
         return [Table(self._data, self._forward(at), f"{what} {n}") for n, at in enumerate(starts)]
 
     def array(self, slot: int, dtype: str) -> Array:
-        """A vector of numbers, as a view of the file."""
+        """Return a vector of numbers, as a view of the file."""
         kind = np.dtype(dtype).newbyteorder("<")
         start, count = self._vector(slot, kind.itemsize)
         return np.frombuffer(self._data, kind, count, start)
 
     def content(self, slot: int) -> memoryview:
-        """A vector of bytes, as a view of the file."""
+        """Return a vector of bytes, as a view of the file."""
         start, count = self._vector(slot, 1)
         return self._data[start : start + count]
 
     def text(self, slot: int) -> str:
-        """A text; "" where there is none. What is no UTF-8 is replaced."""
+        """Read a text, or "". Invalid UTF-8 is replaced."""
         start, count = self._vector(slot, 1)
         if count > TEXT_LIMIT_BYTES:
             raise DamagedFileError(
@@ -95,7 +95,7 @@ class Table:
         return bytes(self._data[start : start + count]).decode("utf-8", "replace")
 
     def texts(self, slot: int, limit: int) -> list[str]:
-        """A vector of texts."""
+        """Read a vector of texts."""
         start, count = self._vector(slot, 4)
         if count > limit:
             raise DamagedFileError(f"{self.what} has {count} texts; EdgeKit reads {limit}")
@@ -110,7 +110,7 @@ class Table:
         return found
 
     def _vector(self, slot: int, item_bytes: int) -> tuple[int, int]:
-        """Where its elements start, and how many there are."""
+        """Return the offset of a vector's first element in bytes, and the number of elements."""
         at = self.place(slot)
         return (0, 0) if at is None else self._counted(self._forward(at), item_bytes)
 
@@ -138,7 +138,7 @@ class Table:
 
 
 def root_table(data: memoryview, what: str) -> Table:
-    """The table that a flatbuffer begins with.
+    """Return the root table of a flatbuffer.
 
     Raises:
         DamagedFileError: the data are too short for one.

@@ -1,6 +1,6 @@
-"""What TFLite Micro itself refuses: found where the interpreter is installed, by a run on zeros.
+"""Acceptance check by TFLite Micro itself: a run on zeros, if the interpreter is installed.
 
-Its kernels take fewer element types and forms than TFLite's, and say which node they can't prepare or run.
+Its kernels support fewer element types and forms than TFLite's, and name a node they can't prepare or run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ ?")
 
 
 def compared_without_scales(model: ir.Model, target: str) -> list[Finding]:
-    """Greater on int16: the kernel compares by scales, which it takes from memory where there are none."""
+    """Return findings for Greater on int16: its kernel reads scales from memory even where there are none."""
     return [
         Finding(
             "EK1004", "error", target, node_name(node), "Greater",
@@ -43,12 +43,12 @@ def compared_without_scales(model: ir.Model, target: str) -> list[Finding]:
 
 
 def refusals(artifact: Artifact, nodes: Sequence[tuple[str, str]], target: str) -> list[Finding]:
-    """The nodes of a file that TFLM has no kernel for, or whose kernel does not take them; () if it runs.
+    """Return a finding for each node that TFLM has no kernel for or rejects; empty if the file runs.
 
     Args:
-        artifact: With ``model.tflite``.
+        artifact: Artifact with ``model.tflite``.
         nodes: Operator and ONNX node of each operator of the file, in order.
-        target: Named in the findings.
+        target: Target named in the findings.
     """
     without = {node: code for code, node in nodes if code not in KERNELS}
     if without:

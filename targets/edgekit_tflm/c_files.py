@@ -1,7 +1,7 @@
-"""What a microcontroller's app compiles: the model as a C array, and a header with its arena and kernels.
+"""C files for a microcontroller's app: the model as an array, and a header with its arena and kernels.
 
-model.c   the bytes of model.tflite; C, needs nothing
-model.h   sizes and scales, C; where C++ reads it, the resolver with this model's kernels
+model.c   the bytes of model.tflite; C, without dependencies
+model.h   sizes and scales, C; in C++ also the resolver with this model's kernels
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ALIGNMENT_BYTES = 16
 def export_files(
     files: Mapping[str, bytes], options: Mapping[str, Json], evidence: Mapping[str, Json], title: str
 ) -> dict[str, bytes]:
-    """``model.c`` and ``model.h``, for ``edgekit export``.
+    """Write ``model.c`` and ``model.h``, for ``edgekit export``.
 
     Args:
-        files: Of the artifact.
-        options: Of the artifact.
-        evidence: Of the variant; its ``runner.arena`` has the arena that TFLM recorded.
-        title: Of the exported files; what is defined is named after it.
+        files: Files of the artifact.
+        options: Options of the artifact.
+        evidence: Evidence of the variant; its ``runner.arena`` is the arena that TFLM recorded.
+        title: Title of the exported files, from which the C names are made.
     """
     name = identifier(title)
     arena = (evidence.get("runner") or {}).get("arena") or {}
@@ -36,7 +36,7 @@ def export_files(
 
 
 def identifier(title: str) -> str:
-    """A title as a C identifier.
+    """Convert a title to a C identifier.
 
     >>> identifier("vww_96-tflm-int8"), identifier("8bit")
     ('vww_96_tflm_int8', 'model_8bit')

@@ -1,7 +1,7 @@
 """Canonical model -> model.tflite for TFLite Micro, by the compiler of the target ``tflite``.
 
-Its plain form, for interpreters without XNNPACK (a profile without that delegate), and with integer ends: the
-runner quantizes what it is given. Images are stored channels last where that saves a TRANSPOSE.
+The file is in plain form, for interpreters without XNNPACK (a profile without that delegate), with integer
+ends: the runner quantizes its inputs. Images are stored channels last where that saves a TRANSPOSE.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WITHOUT_XNNPACK = "EK1101"
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Nodes that TFLite cannot express or TFLM has no kernel for, and data that is moved."""
+    """Find nodes that TFLite cannot express or TFLM has no kernel for, and data that is moved."""
     found = registry.compiler("tflite").check_model(model, profile)
     if errors(found):
         return found
@@ -48,7 +48,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Args:
         model: Opset 23, static shapes on every value, constants as initializers.
-        profile: A microcontroller, or one with an Ethos-U.
+        profile: Profile of a microcontroller, with or without an Ethos-U.
         precision: ``fp32``; a model with Q/DQ pairs is computed on integers.
 
     Raises:
@@ -73,7 +73,7 @@ def _with_ends(model: ir.Model) -> IntegerEnds:
 
 
 def _floats_at_ends(model: ir.Model, ends: IntegerEnds, profile: Profile) -> list[Finding]:
-    """Inputs and outputs of a model on integers that were asked for as int8 and are read or made in float."""
+    """Find inputs and outputs that were requested as int8, but are read or computed in float."""
     if not any(node.op_type == "QuantizeLinear" for node in model.graph):
         return []  # a float variant
     found = []
@@ -87,7 +87,7 @@ def _floats_at_ends(model: ir.Model, ends: IntegerEnds, profile: Profile) -> lis
 
 
 def _lowered(model: ir.Model, profile: Profile) -> Artifact:
-    """The file in the layout that moves the fewest bytes: the source's, or channels last."""
+    """Compile in the layout that moves the fewest bytes: the source's, or channels last."""
     lower = registry.compiler("tflite").compile_model
     as_asked = lower(model, profile, "fp32")
     if not as_asked.facts["transposed_bytes"]:
@@ -108,7 +108,7 @@ def _refused(model: ir.Model, artifact: Artifact, profile: Profile) -> list[Find
 
 
 def _options(artifact: Artifact, ends: IntegerEnds, profile: Profile) -> dict[str, Json]:
-    """What the runner needs: both ends with their scales, and the device that it stands in for."""
+    """Return the runner's options: inputs and outputs with scales, and the device that it stands in for."""
     named = {
         key: [{**entry, **ends.described(entry["name"])} for entry in artifact.options[key]]
         for key in ("inputs", "outputs")
@@ -124,7 +124,7 @@ def _options(artifact: Artifact, ends: IntegerEnds, profile: Profile) -> dict[st
 
 
 def _facts(artifact: Artifact) -> dict[str, Json]:
-    """Those of ``tflite`` but XNNPACK's, the kernels to register, and the flash that the model takes."""
+    """Return the facts of ``tflite`` without XNNPACK's, the kernels to register, and the model's flash."""
     kept = ("ops", "transposes", "transposed_bytes", "float_islands", "requantizations")
     facts = {key: artifact.facts[key] for key in kept if key in artifact.facts}
     return {

@@ -1,11 +1,11 @@
-"""Ends of several scales, joined as 16-bit integers: an NPU takes these, and no floats.
+"""Outputs joined from several scales, as 16-bit integers: an NPU supports these, but not floats.
 
     a, int8 by s -> DQ -.                      a -> DQ -> Q(int16 by S) -.
                         Concat -> Reshape -> y                           Concat -> Reshape -> DQ -> y
     b, int8 by t -> DQ -'                =>    b -> DQ -> Q(int16 by S) -'
 
-Boxes and scores of a detector have no 8-bit scale in common; of 16 bits they have: S = the largest of their
-ranges / 32767, zero point 0. What is rounded again is rounded to 1/256 of the coarsest scale. DQ and Q before
+Boxes and scores of a detector have no common 8-bit scale, but a 16-bit one: S = the largest of their
+ranges / 32767, zero point 0. Values are rounded again to 1/256 of the coarsest scale. DQ and Q before
 the Concat are one QUANTIZE; one DEQUANTIZE is left.
 """
 
@@ -30,7 +30,7 @@ LARGEST = 32767
 
 
 def with_joined_ends(model: ir.Model) -> ir.Model:
-    """The model with these forms; itself where it has no such output. It is not changed."""
+    """Return a copy of the model with these forms, or the model itself if it has no such output."""
     if not any(_joined(value) for value in model.graph.outputs):
         return model
     copy = model.clone()
@@ -41,7 +41,7 @@ def with_joined_ends(model: ir.Model) -> ir.Model:
 
 
 def _joined(output: ir.Value) -> list[ir.Node]:
-    """The nodes that move int8 numbers of several scales into this output, the last first; or none."""
+    """Return the nodes that move int8 numbers of several scales into this output, last first; or none."""
     nodes: dict[ir.Node, None] = {}
     pending = [output]
     scales = set()
@@ -64,14 +64,14 @@ def _joined(output: ir.Value) -> list[ir.Node]:
 
 
 def _moved(node: ir.Node) -> Iterator[ir.Value]:
-    """What a node moves: all inputs of a Concat, else the first one."""
+    """Yield the inputs that a node moves: all inputs of a Concat, else the first one."""
     for value in node.inputs if node.op_type == "Concat" else node.inputs[:1]:
         if value is not None:
             yield value
 
 
 def _scale(node: ir.Node) -> tuple[float, int] | None:
-    """Scale and zero point of stored 8-bit integers that a node computed; None for others."""
+    """Return scale and zero point of stored 8-bit integers that a node computed; None for others."""
     stored, scale, zero = node.inputs[0], array_of(input_of(node, 1)), array_of(input_of(node, 2))
     if stored is None or stored.const_value is not None or stored.dtype != ir.DataType.INT8:
         return None

@@ -1,7 +1,7 @@
-"""What is computed on integers: all of TFLite's 8-bit specification, to the ends of the network.
+"""Quantization rules of TFLM: all of TFLite's 8-bit specification, up to the network's inputs and outputs.
 
-TFLM's kernels follow the same specification as TFLite's, so the rows are those of the target ``tflite``; what
-XNNPACK has instead of them, and what makes it fast, is left out.
+TFLM's kernels follow the same specification as TFLite's, so the rows are those of the target ``tflite``.
+XNNPACK's alternatives and optimizations are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rules(profile: Profile) -> Rules:
-    """Integers throughout: floats would be another processor's on an NPU, and slow on a microcontroller."""
+    """Return rules: integers throughout. An NPU leaves floats to the CPU; they are slow on any MCU."""
     of_tflite = registry.compiler("tflite").TARGET.quantization_rules
     assert of_tflite is not None
     return replace(of_tflite(profile), integers=True, placements=("all",), weight_forms=())

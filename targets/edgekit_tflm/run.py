@@ -1,7 +1,7 @@
-"""Run a .tflite file on TFLite Micro's interpreter. Numpy and the package tflite-micro.
+"""Run a .tflite file on TFLite Micro's interpreter. Requires numpy and the package tflite-micro.
 
-It computes by the kernels that a microcontroller without optimized ones has, so it stands in for the device:
-its outputs are the device's, its times are not.
+It uses the reference kernels of a microcontroller without optimized ones, so it stands in for the device: its
+outputs are the device's, its times are not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ARENA_MARGIN = 1.05
 
 
 class _End(NamedTuple):
-    """One input or output: how its array is stored."""
+    """Input or output, with the storage of its array."""
 
     name: str
     stored: np.dtype[Any]
@@ -52,7 +52,7 @@ class _End(NamedTuple):
 
 
 def engine_version() -> str:
-    """Name and version, e.g. ``TFLite Micro 0.dev20261023182759``.
+    """Return name and version, e.g. ``TFLite Micro 0.dev20261023182759``.
 
     Raises:
         MissingDependency: it is not installed.
@@ -76,13 +76,13 @@ def open_runner(
         files: ``model.tflite``.
         inputs: The source model's inputs.
         outputs: The source model's outputs.
-        options: ``inputs`` and ``outputs``: for each value how the file holds it, with ``scale`` and
-            ``zero_point`` where it is an integer for a float; ``precision``; ``stands_in_for``: the device.
+        options: ``inputs`` and ``outputs``: the stored form of each value, with ``scale`` and
+            ``zero_point`` where an integer stands for a float; ``precision``; ``stands_in_for``: the device.
         threads: Not used.
 
     Raises:
         MissingDependency: the engine is not installed.
-        EngineError: the engine refused the file, or the file is not of these inputs and outputs.
+        EngineError: the engine refused the file, or its inputs and outputs do not match.
     """
     version, path = engine_version(), files[FILE]
     content = path.read_bytes()
@@ -120,11 +120,11 @@ def _end(
 
 
 def load(content: bytes, path: Path | str) -> tuple[Any, int]:
-    """An interpreter with an arena that is large enough, and the arena's size in bytes.
+    """Load an interpreter with an arena that is large enough; return it and the arena's size in bytes.
 
     Raises:
         MissingDependency: the engine is not installed.
-        EngineError: it refuses the content, which is named after ``path``.
+        EngineError: it refuses the content; the message names ``path``.
     """
     version, arena = engine_version(), FIRST_ARENA_BYTES
     while True:
@@ -141,7 +141,7 @@ def try_once(content: bytes, inputs: Sequence[Mapping[str, Json]]) -> None:
 
     Raises:
         MissingDependency: the engine is not installed.
-        EngineError: it refuses the content, and which node of it if it tells.
+        EngineError: it refuses the content; the message names the node if TFLM does.
     """
     interpreter = load(content, FILE)[0]
     for index, entry in enumerate(inputs):
@@ -157,7 +157,7 @@ def try_once(content: bytes, inputs: Sequence[Mapping[str, Json]]) -> None:
 
 
 def _interpreter(content: bytes, arena: int) -> tuple[Any, str]:
-    """An interpreter, or None and what TFLM said."""
+    """Return an interpreter, or None, and TFLM's messages."""
     with _said() as lines:
         try:
             return _module().Interpreter.from_bytes(content, arena_size=arena), ""
@@ -170,7 +170,7 @@ def _interpreter(content: bytes, arena: int) -> tuple[Any, str]:
 
 
 class TflmRunner:
-    """A loaded ``model.tflite``."""
+    """Loaded ``model.tflite``."""
 
     device = "CPU"
 
@@ -201,7 +201,7 @@ class TflmRunner:
         return {end.name: _given(self._interpreter.get_output(i), end) for i, end in self._outputs.items()}
 
     def facts(self) -> dict[str, Json]:
-        """The arena that TFLM recorded, in bytes, and the least one that the file was found to load with."""
+        """Return the arena that TFLM recorded and the smallest one that the file loaded with, in bytes."""
         if not self._ran:
             return {}
         with _said() as lines:
@@ -213,7 +213,7 @@ class TflmRunner:
         return {"arena": {"recorded_bytes": recorded, "bytes": arena}, "memory_bytes": {"ram": arena}}
 
     def _least_arena(self, recorded: int) -> int:
-        """The arena that an app declares: what was recorded, and a little more where that does not load."""
+        """Return the arena for an app to declare: the recorded size, or a bit more if that does not load."""
         step = max(ROUNDING_BYTES, recorded // 100 // ROUNDING_BYTES * ROUNDING_BYTES)
         arena = -(-recorded // ROUNDING_BYTES) * ROUNDING_BYTES
         while arena <= recorded * ARENA_MARGIN + ROUNDING_BYTES:
@@ -227,7 +227,7 @@ class TflmRunner:
 
 
 def _stored(array: Array, end: _End) -> Array:
-    """The array as the file holds it: channels last, and on integers where the file has these."""
+    """Convert an array to the file's form: channels last, and integers where the file has these."""
     array = array.transpose(end.order) if end.order is not None else array.reshape(end.shape)
     if end.scale is not None:
         limits = np.iinfo(end.stored)
@@ -244,7 +244,7 @@ def _stored(array: Array, end: _End) -> Array:
 
 
 def _given(stored: Array, end: _End) -> Array:
-    """What the model gives of what the file holds, in memory of its own."""
+    """Convert a stored array to the model's output, in its own memory."""
     array = np.asarray(stored)
     if end.scale is not None:
         array = (array.astype(np.int32) - end.zero_point).astype(np.float32) * np.float32(end.scale)
@@ -254,7 +254,7 @@ def _given(stored: Array, end: _End) -> Array:
 
 
 def _module() -> Any:
-    """TFLM's runtime module."""
+    """Import TFLM's runtime module."""
     try:
         from tflite_micro.python.tflite_micro import runtime
     except ImportError as problem:
@@ -268,7 +268,7 @@ def _module() -> Any:
 
 @contextmanager
 def _said() -> Iterator[list[bytes]]:
-    """What TFLM writes to stderr meanwhile, from C++: its errors, and the allocations that it recorded."""
+    """Capture the lines that TFLM writes to stderr from C++: errors and recorded allocations."""
     lines: list[bytes] = []
     with tempfile.TemporaryFile() as aside:
         try:

@@ -1,7 +1,7 @@
-"""Ethos-U: what Arm's compiler vela makes of the file. All figures are vela's estimates.
+"""Ethos-U estimates by Arm's compiler vela. All figures are vela's estimates.
 
-vela is run as a program of its own, with the system configuration and memory mode that the profile names:
-without them it assumes some. Host side.
+vela runs as a separate program, with the profile's system configuration and memory mode: without them it
+assumes defaults. Host side.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ PLACED = re.compile(
 
 
 def estimate(files: Mapping[str, bytes], profile: Profile) -> CostEstimate | None:
-    """What vela says of the file on the profile's NPU; None where it has none.
+    """Return vela's estimate of the file on the profile's NPU; None if the profile has no NPU.
 
     Raises:
         MissingDependency: vela is not installed.
-        EngineError: it refuses the file, or says what is not understood.
+        EngineError: it refuses the file, or its output is not understood.
     """
     if "accelerator" not in profile.facts:
         return None
@@ -116,7 +116,7 @@ def _node(row: Mapping[str, str], why: Mapping[tuple[str, str], str]) -> NodeEst
 
 
 def reasons(said: str) -> dict[tuple[str, str], str]:
-    """Operator and output of what vela leaves to the CPU -> why; under the operator "" for any of them.
+    """Return (operator, output) that vela leaves to the CPU -> reason; operator "" matches any operator.
 
     >>> reasons("Warning (supported operators) operator: EXP, ofm: 'y'\\nReason: Float32\\nno INT8\\n\\n")
     {('', 'y'): 'Float32; no INT8', ('EXP', 'y'): 'Float32; no INT8'}
@@ -129,7 +129,7 @@ def reasons(said: str) -> dict[tuple[str, str], str]:
 
 
 def _spelled(op: str) -> str:
-    """An operator's name, which vela's warnings and its tables spell differently: CONV_2D and Conv2D."""
+    """Normalize an operator's name: vela spells it CONV_2D in warnings and Conv2D in tables."""
     return op.replace("_", "").upper()
 
 

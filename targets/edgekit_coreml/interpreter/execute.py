@@ -45,13 +45,13 @@ EXACT = frozenset({"cast", "quantize", "dequantize", "const"})
 
 @dataclass(frozen=True)
 class Step:
-    """An operator that is ready to run.
+    """Operator that is ready to run.
 
     Attributes:
         op: The operator.
-        kernel: What computes it.
+        kernel: Function that computes it.
         fixed: Operands that are known: literals and constants.
-        named: Parameter -> the name, or names, of what earlier steps make.
+        named: Parameter -> the name, or names, of values from earlier steps.
         last: Values that nothing reads after this step.
     """
 
@@ -63,15 +63,15 @@ class Step:
 
 
 class Executor:
-    """A program that is ready to run, any number of times.
+    """Program that is ready to run, any number of times.
 
     Attributes:
-        program: What it runs.
+        program: The program to run.
         extremes: Value -> the largest magnitude seen before it was rounded to float16, over all runs.
-        states: Name of a state -> what it holds; zeros at first.
+        states: Name of a state -> its content; zeros at first.
 
     Raises:
-        EngineError: an operator that there is no kernel for, or a value that nothing makes; all are named.
+        EngineError: an operator has no kernel, or a value has no producer; all are named.
     """
 
     def __init__(self, program: MilProgram, mode: Mode = "declared", threads: int = 1) -> None:
@@ -160,10 +160,10 @@ class Executor:
 
         Args:
             feeds: Every input by its name in MIL, of the declared dtype and shape.
-            trace: Called for every value that is computed.
-            narrow: Shows what a program would compute with other operands and results than it has.
-            before: So many of the first steps are not run.
-            computed: What they computed, by name; may hold more.
+            trace: Function called for every computed value.
+            narrow: Function that replaces operands and results, to simulate another program.
+            before: Number of first steps to skip.
+            computed: Values of the skipped steps, by name; may hold more.
 
         Raises:
             EngineError: an input does not fit, or a value is not of its declared shape.

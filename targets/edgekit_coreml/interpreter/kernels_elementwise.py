@@ -18,7 +18,7 @@ Operand = Any
 
 
 def wide(x: Operand) -> Operand:
-    """As float32 where it is a narrower float; as it is otherwise."""
+    """Convert a narrower float to float32; return any other array unchanged."""
     array = np.asarray(x)
     return converted(array, "float32") if array.dtype == np.float16 else array
 
@@ -32,13 +32,13 @@ def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sigmoid(x: Operand) -> Operand:
-    """1 / (1 + exp(-x)), without overflow on either side."""
+    """Compute 1 / (1 + exp(-x)) without overflow on either side."""
     tail = np.exp(-np.abs(x))
     return np.maximum(tail, x >= 0) / (1 + tail)  # the tail is at most 1
 
 
 def error_function(x: Operand) -> Operand:
-    """erf, by ONNX Runtime's kernel; a scalar by Python's."""
+    """Compute erf by ONNX Runtime's kernel; a scalar by Python's ``math.erf``."""
     if x.ndim == 0:
         return np.asarray(erf(float(x)), np.float32)
     return run_node("Erf", [x.astype(np.float32)], {})

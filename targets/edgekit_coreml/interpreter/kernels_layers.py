@@ -18,7 +18,7 @@ from edgekit_coreml.interpreter.one_node import run_node
 
 
 def _padding(pad_type: str, pad: Operand, axes: int) -> dict[str, Any]:
-    """MIL's padding as ONNX's attributes."""
+    """Convert MIL's padding to ONNX's attributes."""
     if pad_type == "custom" and pad is not None:
         flat = ints(pad)
         return {"pads": flat[0::2] + flat[1::2]}
@@ -179,7 +179,7 @@ def local_response_norm(
 
 
 def _stretched(x: Operand, axis: int, at: Operand) -> Operand:
-    """Linear interpolation along one axis at real positions, clamped to the ends."""
+    """Interpolate linearly along one axis at real positions, clamped to the ends."""
     size = x.shape[axis]
     at = np.clip(at, 0, size - 1)
     low = np.floor(at).astype(np.int64)
@@ -189,7 +189,7 @@ def _stretched(x: Operand, axis: int, at: Operand) -> Operand:
 
 
 def _positions(size: int, out: int, mode: str) -> Operand:
-    """Where each output lies in the input (the formulas of resize_bilinear's reference)."""
+    """Compute the position of each output in the input (formulas of resize_bilinear's reference)."""
     i = np.arange(out, dtype=np.float64)
     if mode in ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS"):
         if out == 1:
@@ -301,7 +301,7 @@ def _lstm(
     bias: Operand,
     gates: tuple[Callable[[Operand], Operand], ...],
 ) -> tuple[Operand, Operand, Operand]:
-    """One direction; gates in MIL's order: input, forget, output, cell."""
+    """Run one direction of an LSTM; gates in MIL's order: input, forget, output, cell."""
     recurrent, cell, out = gates
     inward = np.matmul(x, wide(weight_ih).T) + (0 if bias is None else wide(bias))
     steps = []

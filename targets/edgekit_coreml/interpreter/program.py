@@ -35,8 +35,8 @@ ELEMENTS_LIMIT = 1 << 33
 
 @dataclass(frozen=True)
 class Type:
-    """A tensor's declared type. ``dtype`` is a numpy name, "string", or "other" for what is no tensor; narrow
-    integers are held in int8. ``is_state``: what it holds stays from run to run."""
+    """Declared type of a tensor. ``dtype`` is a numpy name, "string", or "other" if not a tensor; narrow
+    integers are held in int8. ``is_state``: its content persists from run to run."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Name:
-    """An operand that an earlier operator or an input makes."""
+    """Operand produced by an earlier operator, or an input."""
 
     name: str
 
@@ -56,7 +56,7 @@ Operand: TypeAlias = "Name | Array | str | bool"
 
 @dataclass(frozen=True)
 class Op:
-    """One operator: its type, operands (lists where it takes several for one parameter) and outputs."""
+    """Operator: its type, operands (lists where it takes several for one parameter) and outputs."""
 
     type: str
     operands: Mapping[str, list[Operand]]
@@ -94,7 +94,7 @@ def read_package(specification: Path, weights: Path | None) -> MilProgram:
 
 
 def find_in_package(manifest: Path) -> tuple[Path, Path | None]:
-    """Where the specification and the weights of an .mlpackage are, by its manifest."""
+    """Return the paths of an .mlpackage's specification and weights, from its manifest."""
     try:
         table = json.loads(manifest.read_text("utf-8"))
         items, root = table["itemInfoEntries"], table["rootModelIdentifier"]
@@ -109,7 +109,7 @@ def find_in_package(manifest: Path) -> tuple[Path, Path | None]:
 
 
 class _Reader:
-    """Turns messages into the dataclasses above; holds the weight file."""
+    """Reader that turns messages into the dataclasses above; holds the weight file."""
 
     def __init__(self, blob: Array) -> None:
         self._blob = blob
@@ -208,7 +208,7 @@ def _type(content: Field) -> Type:
 
 
 def _unpacked(raw: bytes, bits: int, is_signed: bool, count: int) -> Array:
-    """Packed integers, least significant bits first."""
+    """Unpack integers, least significant bits first."""
     flat = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")[: count * bits]
     values = (flat.reshape(count, bits) * (1 << np.arange(bits))).sum(1).astype(np.int16)
     if is_signed:

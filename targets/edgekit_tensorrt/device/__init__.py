@@ -1,1 +1,1 @@
-"""What run.py needs besides itself on the device: CUDA, engines, the golden vector, the child that builds."""
+"""Device-side parts of run.py: CUDA, engines, the golden vector, the child process that builds."""

@@ -1,8 +1,8 @@
-"""The few calls of CUDA's runtime library that running an engine needs, by ctypes. Device side.
+"""Calls of CUDA's runtime library that are needed to run an engine, by ctypes. Device side.
 
-Buffers are mapped pinned host memory: on a Jetson the GPU reads and writes the CPU's own memory, so that
-inputs and outputs are copied by nobody. Orin is I/O coherent, Thor wholly: what the CPU wrote before a launch
-is seen by it, and after a synchronisation the CPU sees what it wrote.
+Buffers are mapped pinned host memory: on a Jetson the GPU reads and writes the CPU's own memory, so inputs
+and outputs are not copied. Orin is I/O coherent, Thor fully coherent: a launch sees the CPU's earlier
+writes, and after a synchronisation the CPU sees the launch's writes.
 
     https://docs.nvidia.com/cuda/cuda-for-tegra-appnote/    memory on Tegra
     https://docs.nvidia.com/cuda/cuda-runtime-api/          the calls
@@ -35,7 +35,7 @@ class Cuda:
     """CUDA's runtime library.
 
     Raises:
-        EngineError: it is not there, or a call fails; the text is its own.
+        EngineError: it is not installed, or a call fails; the message is CUDA's own.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Cuda:
             raise EngineError(f"{name}: {words.decode('utf-8', 'replace')} ({code})")
 
     def version(self) -> int:
-        """Of the runtime library, as CUDA counts: 12060 for 12.6."""
+        """Return the version of the runtime library in CUDA's form: 12060 for 12.6."""
         found = c_int()
         self.check("cudaRuntimeGetVersion", byref(found))
         return found.value
@@ -75,7 +75,7 @@ class Cuda:
 
 
 class Buffer:
-    """Mapped pinned memory: ``array`` is what the CPU sees, ``address`` where the GPU finds it."""
+    """Mapped pinned memory: ``array`` is the CPU's view, ``address`` the GPU's address."""
 
     def __init__(self, cuda: Cuda, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
         self._cuda = cuda
@@ -90,7 +90,7 @@ class Buffer:
         self.array: Array = np.frombuffer(memoryview(memory), dtype, count).reshape(shape)
 
     def free(self) -> None:
-        """``array`` must not be used afterwards."""
+        """Free the memory; ``array`` must not be used afterwards."""
         self._cuda.check("cudaFreeHost", self._host)
 
 
@@ -112,7 +112,7 @@ class Stream:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """What is enqueued in the block is recorded, not run; it can be launched as one if nothing fails."""
+        """Record the work enqueued in the block instead of running it; without errors it becomes a graph."""
         self._cuda.check("cudaStreamBeginCapture", self._stream, c_int(CAPTURE_THREAD_LOCAL))
         graph, whole = c_void_p(), False
         try:

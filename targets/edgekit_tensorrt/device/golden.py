@@ -1,8 +1,8 @@
 """The golden vector: inputs that every machine generates alike, and the file's outputs on the host.
 
 Inputs are computed and not stored: SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
-Generators, OOPSLA 2014) has the same bits everywhere. Of each output at most 4096 values are kept, spread
-evenly: an engine that computes something else is seen in them.
+Generators, OOPSLA 2014) has the same bits everywhere. At most 4096 evenly spread values
+of each output are kept: they reveal an engine that computes something else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ known; or all the same, where it divides by them or an axis has one element."""
 
 
 def golden_feeds(inputs: Sequence[TensorSpec], integers: str = "coins") -> dict[str, Array]:
-    """Values for every input: floats in [0, 1), booleans by coin, integers as ``INTEGERS`` says."""
+    """Generate values for every input: floats in [0, 1), booleans by coin, integers by ``INTEGERS``."""
     return {spec.name: _values(spec, number, integers) for number, spec in enumerate(inputs)}
 
 
@@ -53,14 +53,14 @@ def _values(spec: TensorSpec, seed: int, integers: str) -> Array:
 
 
 def kept(output: Array) -> Array:
-    """The values of an output that are kept, [at most 4096], of its dtype."""
+    """Return the kept values of an output, [at most 4096], of its dtype."""
     flat = np.ascontiguousarray(output).reshape(-1)
     step = max(1, -(-flat.size // KEPT_VALUES))
     return flat[::step]
 
 
 def golden_sha256(feeds: Mapping[str, Array], files: Sequence[bytes]) -> str:
-    """Of the vector as a whole: the inputs that this machine makes, and the files with what is kept."""
+    """Compute the SHA-256 of the whole vector: the inputs generated here, and the files of kept values."""
     digest = hashlib.sha256()
     for part in (*(np.ascontiguousarray(array).tobytes() for array in feeds.values()), *files):
         digest.update(part)
@@ -68,14 +68,14 @@ def golden_sha256(feeds: Mapping[str, Array], files: Sequence[bytes]) -> str:
 
 
 def golden_file(number: int) -> str:
-    """Name of the file that holds what is kept of output ``number``."""
+    """Return the name of the file with the kept values of output ``number``."""
     return f"golden-{number}.npy"
 
 
 def why_wrong(
     files: Mapping[str, Path], outputs: Sequence[TensorSpec], results: Mapping[str, Array], precision: str
 ) -> tuple[str, float | None]:
-    """What is wrong with outputs for :func:`golden_feeds`, and the lowest SNR; None where all are exact."""
+    """Return the error in outputs for :func:`golden_feeds`, or "", and the lowest SNR, dB; None if exact."""
     lowest: float | None = None
     for number, spec in enumerate(outputs):
         own = kept(results[spec.name])

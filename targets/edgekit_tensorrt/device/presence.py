@@ -1,4 +1,4 @@
-"""What of NVIDIA's this machine has, found without importing any of it, and what that makes possible."""
+"""Detection of NVIDIA hardware and software on this machine, without imports, and their uses."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ COMPILER_EXTRA = "tensorrt-check"
 
 
 def gpu_device() -> str | None:
-    """The device file of a GPU; None where there is none."""
+    """Return the device file of a GPU, or None."""
     return next((device for device in GPU_DEVICES if Path(device).exists()), None)
 
 
 def tensorrt_installed() -> bool:
-    """Whether the system's TensorRT can be imported."""
+    """Check whether the system's TensorRT is installed."""
     return find_spec("tensorrt") is not None
 
 
 def compiler_version() -> str | None:
-    """NVIDIA's compiler, e.g. ``tensorrt-rtx 1.7.1.116``; None where it is not installed."""
+    """Return NVIDIA's compiler, e.g. ``tensorrt-rtx 1.7.1.116``; None if it is not installed."""
     if find_spec("tensorrt_rtx_bindings") is None:
         return None
     from importlib.metadata import PackageNotFoundError, version
@@ -38,7 +38,7 @@ def compiler_version() -> str | None:
 
 
 def tools() -> list[tuple[str, str | None, str]]:
-    """For ``edgekit doctor``: name, what is here or None, what it is for."""
+    """Return rows for ``edgekit doctor``: name, installed version or None, and purpose."""
     return [
         (
             "NVIDIA's compiler",

@@ -1,4 +1,4 @@
-"""Reads .tflite files: a TFLite model in, an ONNX model out.
+"""Importer of .tflite files: a TFLite model in, an ONNX model out.
 
 It imports no TensorFlow: the file is checked and read with the same schema that the compiler writes with.
 """
@@ -15,7 +15,7 @@ IDENTIFIER = b"TFL3"
 
 
 def recognize(head: bytes, path: Path) -> bool:
-    """By the flatbuffer's identifier."""
+    """Recognize a .tflite file by the flatbuffer's identifier."""
     return head[4:8] == IDENTIFIER
 
 
@@ -23,7 +23,7 @@ def to_onnx(path: Path, options: ImportOptions) -> Converted:
     """Convert a .tflite file to ONNX.
 
     Raises:
-        ModelError: the file is damaged, or holds an op that has no form in ONNX.
+        ModelError: the file is damaged, or holds an op that cannot be expressed in ONNX.
     """
     from edgekit_tflite.importer.convert import convert_file
 
@@ -31,11 +31,11 @@ def to_onnx(path: Path, options: ImportOptions) -> Converted:
 
 
 def answers(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
-    """What LiteRT makes of the samples.
+    """Run the samples on LiteRT and return its outputs.
 
     Raises:
-        MissingDependency: it is not installed.
-        EngineError: it refuses the file, or crashed on it.
+        MissingDependency: LiteRT is not installed.
+        EngineError: LiteRT refuses the file, or crashed on it.
     """
     from edgekit_tflite.importer.original import run_original
 

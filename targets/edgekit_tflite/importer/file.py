@@ -1,8 +1,8 @@
-"""The bytes of a .tflite file -> its graph: the inverse of flatbuffer.py, for files from anyone.
+"""Reader of .tflite files into graphs: the inverse of flatbuffer.py, for untrusted files.
 
-What later code may rely on: the tensors' data have the size that their shapes say; operators name tensors
-that there are, in the order in which they can run; each tensor is made once; scales are positive, one or one
-for each index of their axis; an operator's options are complete.
+Later code may rely on these guarantees: the tensors' data have the size of their shapes; operators name
+existing tensors, in the order in which they can run; each tensor is produced once; scales are positive, one
+or one for each index of their axis; an operator's options are complete.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ _TOO_MUCH = f"its constants, scales and names are more than {MAX_CONSTANT_COPIES
 
 @dataclass(frozen=True)
 class TfliteFile:
-    """What a .tflite file holds.
+    """Contents of a .tflite file.
 
     Attributes:
         graph: Its first subgraph; ``CUSTOM`` operators have ``custom_code`` and ``custom_options``.
         variables: Tensors that keep their content from one run to the next.
         signature: Tensor -> its name in the first signature of the subgraph.
-        metadata: TFLite Metadata, b"" where there is none.
+        metadata: TFLite Metadata, or b"".
     """
 
     graph: Graph
@@ -81,8 +81,8 @@ def read_file(data: bytes) -> TfliteFile:
     """Read a .tflite file.
 
     Raises:
-        DamagedFileError: it is not one, or what it says of itself can't be true.
-        ModelError: it holds what EdgeKit does not read.
+        DamagedFileError: it is not a .tflite file, or is inconsistent.
+        ModelError: it holds something that EdgeKit does not support.
     """
     view = memoryview(data)
     if data[4:8] != b"TFL3":
@@ -104,7 +104,7 @@ def read_file(data: bytes) -> TfliteFile:
 
 
 def _operator_code(code: Table) -> tuple[str, str]:
-    """Name of a builtin operator and "", or CUSTOM and the custom operator's name."""
+    """Return the name of a builtin operator and "", or CUSTOM and the custom operator's name."""
     number = max(code.number(CODE_OLD, "b"), code.number(CODE_BUILTIN, "i"))
     name = OPERATORS.get(number, f"operator {number}")
     return name, code.text(CODE_CUSTOM) if name == "CUSTOM" else ""
@@ -160,7 +160,7 @@ def _graph(
 
 
 def _fill_empty(graph: Graph, op: Op, known: set[int]) -> None:
-    """A constant without elements has no buffer to be known by."""
+    """Fill in constants without elements, which have no buffer to recognize them by."""
     for i in op.inputs:
         if i >= 0 and i not in known and 0 in graph.tensors[i].shape and graph.tensors[i].dtype in NUMPY:
             tensor = graph.tensors[i]
@@ -216,7 +216,7 @@ def _size_bytes(shape: Sequence[int], dtype: str) -> int | None:
 
 
 def _halves(content: memoryview, shape: Sequence[int]) -> Array:
-    """Signed numbers of 4 bits, the lower half of a byte first."""
+    """Unpack signed 4-bit numbers, the lower half of a byte first."""
     packed = np.frombuffer(content, np.int8)
     pairs = np.stack([np.left_shift(packed, 4) >> 4, packed >> 4], axis=1)
     found: Array = pairs.reshape(-1)[: math.prod(shape)].reshape(shape)
@@ -244,7 +244,7 @@ def _quantization(entry: Table, shape: Sequence[int], dtype: str) -> Quantizatio
 
 
 def _content(view: memoryview, buffer: Table) -> memoryview:
-    """The bytes of a buffer: within its table, or, in files over 2 GB, at an offset in the file."""
+    """Return the bytes of a buffer: within its table, or, in files over 2 GB, at an offset in the file."""
     offset, size = buffer.number(BUFFER_OFFSET, "Q"), buffer.number(BUFFER_SIZE, "Q")
     if offset > 1:
         if offset + size > len(view):

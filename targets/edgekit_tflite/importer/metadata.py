@@ -1,9 +1,8 @@
-"""What a .tflite file says of its use -> ``metadata_props`` of the ONNX model (docs/importing.md names the
-keys).
+"""Conversion of a .tflite file's metadata to ``metadata_props`` of the ONNX model (keys: docs/importing.md).
 
-TFLite Model Metadata (metadata.py writes it) says how inputs are prepared and what outputs mean; label files
-are in a zip archive at the file's end. It is optional and from anyone: what is damaged or too large is left
-out, and a note says so.
+TFLite Model Metadata (written by metadata.py) describes how inputs are prepared and what outputs mean; label
+files are in a zip archive at the file's end. It is optional and untrusted: damaged or too large parts are
+left out, with a note.
 
 Schema:
 https://github.com/tensorflow/tflite-support/blob/master/tensorflow_lite_support/metadata/metadata_schema.fbs
@@ -70,11 +69,11 @@ STEPS: Mapping[int, str] = {
 
 
 def metadata_props(file: TfliteFile, data: bytes) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The properties, and notes of what could not be read.
+    """Return the properties, and notes on parts that could not be read.
 
     Args:
-        file: What the file holds.
-        data: Its content.
+        file: The file's parsed contents.
+        data: The file's bytes.
     """
     props = {TENSORS_KEY: _as_text(_tensors(file))}
     notes = []
@@ -95,7 +94,7 @@ def _as_text(found: Json) -> str:
 
 
 def _tensors(file: TfliteFile) -> Json:
-    """Of inputs and outputs, by their names in ONNX: the name in the signature, scale and zero point."""
+    """Return signature name, scale and zero point of inputs and outputs, by their names in ONNX."""
     found: dict[str, Json] = {}
     for key, ends, names in zip(
         ("inputs", "outputs"), (file.graph.inputs, file.graph.outputs), end_names(file.graph), strict=True
@@ -208,12 +207,12 @@ def _numbers(table: Table, slot: int) -> Sequence[float]:
 
 
 def _given(found: Mapping[str, Json]) -> dict[str, Any]:
-    """Without what is empty."""
+    """Drop empty entries."""
     return {key: value for key, value in found.items() if value not in ("", [], {}, None)}
 
 
 def _files(data: bytes) -> tuple[dict[str, str], str]:
-    """The text files of the archive at the file's end, and what is wrong with it, or ""."""
+    """Return the text files of the archive at the file's end, and its error or ""."""
     try:
         return dict(_unpacked(data)), ""
     except (

@@ -1,8 +1,8 @@
-"""The ONNX graph that is being made: what readers of operators build with.
+"""ONNX graph under construction: the builder for readers of operators.
 
 Every tensor keeps TFLite's order of axes, N, H, W, C for pictures; an operator that ONNX has for N, C, H, W
-is between two Transposes, which passes and engines take away. A tensor of integers with a scale is a float in
-ONNX: it goes through QuantizeLinear and DequantizeLinear where it is made.
+is between two Transposes, which passes and engines remove. A tensor of integers with a scale is a float in
+ONNX: it goes through QuantizeLinear and DequantizeLinear where it is produced.
 
     CONV_2D  int8     before
     DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> DequantizeLinear     after
@@ -42,22 +42,22 @@ TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 class UnreadableError(ModelError):
-    """An operator that has no form in ONNX, or none with these options."""
+    """Error for an operator that cannot be expressed in ONNX, or not with these options."""
 
     def __init__(self, op: Op, why: str) -> None:
         super().__init__(f"{op.node}: {why}")
 
 
 class OnnxGraph:
-    """Grows by one operator at a time; ``op`` is the one being read.
+    """Graph that grows by one operator at a time; ``op`` is the one being read.
 
     Args:
-        file: What the file holds.
-        size_bytes: Of the file: what is made of it is bounded by it.
+        file: The file's parsed contents.
+        size_bytes: Size of the file in bytes, which limits the data made from it.
 
     Attributes:
         source: The .tflite file's graph.
-        notes: What the user should know of the conversion.
+        notes: Notes on the conversion for the user.
     """
 
     def __init__(self, file: TfliteFile, size_bytes: int) -> None:
@@ -85,7 +85,7 @@ class OnnxGraph:
             self._bind_input(i)
 
     def begin(self, index: int, op: Op) -> None:
-        """Read this operator next."""
+        """Make this the operator being read."""
         self.op, self._prefix = op, f"{op.options.get('custom_code', op.code)}_{index}"
         for i in (*op.inputs, *op.outputs):
             dtype = self.dtype(i) if i >= 0 else "bool"
@@ -98,26 +98,26 @@ class OnnxGraph:
         return self.source.tensors[i].shape
 
     def dtype(self, i: int) -> str:
-        """Element type as it is stored."""
+        """Return the stored element type."""
         return self.source.tensors[i].dtype
 
     def quantization(self, i: int) -> Quantization | None:
-        """Of a tensor that stands for floats; None for floats and plain integers."""
+        """Return the quantization of integers that represent floats; None for floats and plain integers."""
         tensor = self.source.tensors[i]
         scaled = tensor.dtype in SCALED or (i in self._contents and tensor.dtype in ("int32", "int64"))
         return tensor.quantization if scaled else None
 
     def content(self, i: int) -> Array | None:
-        """A constant as it is stored; None for anything else."""
+        """Return a constant as it is stored; None for anything else."""
         return self._contents.get(i)
 
     def constant_floats(self, i: int) -> Array | None:
-        """A constant in real numbers; None for anything else."""
+        """Return a constant in real numbers; None for anything else."""
         content, quantization = self.content(i), self.quantization(i)
         return content if content is None or quantization is None else _dequantized(content, quantization)
 
     def ints(self, i: int) -> list[int]:
-        """A constant of integers, such as axes.
+        """Return a constant of integers, such as axes.
 
         Raises:
             UnreadableError: the model computes it.
@@ -128,10 +128,10 @@ class OnnxGraph:
         return [int(n) for n in content.ravel()]
 
     def integer(self, i: int) -> int:
-        """A constant of one integer, such as an axis.
+        """Return a constant of one integer, such as an axis.
 
         Raises:
-            UnreadableError: it is not.
+            UnreadableError: it is not a constant of one integer.
         """
         found = self.ints(i)
         if len(found) != 1:
@@ -139,7 +139,7 @@ class OnnxGraph:
         return found[0]
 
     def value(self, i: int) -> str:
-        """The ONNX value of a tensor, in real numbers where it has a scale."""
+        """Return the ONNX value of a tensor, in real numbers where it has a scale."""
         if i < 0:
             raise UnreadableError(self.op, "an input that it needs is left out")
         if i in self.variables and i not in self._values:
@@ -151,7 +151,7 @@ class OnnxGraph:
         return self._values[i]
 
     def stored(self, i: int) -> str:
-        """The ONNX value of a tensor as it is stored, integers as integers."""
+        """Return the ONNX value of a tensor as it is stored, integers as integers."""
         value = self.value(i)
         if self.quantization(i) is None:
             return value
@@ -162,7 +162,7 @@ class OnnxGraph:
         return self._stored[i]
 
     def weights(self, i: int, perm: Sequence[int]) -> str:
-        """``value``, transposed; a constant is transposed here."""
+        """Return ``value``, transposed; a constant is transposed here."""
         content, quantization = self.content(i), self.quantization(i)
         if len(self.shape(i)) != len(perm):
             raise UnreadableError(
@@ -181,22 +181,22 @@ class OnnxGraph:
         return self._moved[key]
 
     def is_left_out(self, position: int) -> bool:
-        """Whether an optional input of the operator is left out."""
+        """Check whether an optional input of the operator is left out."""
         return position >= len(self.op.inputs) or self.op.inputs[position] < 0
 
     def is_dynamic_range(self, data: int, weights: int) -> bool:
-        """Whether floats are multiplied by integer weights: TFLite's kernels quantize the floats at run
+        """Check whether floats are multiplied by integer weights: TFLite's kernels quantize the floats at run
         time."""
         return self.dtype(data) == "float32" and self.quantization(weights) is not None
 
     # What an operator makes
 
     def node(self, op_type: str, inputs: Sequence[str], **attributes: Any) -> str:
-        """A node with one output, which is returned."""
+        """Add a node with one output, which is returned."""
         return self.nodes(op_type, inputs, 1, **attributes)[0]
 
     def nodes(self, op_type: str, inputs: Sequence[str], count: int, **attributes: Any) -> list[str]:
-        """A node with ``count`` outputs, which are returned."""
+        """Add a node with ``count`` outputs, which are returned."""
         if len(self._nodes) >= MAX_NODES:
             raise UnreadableError(self.op, f"the ONNX model would have more than {MAX_NODES} nodes")
         name = self._new(f"{self._prefix}/{op_type}")
@@ -207,7 +207,7 @@ class OnnxGraph:
         return outputs
 
     def constant(self, array: Any, name: str = "constant") -> str:
-        """An initializer; equal small ones are one."""
+        """Add an initializer; equal small ones are shared."""
         array = np.asarray(array)
         if array.nbytes > SHARED_UP_TO_BYTES:
             return self._initializer(array, name)
@@ -220,7 +220,7 @@ class OnnxGraph:
         return self.constant(np.array(values, np.int64))
 
     def set(self, i: int, value: str) -> None:
-        """Say that ``value``, in real numbers, is what tensor ``i`` holds."""
+        """Record ``value``, in real numbers, as the content of tensor ``i``."""
         quantization = self.quantization(i)
         if quantization is None:
             self._values[i] = self._renamed(value, self._names[i])
@@ -235,7 +235,7 @@ class OnnxGraph:
         self._values[i] = self.node("DequantizeLinear", [self._stored[i], scale, zero_point])
 
     def set_stored(self, i: int, value: str) -> None:
-        """Say that ``value`` is what tensor ``i`` holds, integers as they are stored."""
+        """Record ``value`` as the content of tensor ``i``, integers as they are stored."""
         quantization = self.quantization(i)
         if quantization is None:
             self.set(i, value)
@@ -245,7 +245,7 @@ class OnnxGraph:
         self._values[i] = self.node("DequantizeLinear", [self._stored[i], *parameters])
 
     def set_constant(self, i: int, content: Array) -> None:
-        """Say that tensor ``i`` is a constant, as it is stored."""
+        """Record tensor ``i`` as a constant with this stored content."""
         self._spend(content)
         self._contents[i] = content
 
@@ -264,19 +264,19 @@ class OnnxGraph:
         return self.node("Cast", [value], to=element_type(dtype))
 
     def scalar(self, number: float, dtype: str) -> str:
-        """A constant of rank 0; of a tensor that has a scale, in real numbers."""
+        """Return a constant of rank 0; in real numbers for a tensor with a scale."""
         kind = "float32" if dtype in SCALED else NUMPY[dtype]
         return self.constant(np.array(number, kind))
 
     def number(self, number: float, i: int) -> str:
-        """A constant of rank 0 in the type that ``value(i)`` has."""
+        """Return a constant of rank 0 in the type of ``value(i)``."""
         real = self.quantization(i) is not None
         return self.constant(np.array(number, "float32" if real else NUMPY[self.dtype(i)]))
 
     # The whole
 
     def model(self, metadata: dict[str, str]) -> bytes:
-        """The ONNX file: what no output needs is left out."""
+        """Return the ONNX file, without the nodes that no output needs."""
         outputs = self._outputs()
         needed, nodes = {value.name for value in outputs}, []
         for node in reversed(self._nodes):
@@ -361,13 +361,13 @@ class OnnxGraph:
         return name
 
     def _spend(self, array: Array) -> None:
-        """Count what is made: many operators may convert one constant."""
+        """Count the bytes of new data, which is limited: many operators may convert one constant."""
         self._budget_bytes -= array.nbytes
         if self._budget_bytes < 0:
             raise UnreadableError(self.op, f"its constants grow to more than {MAX_COPIES} times the file")
 
     def _new(self, name: str) -> str:
-        """A name that is not taken yet."""
+        """Return an unused name."""
         found = name
         while found in self._taken:
             found = f"{name}_{self._taken[name]}"
@@ -376,7 +376,7 @@ class OnnxGraph:
         return found
 
     def _renamed(self, value: str, name: str) -> str:
-        """The value under the tensor's name, if it is what the last node made."""
+        """Give the value the tensor's name, if the last node produced it; return its name."""
         made = self._made_by.get(value)
         if made is None or made is not self._nodes[-1] or name in self._made_by:
             return value

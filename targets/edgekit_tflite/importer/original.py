@@ -1,10 +1,10 @@
-"""What a .tflite file itself answers, on LiteRT in a child process: the file is from anyone, and may crash
-it.
+"""Outputs of an original .tflite file, on LiteRT in a child process: the file is untrusted and may crash
+LiteRT.
 
     python -m edgekit_tflite.importer.original FOLDER
 
 The folder holds ``model.tflite`` and, for each sample, its inputs in the file's order, ``0.x0.npy`` ...; the
-child writes the outputs, ``0.y0.npy`` ..., and its engine's name, or why there is none, into ``answer.json``.
+child writes the outputs, ``0.y0.npy`` ..., and its engine's name, or the error, into ``answer.json``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
 
     Raises:
         MissingDependency: LiteRT is not installed.
-        EngineError: it refuses the file, crashed, or takes too long.
+        EngineError: LiteRT refuses the file, crashed, or takes too long.
     """
     version = engine_version()
     graph = read_file(path.read_bytes()).graph
@@ -76,7 +76,7 @@ def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
 
 
 def _clear_unset(graph: Graph, outputs: Mapping[int, Array]) -> None:
-    """Zeros where the kernel of a detector's last operator leaves what the memory held.
+    """Zero the parts that the kernel of a detector's last operator leaves unset.
 
     It fills its outputs as far as there are detections (tensorflow/lite/kernels/detection_postprocess.cc).
     """

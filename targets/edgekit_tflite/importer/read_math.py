@@ -49,14 +49,14 @@ def arithmetic(g: OnnxGraph, op: Op) -> None:
 
 @reads(*BINARY, inputs=2)
 def binary(g: OnnxGraph, op: Op) -> None:
-    """One node."""
+    """Write one node."""
     x, y = (g.value(i) for i in op.inputs[:2])
     g.set(op.outputs[0], g.node(BINARY[op.code], [x, y]))
 
 
 @reads(*UNARY)
 def unary(g: OnnxGraph, op: Op) -> None:
-    """One node."""
+    """Write one node."""
     g.set(op.outputs[0], g.node(UNARY[op.code], [g.value(op.inputs[0])]))
 
 
@@ -89,7 +89,7 @@ def squared_difference(g: OnnxGraph, op: Op) -> None:
 
 @reads("ADD_N")
 def add_n(g: OnnxGraph, op: Op) -> None:
-    """Sums, from the left."""
+    """Add the inputs from the left."""
     total = g.value(op.inputs[0])
     for i in op.inputs[1:]:
         total = g.node("Add", [total, g.value(i)])
@@ -101,9 +101,9 @@ def _is_integer(g: OnnxGraph, i: int) -> bool:
 
 
 def _floor_mod(g: OnnxGraph, x: str, y: str, integer: bool) -> str:
-    """x - floor(x / y) * y: the remainder has the sign of y.
+    """Write x - floor(x / y) * y: the remainder has the sign of y.
 
-    Of floats ONNX has C's fmod, whose remainder has the sign of x.
+    For floats ONNX has only C's fmod, whose remainder has the sign of x.
     """
     if integer:
         return g.node("Mod", [x, y])
@@ -122,7 +122,7 @@ def floor_mod(g: OnnxGraph, op: Op) -> None:
 
 @reads("FLOOR_DIV", inputs=2)
 def floor_div(g: OnnxGraph, op: Op) -> None:
-    """Floor of the quotient; of integers, whose quotient ONNX truncates, (x - x mod y) / y."""
+    """Write the floor of the quotient; for integers, whose quotient ONNX truncates, (x - x mod y) / y."""
     x, y = (g.value(i) for i in op.inputs[:2])
     if _is_integer(g, op.inputs[0]):
         g.set(op.outputs[0], g.node("Div", [g.node("Sub", [x, _floor_mod(g, x, y, True)]), y]))
@@ -132,13 +132,13 @@ def floor_div(g: OnnxGraph, op: Op) -> None:
 
 @reads("SELECT_V2", inputs=3)
 def select_v2(g: OnnxGraph, op: Op) -> None:
-    """Where."""
+    """Read as Where."""
     g.set(op.outputs[0], g.node("Where", [g.value(i) for i in op.inputs[:3]]))
 
 
 @reads("SELECT", inputs=3)
 def select(g: OnnxGraph, op: Op) -> None:
-    """Where; a vector of conditions is for the first axis, and nothing else is broadcast."""
+    """Read as Where; a vector of conditions applies to the first axis, and nothing else is broadcast."""
     condition, x, y = op.inputs[:3]
     chosen, rank = g.value(condition), len(g.shape(x))
     if len(g.shape(condition)) == 1 and rank > 1:
@@ -156,7 +156,7 @@ def cumsum(g: OnnxGraph, op: Op) -> None:
 
 @reads("ATAN2", inputs=2)
 def atan2(g: OnnxGraph, op: Op) -> None:
-    """atan(y / x), and by the signs the quadrant that it is in."""
+    """Write atan(y / x), with the quadrant chosen by the signs."""
     y, x = (g.value(i) for i in op.inputs[:2])
     zero, pi = g.number(0.0, op.inputs[0]), g.number(3.141592653589793, op.inputs[0])
     half = g.number(1.5707963267948966, op.inputs[0])

@@ -11,7 +11,7 @@ from edgekit_tflite.importer.readers import reads
 
 @reads("DEQUANTIZE")
 def dequantize(g: OnnxGraph, op: Op) -> None:
-    """Nothing: integers with a scale are floats here already; a constant of float16 is converted."""
+    """Forward the input: integers with a scale are floats here already. float16 is converted."""
     x, out = op.inputs[0], op.outputs[0]
     content = g.content(x)
     if content is not None and content.dtype == np.float16:
@@ -26,7 +26,7 @@ def dequantize(g: OnnxGraph, op: Op) -> None:
 
 @reads("QUANTIZE")
 def quantize(g: OnnxGraph, op: Op) -> None:
-    """The pair that every tensor with a scale has."""
+    """Write the Q/DQ pair that every tensor with a scale has."""
     if g.quantization(op.outputs[0]) is None:
         raise UnreadableError(op, f"its output is {g.dtype(op.outputs[0])} without a scale")
     g.set(op.outputs[0], g.value(op.inputs[0]))
@@ -34,7 +34,7 @@ def quantize(g: OnnxGraph, op: Op) -> None:
 
 @reads("DENSIFY")
 def densify(g: OnnxGraph, op: Op) -> None:
-    """Nothing: sparse constants are read as dense ones."""
+    """Forward the constant: sparse constants are read as dense ones."""
     x, out = op.inputs[0], op.outputs[0]
     content = g.content(x)
     if content is None:
@@ -44,7 +44,7 @@ def densify(g: OnnxGraph, op: Op) -> None:
 
 @reads("FAKE_QUANT")
 def fake_quant(g: OnnxGraph, op: Op) -> None:
-    """Rounding to 2^bits numbers from min to max, which are moved so that 0 is one of them.
+    """Round to 2^bits numbers from min to max, which are shifted so that 0 is one of them.
 
     Source: ``NudgeQuantizationRange`` in tensorflow/lite/kernels/internal/quantization_util.cc.
     """

@@ -1,4 +1,4 @@
-"""The table of what is read: TFLite operator -> the function in a read_*.py that writes it in
+"""Table of supported operators: TFLite operator -> the function in a read_*.py that writes it in
 ONNX."""
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ Read = Callable[[OnnxGraph, Op], None]
 
 
 class Reader(NamedTuple):
-    """How an operator is read.
+    """Reader of an operator.
 
     Attributes:
-        read: Writes it in ONNX.
-        inputs: How many inputs it must have at least; the rest may be left out.
-        outputs: How many outputs it must have at least.
+        read: Function that writes the operator in ONNX.
+        inputs: Minimum number of inputs; the rest may be left out.
+        outputs: Minimum number of outputs.
     """
 
     read: Read
@@ -53,7 +53,7 @@ def reads_custom(name: str, *, inputs: int = 1, outputs: int = 1) -> Callable[[R
 
 
 def find_reader(op: Op) -> Reader | None:
-    """How an operator is read; None if it is not."""
+    """Return the reader of an operator; None if it is not supported."""
     return CUSTOM_READERS.get(op.options["custom_code"]) if op.code == "CUSTOM" else READERS.get(op.code)
 
 
@@ -61,7 +61,7 @@ def read(g: OnnxGraph, index: int, op: Op) -> None:
     """Write one operator in ONNX.
 
     Raises:
-        UnreadableError: it has no form in ONNX, or is damaged.
+        UnreadableError: it cannot be expressed in ONNX, or is damaged.
     """
     reader = find_reader(op)
     assert reader is not None
@@ -74,7 +74,7 @@ def read(g: OnnxGraph, index: int, op: Op) -> None:
 
 
 def activated(g: OnnxGraph, value: str) -> str:
-    """The value after the activation that is fused into the operator being read."""
+    """Apply the activation that is fused into the operator being read."""
     activation = g.op.options["fused_activation_function"]
     dtype = g.dtype(g.op.outputs[0])
     if activation == "NONE":
@@ -90,7 +90,7 @@ BOUNDS = {"RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}
 
 
 def need_rank(g: OnnxGraph, i: int, rank: int) -> tuple[int, ...]:
-    """The shape of a tensor.
+    """Return the shape of a tensor of this rank.
 
     Raises:
         UnreadableError: it has another rank.

@@ -29,14 +29,14 @@ MAX_LEVELS = 16
 def dense(
     sparsity: Table, content: memoryview, shape: Sequence[int], dtype: np.dtype[Any], name: str
 ) -> Array:
-    """The dense array of a sparse tensor.
+    """Decode the dense array of a sparse tensor.
 
     Args:
-        sparsity: Its ``SparsityParameters``.
-        content: Its stored values.
-        shape: Of the dense array.
-        dtype: Of its elements.
-        name: For messages.
+        sparsity: ``SparsityParameters`` of the tensor.
+        content: Stored values of the tensor.
+        shape: Shape of the dense array.
+        dtype: Element type of the dense array.
+        name: Name of the tensor for messages.
 
     Raises:
         DamagedFileError: the levels don't fit the shape or the values.
