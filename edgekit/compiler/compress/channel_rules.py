@@ -30,7 +30,7 @@ _REDUCTIONS = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 Reduce
 
 
 def conv(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Label a Conv of one group: it reads all channels, and makes new ones. With groups, remove whole groups."""
+    """Label a Conv of one group: it reads all channels and makes new ones. Of several, tie each group."""
     weights, given = array_of(input_of(node, 1)), _labels(node, 0, labels, axis=1)
     if weights is None:
         return False

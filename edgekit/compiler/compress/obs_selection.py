@@ -63,7 +63,7 @@ class RemovalOrder:
 
 
 def removal_order(readers: Sequence[ReaderData]) -> RemovalOrder:
-    """Compute the order by least squares cost over all readers, each relative to the variance of its outputs."""
+    """Compute the order by the summed least squares costs, each relative to its outputs' variance."""
     count = len(readers[0].blocks)
     most = max(int(count * MOST), 1)
     points = np.unique(np.linspace(0, most, CURVE_POINTS + 1).astype(int))

@@ -184,7 +184,7 @@ def _scales(task: TrainingTask, training: TrainingSamples) -> dict[str, float]:
 
 
 def _key(task: TrainingTask, options: TrainingOptions) -> str:
-    """Return a checkpoint's key, a sha256 over its training; the length is excluded, to resume longer."""
+    """Return the key of a checkpoint. It excludes the length: a training may be resumed for longer."""
     chosen = {name: value for name, value in asdict(options).items() if name not in ("minutes", "epochs")}
     told = [task.digest, sorted(chosen.items()), task.features, task.augmentation.changes]
     whole = hashlib.sha256(repr(told).encode())
