@@ -62,8 +62,8 @@ def _cut_tensors(
 
 
 def _set_sizes(layer: Any) -> None:
-    """Set a layer's size attributes from its weight. Torch's layers compute from their weights only, except for
-    ``groups`` and the heads of attention."""
+    """Set a layer's size attributes from its weight. Torch's layers compute from their weights only, except
+    for ``groups`` and the heads of attention."""
     from torch import nn
 
     weight = getattr(layer, "weight", None)

@@ -6,8 +6,8 @@ error of the centred logits. For any other output, it is the mean squared error 
 teacher's, for each part of the output separately (``edgekit/compiler/evaluate/output_parts.py``).
 
 For a detector's scores of 0 to 1, it is the divergence of Bernoulli distributions. The squared error has no
-gradient where a Sigmoid is wrongly near 0. Boxes are weighted by the teacher's score of an object, and
-classes by its confidence in an object (``DetectorRows``): predictions for the background are never read.
+gradient where a Sigmoid is wrongly near 0. Boxes are weighted by the teacher's best score (times its
+objectness), classes by its objectness (``DetectorRows``): apps never read predictions for the background.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Training of a draft: some layers of a language model learn to continue its texts like the whole model.
 
-The draft uses the model's own embedding and its own output matrix, which are not changed. It learns from texts that the model wrote itself, greedy and sampled, by the Kullback-Leibler divergence of
-its next token from the model's at each of them (Hinton et al. 2015; for drafts Zhou et al. 2023, DistillSpec,
-arXiv 2310.08461). Everything random follows from the seed.
+The draft uses the model's own embedding and its own output matrix, which are not changed. It learns
+from texts that the model wrote, greedy and sampled, by the Kullback-Leibler divergence of its next token from
+the model's at each token (Hinton et al. 2015; for drafts Zhou et al. 2023, DistillSpec, arXiv 2310.08461).
+Everything random follows from the seed.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transp
 
 
 def torch_pads(pads: Sequence[tuple[int, int]]) -> list[int]:
-    """Convert (before, after) of the last axes to the order of ``torch.nn.functional.pad``: the last axis first."""
+    """Order (before, after) of the last axes for ``torch.nn.functional.pad``: the last axis first."""
     return [amount for pair in reversed(pads) for amount in pair]
 
 
