@@ -47,7 +47,7 @@ def deferral_bundle(
     figures: Mapping[str, Json],
     runners: Sequence[Runner],
 ) -> Bundle:
-    """Return the large model's bundle with a variant of both, e.g. ``ort-deferral``; a Session tries it first.
+    """Return the large model's bundle with a variant of both, e.g. ``ort-deferral``; Sessions try it first.
 
     If the small one is from another bundle, it is added as a variant of its own, ``small-...``, which runs
     alone if no other variant runs.

@@ -37,7 +37,7 @@ class Fault:
     Attributes:
         error: Type and text of the exception, one line.
         traceback: File of the traceback, below the cache folder; "" if it could not be written.
-        is_bug: False if the engine rejected its own compiled file with a message.
+        is_bug: False if the engine rejected the artifact compiled for it; its message gives the reason.
     """
 
     error: str

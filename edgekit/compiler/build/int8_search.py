@@ -49,7 +49,7 @@ class SearchResult:
     left_out: int = 0
 
     def after(self, first: SearchResult) -> SearchResult:
-        """Append this search to another one of the same target."""
+        """Return this search's result, appended to that of an earlier search of the same target."""
         known = {measurement.config for measurement in first.measured}
         added = [measurement for measurement in self.measured if measurement.config not in known]
         return SearchResult(
