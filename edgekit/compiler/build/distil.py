@@ -44,7 +44,7 @@ CALIBRATED_BY = 64
 
 @called_with(DistilRequest)
 def distil(request: DistilRequest) -> DistilledModel:
-    """Train a student on a teacher's answers to unlabelled samples, on the CPU (docs/distilling.md).
+    """Train a student on a teacher's outputs for unlabelled samples, on the CPU (docs/distilling.md).
 
     Returns:
         The trained student, with its fidelity before and after. ``better`` is whether it improved.

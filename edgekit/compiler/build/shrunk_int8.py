@@ -188,7 +188,7 @@ def _trained(
     data: QuantizationData,
     options: BuildOptions,
 ) -> VariantBuild:
-    """Build the variant, and verify it against its own Q/DQ graph, whose weights the float student lacks."""
+    """Build a variant, and verify it against its own Q/DQ graph: its weights are not the float student's."""
     target = whole.target
     try:
         artifact = target.compiler.compile_model(student.model, target.profile, target.compiled_as("int8"))

@@ -59,7 +59,7 @@ def read_picture(path: Path) -> Array:
 def decode_picture(content: bytes, name: str) -> Array:
     """Decode a file's content like :func:`read_picture`; ``name`` names the file in errors.
 
-    Raises: as :func:`read_picture`.
+    Raises: see :func:`read_picture`.
     """
     return _opened(_decoded, content, name)
 
@@ -67,7 +67,7 @@ def decode_picture(content: bytes, name: str) -> Array:
 def picture_pixels(content: bytes, name: str) -> int:
     """Return the number of pixels that a file's header states; nothing is decoded.
 
-    Raises: as :func:`read_picture`.
+    Raises: see :func:`read_picture`.
     """
     return _opened(_pixels, content, name)
 

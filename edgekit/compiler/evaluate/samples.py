@@ -141,7 +141,7 @@ def load_samples(
     Args:
         source: A path or glob, samples in memory, or None for random samples.
         inputs: The model's inputs.
-        card: How pictures and sounds become inputs, and the ranges of random inputs.
+        card: Card with the preparation of pictures and sounds, and the ranges of random inputs.
         limit: Maximum number of samples to load, evenly spread; None for all.
         found: Ranges that the graph gives, for random samples.
 
@@ -230,7 +230,7 @@ def read_sample(
     Args:
         path: The file.
         inputs: The model's inputs; with ``skip_others`` the ones to read.
-        card: How a picture or a sound becomes an input.
+        card: Card with the preparation of pictures and sounds.
         skip_others: Whether an ``.npz`` may hold other arrays too, which are ignored.
 
     Raises:

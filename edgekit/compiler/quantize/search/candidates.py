@@ -101,7 +101,7 @@ class Candidates:
 
     Attributes:
         report: Called with a progress message, e.g. ``rounding weights, step 3 of 50``.
-        deaths: How an earlier process of this build ended, by the candidate that it was measuring.
+        deaths: Reasons that earlier processes of this build ended, by the candidate being measured.
     """
 
     def __init__(
