@@ -57,7 +57,7 @@ class ShrunkGraph:
 def shrunk_graph(
     plan: PruningPlan, share: float, reference: ReferenceOutputs, held_out: HeldOut
 ) -> ShrunkGraph | None:
-    """Remove a share of the model's multiplications; None if its channels do not have that many."""
+    """Return the model without a share of its multiplications; None if its channels have too few."""
     before = multiplications(plan.model)
     removed = allocate(plan, "multiplications", share, before)
     if removed is None:

@@ -200,7 +200,7 @@ def _step(each: PrunableGroup, removed: int) -> int:
 
 
 def pruned_model(plan: PruningPlan, removed: Mapping[str, int]) -> ir.Model:
-    """Remove units of each group from the model, and fit all readers to the remaining channels."""
+    """Return the model without some units of each group, its readers fitted to the remaining channels."""
     labels: set[int] = set()
     for each in plan.groups:
         chosen = each.order.units[: removed.get(each.name, 0)]

@@ -1,4 +1,4 @@
-"""Second moments of the inputs that read removable channels: the data of least-squares reconstruction.
+"""Second moments of the inputs of removable channels' readers, for least-squares reconstruction.
 
 Only sums are kept, [columns, columns] for each reader, so memory does not grow with the number of samples.
 """

@@ -65,7 +65,7 @@ class TrainingSamples:
 
     Args:
         samples: Samples, all of one signature.
-        memory_bytes: Memory limit for loading the samples; arrays of integers from 0 to 255 take a byte each.
+        memory_bytes: Memory limit for loading the samples; integers from 0 to 255 are stored as bytes.
     """
 
     def __init__(self, samples: Sequence[Sample], memory_bytes: int = MEMORY_BYTES) -> None:

@@ -102,9 +102,8 @@ def fastest(times: Sequence[float]) -> float:
 
 
 def ratio_to_parent(variant: Timed, parent: Timed, reference: ReferenceOutputs) -> float:
-    """Return a variant's time over its parent's, from the cache if it was measured before.
-
-    It is for variants that no search has timed, and that must be surely faster, or surely no slower.
+    """Return a variant's time over its parent's, cached or measured. It is for variants that no search has
+    timed, and that must be surely faster, or surely no slower.
 
     Args:
         variant: The variant to time.

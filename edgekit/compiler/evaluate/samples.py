@@ -209,8 +209,7 @@ def random_samples(
     Args:
         inputs: The model's inputs.
         card: Card whose ranges have priority.
-        count: Number of samples.
-        seed: Random seed.
+        count, seed: Number of samples, and the random seed.
         found: Ranges that the graph gives (edgekit/compiler/model/input_ranges.py).
     """
     ranges = sample_ranges(inputs, card, found)

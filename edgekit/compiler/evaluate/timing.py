@@ -122,7 +122,7 @@ def confirmed_ratio(
     limit: float,
     reference: ReferenceOutputs,
 ) -> float:
-    """Time a variant over its parent, only these two interleaved, until the ratio is below the limit or
+    """Return a variant's time over its parent's: the two run interleaved until it is below the limit or
     CONFIRMING_ROUNDS are over. On a busy machine the few runs of one of them may all have been disturbed. If
     other programs used the processors all the time, the process's CPU time decides, as in the search.
 

@@ -60,8 +60,7 @@ def read_frame(path: Path) -> Array:
         path: A path from :func:`video_frames`.
 
     Raises:
-        MissingDependency: OpenCV is not installed.
-        SampleError: the video or the frame can't be decoded, or is too large.
+        MissingDependency, SampleError: no OpenCV; or the video or frame can't be decoded or is too large.
     """
     match = FRAME.fullmatch(path.name)
     assert match is not None

@@ -186,10 +186,8 @@ def _vary(seen: Observation) -> Array:
 
 
 def _usual(seen: Observation) -> float | None:
-    """Return the magnitude that OFTEN of all values keep within, if only outliers make the range wide.
-
-    None if a channel is that wide by its ordinary values.
-    """
+    """Return the magnitude that OFTEN of all values keep within, if only outliers make the range wide; None
+    if a channel is that wide by its ordinary values."""
     most = _largest(seen)
     often = np.quantile(np.abs(seen.sample), OFTEN, axis=0)
     wide = most > most.max() / 2
