@@ -146,8 +146,7 @@ def channel_axis(value: ir.Value) -> int | None:
 
     Consumers decide before the producer, because they read the scales. Convolutions, pools and other ops with
     channels second: 1. MatMul, Gemm and normalizations of the last axis: the last. Without such a neighbour:
-    1
-    for rank 4 and up (images), the last for rank 3 (tokens x features) and below. None: the value is a
+    1 for rank 4 and up (images), the last for rank 3 (tokens x features) and below. None if the value is a
     scalar, or has more than CHANNELS_LIMIT channels there.
     """
     rank = len(value.shape) if value.shape is not None else 0

@@ -239,7 +239,7 @@ class Candidates:
         return measurement
 
     def is_known(self, config: CandidateConfig) -> bool:
-        """Return whether a measurement is cached, from this build or an earlier one: it takes no time."""
+        """Return whether a measurement is cached, from this or an earlier build: it is not repeated."""
         if config not in self._known:
             recalled = measurement_cache.recall(self._key(config))
             measurement = parse_measurement(config, recalled) if recalled is not None else None
@@ -355,7 +355,7 @@ class Candidates:
         return measure_block_snr_db(context, graph, rules, floats, key, has_time, self.report)
 
     def _prepare(self, floats: frozenset[str]) -> PreparedGraph:
-        """Return the graph that a plan with these float nodes applies to: they are not rewritten."""
+        """Return the graph that a plan with these float nodes applies to: these are not rewritten."""
         if floats not in self._prepared:
             context = self._context
             self._prepared[floats] = PreparedGraph(
