@@ -1,4 +1,4 @@
-"""The options of a build about precision: which ones to build, the accuracy goal, the time limit."""
+"""Options of a build for precision: the precisions to build, the accuracy goal, the time limit."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ FIRST_SECONDS, FRONT_SECONDS = 60.0, 180.0
 
 @dataclass(frozen=True)
 class Goal:
-    """The accuracy goal: how much may be lost.
+    """Accuracy goal: the accepted loss.
 
     Attributes:
-        drop: Share (0 to 1) of the task's own metric where the samples are labelled, else of the fidelity.
-        snr_db: The least SNR of the worst output.
+        drop: Share (0 to 1) of the task's own metric if the samples are labelled, else of the fidelity.
+        snr_db: Minimum SNR of the worst output, in dB.
     """
 
     drop: float | None = None
@@ -66,18 +66,17 @@ class Goal:
         before: Kept | None = None,
         strict: bool = False,
     ) -> str:
-        """Why a variant misses the goal, as text for the manifest; "" where it meets it.
+        """Return why a variant misses the goal, as text for the manifest; "" if it meets it.
 
         Args:
             found: Fidelity of the variant.
-            parent: The float model's score on the same samples by the task's own metric; None where they have
-                no labels.
+            parent: The float model's score on the same samples by the task's own metric; None if they have no
+                labels.
             chance_of: Number of validation samples, None on the test samples. On validation samples a
-                proportion that is low by up to CHANCE standard errors is no miss: 12 of 14 does not
-                contradict 0.9.
-            before: The findings kept on the validation samples, which are few on the test samples alone and
-                are counted together.
-            strict: Of the findings kept, not even one that is lost may be chance.
+                proportion may be low by up to CHANCE standard errors: 12 of 14 does not contradict 0.9.
+            before: Predictions kept on the validation samples. They are added to those on the test samples,
+                which are few.
+            strict: Whether no lost prediction is attributed to chance.
         """
         if self.snr_db is not None:
             enough = found.snr_db >= self.snr_db
@@ -107,17 +106,17 @@ class Goal:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """The options of a build about precision.
+    """Options of a build for precision.
 
     Attributes:
-        precision: ``int8``: the first candidate that is good enough; ``auto``: the whole Pareto front; or a
-            float precision or weight-only form.
+        precision: ``int8`` for the first candidate that is good enough, ``auto`` for the whole Pareto front,
+            or a float precision or weight-only form.
         goal: The accuracy goal.
         seconds: Time limit of the search, for all targets together.
-        force: Ship a rejected int8 variant, marked as such.
+        force: Whether to ship a rejected int8 variant, marked as such.
         fallback: Whether the float parent of an int8 variant is in the bundle too.
-        shrink: Which smaller models are built too: ``auto``, or a share, e.g. ``-50%``; "": none.
-        distil: How long each of them is trained; None: not at all.
+        shrink: Smaller models to build too: ``auto``, or a share, e.g. ``-50%``; "" for none.
+        distil: Length of the training of each smaller model; None for no training.
     """
 
     precision: str
@@ -134,22 +133,21 @@ class BuildOptions:
 
     @property
     def has_goal(self) -> bool:
-        """Whether a requested precision is held to an accuracy goal."""
+        """Return whether a requested precision is held to an accuracy goal."""
         return any(row.stage != "compiled" for row in requested(self.precision))
 
     @property
     def for_size(self) -> bool:
-        """Whether the form requested by name reduces the file size: it is shipped without its parent."""
+        """Return whether the form requested by name reduces the file size: it ships without its parent."""
         return precision_of(self.precision).for_size
 
     @property
     def smaller_goal(self) -> Goal:
-        """What smaller models are held to: one of a given size only to a goal that is given too."""
+        """Return the goal of smaller models. One of a given size has a goal only if the user gives one."""
         return self.goal if self.shrink == AUTO or self.goal != Goal() else Goal(snr_db=-math.inf)
 
     def as_json(self) -> dict[str, Json]:
-        """Return what the manifest's options hold in another form than the request, or where a default was
-        used."""
+        """Return the manifest's options that differ in form from the request, or that were set by default."""
         distil: dict[str, Json] = {} if self.distil is None else {"distil": str(self.distil)}
         if not self.has_goal:
             return {"max_drop": self.goal.as_json(), **distil} if self.shrink else {}
@@ -163,7 +161,7 @@ class BuildOptions:
 
 
 def build_options(request: BuildRequest) -> BuildOptions:
-    """Check and parse the options of a build about precision.
+    """Check and parse the options of a build for precision.
 
     Raises:
         UsageError: an option is unknown, malformed, or not used with this precision.
@@ -218,13 +216,13 @@ def build_options(request: BuildRequest) -> BuildOptions:
 
 
 def parse_max_drop(text: str) -> Goal:
-    """``2%`` of the task's metric or the fidelity score; ``24dB``: the least SNR.
+    """Parse ``2%`` of the task's metric or the fidelity score, or ``24dB``, the minimum SNR.
 
     >>> parse_max_drop("2%"), parse_max_drop("24 dB")
     (Goal(drop=0.02, snr_db=None), Goal(drop=None, snr_db=24.0))
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is malformed.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|dB)\s*", text, re.IGNORECASE | re.ASCII)
     if match and match[2] == "%" and float(match[1]) <= 100:
@@ -249,13 +247,13 @@ def _below(score: Score, least: float, chance_of: int | None = None) -> str:
 
 
 def _where(chance_of: int | None) -> str:
-    """On which samples: only where they are not the test samples, whose figures the report has."""
+    """Name the samples, unless they are the test samples, whose figures are in the report."""
     return "" if chance_of is None else " on the validation samples"
 
 
 def _lost(kept: Kept | None, least: float, where: str, strict: bool) -> str:
-    """Why too few findings are kept, as text. Unless strict, one of those that the estimate rests on may
-    be chance."""
+    """Return why too few predictions are kept, as text. Unless strict, one of those that the estimate is
+    based on may be lost by chance."""
     if kept is None or not kept.total or kept.share >= least - (not strict) / kept.of:
         return ""
     counted = f"{kept.found} of {kept.total} sure findings kept{where}"
@@ -264,7 +262,7 @@ def _lost(kept: Kept | None, least: float, where: str, strict: bool) -> str:
 
 
 def _is_counted(name: str) -> bool:
-    """Whether a metric is a proportion of the samples."""
+    """Return whether a metric is a proportion of the samples."""
     metric = metric_named(name)
     return name == "top-1" or (metric is not None and metric.counted)
 

@@ -37,11 +37,11 @@ def make_bundle(
     """The bundle of these variants, in memory.
 
     Args:
-        job: What was built.
+        job: The build job.
         samples: All samples.
         reference: Its first sample becomes the golden vector.
         variants: In the order in which a runtime prefers them, rejected ones included.
-        import_check: How an imported model compares with its original.
+        import_check: Comparison of an imported model with its original.
     """
     explain_sizes(job.source, job.canonical, variants)
     files = job.card.files if job.card else {}

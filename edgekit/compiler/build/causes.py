@@ -1,4 +1,4 @@
-"""Why int8 and float16 lose accuracy, what each variant does about it, and what plain int8 would do."""
+"""Causes of accuracy loss in int8 and float16, each variant's remedy, and the result of plain int8."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ PLAIN = CandidateConfig("all", BASELINE)
 
 
 def causes_of_int8(candidates: Candidates, config: CandidateConfig) -> Causes:
-    """Of a variant that was compiled from this candidate."""
+    """Return the causes for a variant that was compiled from this candidate."""
     return _kept([(_record(cause, done, left), cause) for cause, done, left in candidates.causes(config)])
 
 
 def plain_int8(opened: Callable[[], Candidates], found: Sequence[Causes]) -> Measurement | None:
-    """Plain int8 measured, where a variant repairs something in it; None where there is nothing to compare,
-    or the engine does not take it.
+    """Measure plain int8 if a variant repairs something in it; None if there is nothing to compare, or the
+    engine does not run it.
 
     Args:
-        opened: Makes the candidates of the target without its repairs.
+        opened: Opens the candidates of the target without its repairs.
         found: Causes of each variant.
     """
     if all(cause["kind"] == PER_TENSOR for causes in found for cause in causes["found"]):
@@ -55,10 +55,10 @@ def add_float16_causes(
     samples: Sequence[Sample],
     observations: Mapping[str, Observation] | None,
 ) -> None:
-    """Into the evidence of what computes in float16: the values that it can't hold, or hardly.
+    """Record the values that overflow, or nearly do, in the evidence of variants that compute in float16.
 
-    Without calibration the model is observed on the samples that variants are verified with, if float16 was
-    found to fail somewhere.
+    Without calibration the model is observed on the samples that variants are verified with, if some float16
+    variant failed.
     """
     ran = [(v, v.evidence.get("executed", {}).get("precision", "")) for v in variants]
     halves = [v for v, executed in ran if precision_of(executed).element == "float16"]

@@ -1,4 +1,4 @@
-"""The nodes that a target can't run or runs off its fast path, found before anything is compiled."""
+"""Check for nodes that a target can't run, or runs off its fast path, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check(
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     trust_pickle: bool = False,
 ) -> list[Finding]:
-    """What ``edgekit.check`` does, in this process; arguments and errors are listed there."""
+    """Run ``edgekit.check`` in this process; its docstring lists arguments and errors."""
     names = targets if targets is not None else sorted(set(profile_names().values()))
     resolved = [resolve(find_profile(name)) for name in names]
     canonical, _ = open_source_model(model, shapes, ImportOptions({}, example_inputs, trust_pickle))
@@ -49,7 +49,7 @@ def check(
 
 
 def _of_fault(target: str, fault: Fault) -> Finding:
-    """What is said of a target whose check met a fault: nothing can be built for it."""
+    """Return the finding for a target whose check met a fault: nothing can be built for it."""
     path = traceback_path(fault.traceback)
     trace = f"; traceback: {path}" if path else ""
     return Finding(FAULT, "error", target, "", "", f"{fault.reason}{trace}")

@@ -1,4 +1,4 @@
-"""Two classifiers joined: the small one answers, the large one is asked where the small one is unsure."""
+"""Deferral between two classifiers: the large one runs only if the small one is uncertain."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHARE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*")
 
 @dataclass(frozen=True)
 class Deferral:
-    """Two variants, what the samples say of them together, and the bundle that has both.
+    """Two variants, their joint figures on the samples, and the bundle that has both.
 
     Attributes:
         small, large: Names of the variants.
@@ -63,7 +63,7 @@ class Deferral:
 
     @property
     def why_not(self) -> str:
-        """Why there is nothing to gain; "" where there is."""
+        """Return why there is no gain; "" if there is one."""
         if self.found.threshold == NEVER:
             return f"{self.small} alone is within the bound: use it by itself"
         if self.expected_ms >= self.large_ms:
@@ -113,7 +113,7 @@ def defer(
     large_variant: str | None = None,
     progress: Progress = lambda stage: None,
 ) -> Deferral:
-    """Join two classifiers: the small one answers, and the large one is asked where the small one is unsure.
+    """Join two classifiers: the large one runs only if the small one is uncertain.
 
     Args:
         small: The bundle of the small model.
@@ -121,8 +121,8 @@ def defer(
             ``small``, e.g. int8 and fp32.
         samples: As :func:`edgekit.build` takes them, without labels: inputs like those of use, that neither
             model was fitted to. 1 % at 95 % confidence needs 299 or more.
-        disagreement: Most of the answers that may differ from the large one's: ``1%`` or 0.01.
-        confidence: Of that bound: ``95%`` or 0.95.
+        disagreement: Maximum share of results that differ from the large one's: ``1%`` or 0.01.
+        confidence: Confidence of that bound: ``95%`` or 0.95.
         small_variant: None: the fastest.
         large_variant: None: the most accurate precision, the fastest of it.
         progress: Called as each stage begins and ends.

@@ -1,4 +1,4 @@
-"""The bundle of a deferral: the large model's, with one variant that has the files of both."""
+"""Bundle of a deferral: the large model's, with one variant that has the files of both models."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ of a golden vector over the threshold, and then the other model answers it."""
 
 
 class Part(NamedTuple):
-    """One of the two: its variant, the bundle it is in, its outputs for the large one's golden vectors, and
-    the median of its time."""
+    """One of the two models: its variant and bundle, its outputs for the large one's golden vectors, and its
+    median time."""
 
     name: str
     bundle: Bundle
@@ -47,10 +47,10 @@ def deferral_bundle(
     figures: Mapping[str, Json],
     runners: Sequence[Runner],
 ) -> Bundle:
-    """The large model's bundle with a variant of both, e.g. ``ort-deferral``; a Session tries it first.
+    """Return the large model's bundle with a variant of both, e.g. ``ort-deferral``; Sessions try it first.
 
-    Where the small one is of another bundle it is added as a variant of its own, ``small-...``, which answers
-    alone if nothing else does.
+    If the small one is from another bundle, it is added as a variant of its own, ``small-...``, which runs
+    alone if no other variant runs.
     """
     assert card.task is not None
     manifest = {k: v for k, v in large.bundle.manifest.items() if k not in ("format", "version", "entries")}
@@ -95,12 +95,12 @@ def deferral_bundle(
 
 
 def _both(texts: Iterable[str]) -> str:
-    """``A and B``; where they are equal ``A``."""
+    """Return ``A and B``, or ``A`` if they are equal."""
     return " and ".join(dict.fromkeys(texts))
 
 
 def in_bundle_of_large(name: str, small: Bundle, large: Bundle) -> str:
-    """How the small variant is called in the bundle of the large one."""
+    """Return the name of the small variant in the bundle of the large one."""
     return name if small.digest == large.digest else f"small-{name}"
 
 
@@ -109,7 +109,7 @@ def _options(variant: Variant) -> dict[str, Json]:
 
 
 def _brought(small: Part, large: Part, entries: dict[str, bytes], runs: int) -> Part:
-    """The small variant with its files among the large bundle's entries, and evidence against its golden
+    """Add the small variant's files to the large bundle's entries, and its evidence against the golden
     vectors."""
     files = {}
     for file, entry in small.variant.files.items():
@@ -125,7 +125,7 @@ def _brought(small: Part, large: Part, entries: dict[str, bytes], runs: int) -> 
 
 
 def _answers(small: Part, large: Part, card: Card, threshold: float) -> list[Mapping[str, Array]]:
-    """What the two together answer to the golden vectors."""
+    """Compute the outputs of both together for the golden vectors."""
     assert card.task is not None
     task, found = card.task, []
     for own, other in zip(small.golden, large.golden, strict=True):
@@ -135,8 +135,8 @@ def _answers(small: Part, large: Part, card: Card, threshold: float) -> list[Map
 
 
 def _accuracy(small: Part, large: Part, answers: Sequence[Mapping[str, Array]]) -> dict[str, Any]:
-    """Each output against the large bundle's golden vectors. The limit is the small one's SNR, less
-    ``MARGIN_DB``, where its precision's own is higher: the small model is another one."""
+    """Compare each output with the large bundle's golden vectors. The limit is the small one's SNR, less
+    ``MARGIN_DB``, if its precision's own is higher: the small model is a different one."""
     found = {}
     usual = precision_of(small.variant.precision).snr_limit_db
     for spec in large.bundle.outputs:

@@ -1,4 +1,4 @@
-"""A student trained to answer as its teacher does, judged on held-out samples."""
+"""Training of a student to reproduce its teacher's outputs, judged on held-out samples."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ CALIBRATED_BY = 64
 
 @called_with(DistilRequest)
 def distil(request: DistilRequest) -> DistilledModel:
-    """Train a student on a teacher's answers to unlabelled samples, on the CPU (docs/distilling.md).
+    """Train a student on a teacher's outputs for unlabelled samples, on the CPU (docs/distilling.md).
 
     Returns:
-        The trained student, with its fidelity before and after. ``better`` says whether it is worth anything.
+        The trained student, with its fidelity before and after. ``better`` is whether it improved.
 
     Raises:
         UsageError: no end was given, teacher and student do not fit, the training diverged, or a target of
             ``quantize`` has no int8 for the student.
-        ProfileError: there is no such target.
+        ProfileError: the target does not exist.
         UnsupportedError: the student has operators that cannot be trained here; all are named.
         SampleError: there are too few samples, or one does not fit the inputs.
         ModelError: a file is not a model.
@@ -122,7 +122,7 @@ def distil(request: DistilRequest) -> DistilledModel:
 
 
 def _options(request: DistilRequest) -> TrainingOptions:
-    """Raises: UsageError: no end, or a number that is not above 0."""
+    """Check and return the training options. Raises UsageError: no end, or a number that is not above 0."""
     from edgekit.compiler.compress.torch.training_loop import TrainingOptions
 
     epochs, minutes, batch, rate = request.epochs, request.minutes, request.batch, request.learning_rate
@@ -134,7 +134,7 @@ def _options(request: DistilRequest) -> TrainingOptions:
 def _opened(
     model: Source, shapes: Mapping[str, tuple[int, ...]], importing: ImportOptions
 ) -> tuple[ir.Model, ir.Model]:
-    """A model as it was opened, and its canonical form with float weights."""
+    """Return a model as opened, and its canonical form with float weights."""
     source, _ = open_source_model(model, shapes, importing)
     canonical = source.clone()
     run_passes(canonical)
@@ -142,7 +142,7 @@ def _opened(
 
 
 def _renamed(fixed: Mapping[str, tuple[int, ...]], teacher: ir.Model) -> dict[str, tuple[int, ...]]:
-    """Shapes for the student: of the teacher's inputs; by no name if there is one input."""
+    """Return the shapes for the student from those of the teacher's inputs; unnamed for one input."""
     inputs = signature(teacher)[0]
     if len(inputs) == 1:
         return {"": inputs[0].shape}
@@ -150,7 +150,7 @@ def _renamed(fixed: Mapping[str, tuple[int, ...]], teacher: ir.Model) -> dict[st
 
 
 def _check_signatures(teacher: ir.Model, student: ir.Model) -> dict[str, str]:
-    """Input and output of the teacher -> that of the student: by their order.
+    """Map inputs and outputs of the teacher to those of the student, by their order.
 
     Raises:
         UsageError: their number, a shape or an element type differs.
@@ -177,7 +177,7 @@ def _judge(
     evaluator: Evaluator,
     test: Sequence[Sample],
 ) -> Fidelity:
-    """The fidelity of a student, by the teacher's names; of several, that of the worst."""
+    """Return the fidelity of a student, with the teacher's names; for several, that of the worst."""
     judged = []
     for student in students.values():
         reference = Reference(student, optimize=True)
@@ -191,7 +191,7 @@ def _judge(
 def _placed(
     student: ir.Model, target: str, names: Mapping[str, str], samples: Sequence[Sample]
 ) -> Int8Placement:
-    """Where the target's int8 rounds in the student."""
+    """Return the placement of the target's int8 rounding in the student."""
     some = range(min(CALIBRATED_BY, len(samples)))
     feeds = [{names[name]: array for name, array in samples[index].items()} for index in some]
     return place_int8(student, target, feeds)

@@ -1,4 +1,4 @@
-"""A small draft of a language model, trained on its own texts: what ``edgekit build --draft`` takes."""
+"""Draft for ``edgekit build --draft``: a small language model, trained on the large model's texts."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ SAMPLES_LIMIT_BYTES = 16 << 20
 
 @dataclass(frozen=True, eq=False)
 class DistilledDraft:
-    """A trained draft: ``save`` writes a Hugging Face folder.
+    """Trained draft: ``save`` writes a Hugging Face folder.
 
     Attributes:
-        model: The model that it is a draft of.
-        layers: Of the draft.
-        weights: By Hugging Face's names, float32.
-        before, after: Share of the next tokens, in texts that nothing was trained on, at which its likeliest
-            is the model's.
-        texts: How many were trained on, chose the best weights, and judged.
-        epochs: How often each text was seen.
-        seconds: Of training.
-        losses: Divergence in nats a token, of the validation texts; the first is before training.
-        finished: Whether it came to its end; False: it was stopped, and this is the best so far.
+        model: The model that the draft is for.
+        layers: Number of layers of the draft.
+        weights: Weights by Hugging Face's names, float32.
+        before, after: Share of tokens in held-out texts at which its likeliest next token is the model's,
+            before and after training.
+        texts: Number of texts for training, for choosing the best weights, and for testing.
+        epochs: Number of passes over the texts.
+        seconds: Duration of the training.
+        losses: Divergence on the validation texts in nats per token; the first is before training.
+        finished: Whether the training finished; False if it was stopped, with the best weights so far.
     """
 
     model: LanguageModel
@@ -64,11 +64,11 @@ class DistilledDraft:
 
     @property
     def better(self) -> bool:
-        """Whether more of its tokens are the model's than before."""
+        """Return whether more of its tokens are the model's than before."""
         return min(self.losses) < self.losses[0] and self.after > self.before
 
     def save(self, folder: Path | str) -> None:
-        """Write the folder. Raises OSError: it can't be written."""
+        """Write the folder. Raises OSError if it can't be written."""
         name = f"{self.model.name} draft"
         write_hugging_face(Path(folder), self.model, self.layers, self.weights, name)
 
@@ -102,7 +102,7 @@ class DistilledDraft:
 
 @called_with(DraftRequest)
 def distil_draft(request: DraftRequest) -> DistilledDraft:
-    """Train a few layers of a language model to guess what all of them write, on the CPU.
+    """Train a few layers of a language model to predict the tokens of the whole model, on the CPU.
 
     Raises:
         UsageError: an option is invalid, the model is of another type, or the training diverged.
@@ -191,7 +191,7 @@ def _kept(model: LanguageModel, layers: int | None) -> int:
 
 
 def _prompts(model: LanguageModel, samples: str | Path | None) -> list[list[int]]:
-    """Passages of the samples, spread over them."""
+    """Return passages that are spread over the samples."""
     if samples is None:
         tokens, origin = calibration_tokens(model), "the text that comes with EdgeKit"
     else:
@@ -211,7 +211,7 @@ def _prompts(model: LanguageModel, samples: str | Path | None) -> list[list[int]
 
 
 def _split(texts: Written, count: int) -> tuple[Written, Written, Written]:
-    """Every eighth text chooses the best weights, another eighth judges, the rest is trained on."""
+    """Split the texts: an eighth for validation, another eighth for testing, the rest for training."""
     import torch
 
     place = torch.arange(count) % 8
@@ -219,7 +219,7 @@ def _split(texts: Written, count: int) -> tuple[Written, Written, Written]:
 
 
 def _key(model: LanguageModel, kept: int, prompts: list[list[int]], options: object) -> str:
-    """sha256 of what a checkpoint depends on; a training may be resumed to be longer."""
+    """Return the key of a checkpoint. It excludes the length: a training may be resumed for longer."""
     chosen = {k: v for k, v in asdict(options).items() if k not in ("minutes", "epochs")}  # type: ignore[call-overload]
     told = repr([model.sha256, kept, prompts, sorted(chosen.items())])
     return hashlib.sha256(told.encode()).hexdigest()

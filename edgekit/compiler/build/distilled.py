@@ -1,6 +1,6 @@
-"""Smaller models of a build are trained to answer as the whole one: ``--distil``.
+"""Training of a build's smaller models to reproduce the whole model's outputs: ``--distil``.
 
-split: testing, choosing, training -> pruned model -> trained in float -> trained with int8's rounding
+split: test, validation, training -> pruned model -> trained in float -> trained with int8's rounding
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ TESTED = 43
 
 @dataclass(frozen=True, eq=False)
 class Distillation:
-    """What smaller models are trained with.
+    """Teacher, samples and length for training smaller models.
 
     Attributes:
-        teacher: Canonical, float.
-        card: How its inputs look, or None.
+        teacher: The canonical float model.
+        card: Card that describes its inputs, or None.
         training: Samples to train on.
         validation: Samples to choose the best weights by.
-        length: Of the training of each model.
+        length: Length of the training of each model.
     """
 
     teacher: ir.Model
@@ -60,8 +60,8 @@ class Distillation:
         """Train a smaller model.
 
         Args:
-            student: Canonical, float.
-            and_int8: Whether a part of the time is left for int8.
+            student: The canonical float model.
+            and_int8: Whether to reserve a part of the time for int8.
             say: Called with a progress bar.
         """
         return self._trained(student, {}, 1 - INT8_PART if and_int8 else 1.0, LEARNING_RATE, say)
@@ -69,7 +69,7 @@ class Distillation:
     def in_int8(
         self, student: ir.Model, placements: Mapping[str, Int8Placement], say: Callable[[str], None]
     ) -> TrainedStudent:
-        """Go on training it with the rounding of several placements, each in a part of every batch."""
+        """Continue training with the rounding of several placements, each in a part of every batch."""
         return self._trained(student, placements, INT8_PART, INT8_LEARNING_RATE, say)
 
     def _trained(
@@ -102,7 +102,7 @@ def refuse_what_cannot_be_trained(options: BuildOptions, model: ir.Model) -> Non
 
     Raises:
         MissingDependency: PyTorch is not installed.
-        UnsupportedError: it has operators that cannot be trained; all are named.
+        UnsupportedError: it has operators that cannot be trained; the message names all.
     """
     if options.distil is not None:
         need_torch("--distil")
@@ -116,10 +116,10 @@ class TrainingParts:
     """Samples of a build that trains.
 
     Attributes:
-        split: For calibration, validation and test, as of any build. None of those for testing is trained on.
-        training: To train on; those for calibration are among them.
-        validation: To choose the best weights by; those for validation are among them.
-        samples: All, with a digest that tells this split from another one.
+        split: Samples for calibration, validation and test. No test sample is trained on.
+        training: Samples to train on; they include those for calibration.
+        validation: Samples to choose the best weights by; they include those for validation.
+        samples: All samples, with a digest that distinguishes this split from others.
     """
 
     split: Split
@@ -131,7 +131,7 @@ class TrainingParts:
 def distillation(
     options: BuildOptions, teacher: ir.Model, card: Card | None, parts: TrainingParts | None
 ) -> Distillation | None:
-    """What a build trains its smaller models with; None: it trains none."""
+    """Return the training data of a build's smaller models; None if it does not train any."""
     if parts is None or options.distil is None:
         return None
     return Distillation(teacher, card, parts.training, parts.validation, options.distil)
@@ -141,7 +141,7 @@ def split_for_training(samples: Samples) -> TrainingParts:
     """Hold samples out for choosing and testing, and train on all others.
 
     Raises:
-        SampleError: there are too few.
+        SampleError: there are too few samples.
     """
     parts = hold_out(samples.arrays, samples.origin, TESTED)
     calibration, validation = (

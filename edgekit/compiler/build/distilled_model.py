@@ -1,4 +1,4 @@
-"""What distilling a student brought, on samples that nothing was trained on."""
+"""Result of distilling a student, measured on held-out samples."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from edgekit.tensor_spec import Json
 
 @dataclass(frozen=True, eq=False)
 class DistilledModel:
-    """A trained student: ``save`` writes the ONNX file.
+    """Trained student: ``save`` writes the ONNX file.
 
     Attributes:
         name: File name of the student.
         teacher: File name of the teacher.
         models: Target -> the trained student for its int8, as an ONNX file with Q/DQ pairs; "" -> in float.
         before: The student's fidelity to the teacher before training, on the test samples.
-        after: The same after.
+        after: The student's fidelity to the teacher after training.
         task: The teacher's own score on labelled test samples; ``before.task`` and ``after.task`` are the
             student's.
-        samples: How many were trained on, chose the best weights, and judged.
-        epochs: How often each sample was seen.
-        seconds: Of training.
-        losses: Of the validation samples, at each check; the first is before training.
-        augmentation: How pictures were changed.
-        finished: Whether it came to its end; False: it was stopped, and this is the best so far.
+        samples: Number of samples for training, for choosing the best weights, and for testing.
+        epochs: Number of passes over the samples.
+        seconds: Duration of the training.
+        losses: Validation loss at each check; the first is before training.
+        augmentation: Changes of the pictures.
+        finished: Whether the training finished; False if it was stopped, with the best weights so far.
     """
 
     name: str
@@ -47,30 +47,30 @@ class DistilledModel:
 
     @property
     def onnx(self) -> bytes:
-        """The trained student, as an ONNX file; of several targets the first one's."""
+        """Return the trained student as an ONNX file; for several targets, the first one's."""
         return next(iter(self.models.values()))
 
     @property
     def quantized_for(self) -> tuple[str, ...]:
-        """The targets in whose int8 it was trained, and judged before and after; the worst counts."""
+        """Return the targets whose int8 it was trained and judged in; the worst fidelity counts."""
         return tuple(target for target in self.models if target)
 
     @property
     def better(self) -> bool:
-        """Whether the student answers more like the teacher than before, on validation and test samples."""
+        """Return whether the student is closer to the teacher than before, in validation and test."""
         return min(self.losses) < self.losses[0] and self.after.rank > self.before.rank
 
     def paths(self, path: Path | str) -> dict[str, Path]:
-        """Target -> where ``save`` writes it: ``path``, or of several targets ``NAME-TARGET.onnx``."""
+        """Map each target to the path for ``save``: ``path``, or ``NAME-TARGET.onnx`` for several targets."""
         path = Path(path)
         several = len(self.models) > 1
         return {t: path.with_name(f"{path.stem}-{t}{path.suffix}") if several else path for t in self.models}
 
     def save(self, path: Path | str) -> None:
-        """Write the ONNX file, whole or not at all; of several targets ``NAME-TARGET.onnx``.
+        """Write the ONNX file atomically; for several targets, ``NAME-TARGET.onnx``.
 
         Raises:
-            OSError: it can't be written.
+            OSError: the file can't be written.
         """
         for target, each in self.paths(path).items():
             write_atomically(each, [self.models[target]])

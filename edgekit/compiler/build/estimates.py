@@ -1,4 +1,4 @@
-"""What variants cost by the estimate of their target's own tool, where it has one."""
+"""Cost estimates of variants by their target's own tool, if it has one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def estimate_costs(variants: Sequence[VariantBuild], faults: Faults) -> int:
     """Write an estimate, or why there is none, into the evidence of each variant that is kept.
 
     Args:
-        variants: Of all profiles; those with the same files for the same profile share one estimate.
+        variants: Variants of all profiles; those with the same files for the same profile share one estimate.
         faults: An unexpected exception of an estimator costs the estimate, and not the variant.
 
     Returns:
-        How many variants have an estimate.
+        The number of variants with an estimate.
     """
     known: dict[tuple[str, str], CostEvidence | None] = {}
     for variant in variants:

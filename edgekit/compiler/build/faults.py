@@ -1,7 +1,7 @@
-"""Faults: an unexpected exception of ours or of a vendor costs one variant, and not the whole build.
+"""Faults: an unexpected exception of EdgeKit or a vendor's tool costs one variant, not the whole build.
 
-The traceback goes into a file of EdgeKit's cache folder, which the report names. Errors that the user can
-mend, Ctrl-C and a full disk end the build as ever.
+The traceback is written to a file in EdgeKit's cache folder, which the report names. Errors that the user can
+fix, Ctrl-C and a full disk still end the build.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ OF_THE_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.E
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a variant was lost.
+    """Fault that lost a variant.
 
     Attributes:
         error: Type and text of the exception, one line.
-        traceback: File of the traceback, below the cache folder; "" where none could be written.
-        is_bug: False: the engine refused what was compiled for it, and its message tells why.
+        traceback: File of the traceback, below the cache folder; "" if it could not be written.
+        is_bug: False if the engine rejected the artifact compiled for it; its message gives the reason.
     """
 
     error: str
@@ -46,13 +46,13 @@ class Fault:
 
     @property
     def reason(self) -> str:
-        """For the variant's status."""
+        """Return the reason for the variant's status."""
         return f"a bug in EdgeKit or in the engine: {self.error}" if self.is_bug else self.error
 
 
 @dataclass
 class Faults:
-    """The faults of a build.
+    """Faults of a build.
 
     Attributes:
         model_digest: sha256 of the source model, in hexadecimal: tracebacks are named after it.
@@ -64,8 +64,8 @@ class Faults:
     _of_caller: list[Exception] = field(default_factory=list)
 
     def passing(self, progress: Progress) -> Progress:
-        """The same progress function; what it raises is its caller's and ends the build: a closed pipe, or a
-        wish to stop."""
+        """Wrap a progress function, so that its exceptions end the build: a closed pipe, or a request to
+        stop."""
 
         def told(stage: Stage) -> None:
             try:
@@ -80,13 +80,13 @@ class Faults:
         """Return the result of ``do``, or the fault: an exception, or the death of an earlier process.
 
         Args:
-            profile: Whose variant it is about.
-            name: Of the variant; the traceback's file is named after it.
+            profile: Profile of the variant.
+            name: Name of the variant, also used for the traceback's file.
             do: A step of the build.
 
         Raises:
-            EdgeKitError: what the user can mend. An EngineError is about one variant, and is a fault.
-            OSError: the machine's, e.g. a full disk. MemoryError: the process has all that it may have.
+            EdgeKitError: the user can fix it. An EngineError concerns one variant, and is a fault.
+            OSError: the machine failed, e.g. a full disk. MemoryError: the memory limit is reached.
             Exception: raised by the progress function.
         """
         try:
@@ -106,7 +106,7 @@ class Faults:
         return fault
 
     def write(self, name: str, problem: Exception) -> str:
-        """Write the traceback; returns its path below the cache folder, "" where it can't be written.
+        """Write the traceback, and return its path below the cache folder, "" if it can't be written.
 
         It is named after model and variant, so that a rebuild gives the same bundle.
         """
@@ -123,7 +123,7 @@ class Faults:
 
 
 def traceback_path(traceback: str) -> Path | None:
-    """Where a traceback of this machine lies; None where it could not be written.
+    """Return the path of a traceback on this machine; None if it could not be written.
 
     >>> traceback_path("") is None
     True

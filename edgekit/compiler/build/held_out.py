@@ -1,4 +1,4 @@
-"""The test of a quantized variant: it is run on the samples held out for testing, and scored."""
+"""Test of a quantized variant: run and score it on the held-out samples."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ as much noise as the first (3 dB); a single vector is a small sample (3 dB more)
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What quantized variants are tested on.
+    """Held-out samples that quantized variants are tested on.
 
     Attributes:
         reference: The held-out samples and the float model's outputs for them.
-        evaluator: Scores outputs for these samples.
-        labelled: The float model's score on them by the task's own metric; None where they have no labels.
+        evaluator: Evaluator of outputs for these samples.
+        labelled: The float model's score on them by the task's own metric; None if they have no labels.
     """
 
     reference: ReferenceOutputs
@@ -53,14 +53,14 @@ def evaluate_held_out(
     """Run a variant on the held-out samples and score it. The result goes into its evidence and status.
 
     Args:
-        variant: Compiled from ``model``, not verified yet.
-        model: The Q/DQ graph, which the reference runs where no engine is installed here.
+        variant: Variant compiled from ``model``, not verified yet.
+        model: The Q/DQ graph, which the reference executor runs if no engine is installed.
         held_out: The test samples and their evaluator.
-        options: Holds the accuracy goal.
-        before: What it keeps on the validation samples.
+        options: Options with the accuracy goal.
+        before: Predictions that it keeps on the validation samples.
 
     Returns:
-        The run on the engine or on a reference executor; None where neither is available or the run failed.
+        The run on the engine or on a reference executor; None if neither is available or the run failed.
     """
     missing = variant.target.missing()
     if missing is not None:
@@ -95,8 +95,8 @@ def score_outputs(
         variant: The variant that computed them.
         outputs: One dict of arrays for each held-out sample.
         held_out: The test samples and their evaluator.
-        options: Holds the accuracy goal.
-        before: What it keeps on the validation samples.
+        options: Options with the accuracy goal.
+        before: Predictions that it keeps on the validation samples.
     """
     found, reference = held_out.evaluator.evaluate(outputs), held_out.reference
     limits_db = {}
@@ -124,9 +124,9 @@ def note_scores(
     Args:
         variant: The variant.
         found: Its fidelity on the held-out samples.
-        samples: How many they are.
-        held_out: Holds the float model's own score.
-        before: What it keeps on the validation samples.
+        samples: Number of held-out samples.
+        held_out: The test samples, with the float model's own score.
+        before: Predictions that it keeps on the validation samples.
     """
     variant.evidence["agreement"] = {**found.score.as_json(), "samples": samples}
     if found.kept is not None:

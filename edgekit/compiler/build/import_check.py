@@ -1,4 +1,4 @@
-"""An imported model compared with its original, which the original's own framework runs."""
+"""Check of an imported model against the original, which its own framework runs."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ engines approximate a sigmoid near zero in their own ways (of -30, ONNX Runtime 
 
 @dataclass(frozen=True)
 class ImportCheck:
-    """How the ONNX model's outputs compare with the original's.
+    """Comparison of the ONNX model's outputs with the original's.
 
     Attributes:
-        engine: What ran the original; "" where nothing did.
-        not_run: Why nothing did, or "".
+        engine: Engine that ran the original; "" if it was not run.
+        not_run: Reason that it was not run, or "".
         samples: Number of samples compared.
-        outputs: By output of the model.
+        outputs: Error of each output of the model, by name.
         negligible: Names of the outputs that differ by no more than NEGLIGIBLE.
     """
 
@@ -76,16 +76,16 @@ def check_import(
     """Compare an imported model with its original on the user's samples, or else on the user's example.
 
     The limits are those of a variant of its precision (edgekit/compiler/evaluate/verify.py), or the model's
-    own noise: where rounding errors change an output of the same model as much, the importer is not at fault.
+    own noise: if rounding errors change an output of the same model as much, the importer is not at fault.
 
     Args:
         imported: The original.
-        model: The ONNX model that was made of it.
-        reference: Its samples, and its outputs for them on ONNX Runtime.
-        are_random: Whether the samples are random. The example that the user gave is taken instead.
+        model: The ONNX model that was converted from it.
+        reference: Samples, and the ONNX model's outputs for them on ONNX Runtime.
+        are_random: Whether the samples are random. Then the user's example is used instead.
 
     Raises:
-        ModelError: they differ by more, so the conversion is wrong.
+        ModelError: the outputs differ by more than the limits, so the conversion is wrong.
     """
     if are_random and (example := _fitting(imported.example, reference.inputs)) is not None:
         reference = run_reference(model, reference.inputs, reference.outputs, [example])
@@ -124,7 +124,7 @@ def check_import(
 
 
 def _fitting(example: Mapping[str, Array] | None, inputs: Sequence[TensorSpec]) -> dict[str, Array] | None:
-    """The example as a sample; None where the model takes other shapes or types, by ``shapes`` or ``io``."""
+    """Return the example as a sample; None if ``shapes`` or ``io`` gave the model other shapes or types."""
     if example is None or not all(
         spec.name in example
         and (str(example[spec.name].dtype), example[spec.name].shape) == (spec.dtype, spec.shape)
@@ -137,10 +137,10 @@ def _fitting(example: Mapping[str, Array] | None, inputs: Sequence[TensorSpec]) 
 def _noisy(
     model: ir.Model, reference: ReferenceOutputs, names: Sequence[str], limits: Mapping[str, float]
 ) -> dict[str, float]:
-    """The limits of outputs that amplify rounding errors on these samples.
+    """Return the limits of outputs that amplify rounding errors on these samples.
 
-    An output's noise is how much it changes where half of the values of every input and sum move by one unit
-    in the last place. Queries that a detector sorts by score may swap.
+    An output's noise is its change when half of the values of every input and sum move by one unit in the
+    last place. Queries that a detector sorts by score may swap.
     """
     lowered = dict.fromkeys(names, math.inf)
     for seed in range(NOISE_RUNS):

@@ -26,11 +26,11 @@ class ImportedModel:
 
     Attributes:
         imported: The ONNX file, and where it came from.
-        inputs: Of the ONNX model.
-        outputs: Of the ONNX model.
+        inputs: Inputs of the ONNX model.
+        outputs: Outputs of the ONNX model.
         nodes: Number of its nodes.
         opset: Its opset.
-        compared: How its outputs compare with the original's, on random inputs.
+        compared: Comparison of its outputs with the original's, on random inputs.
     """
 
     imported: Imported
@@ -97,7 +97,7 @@ def import_model(
 
     Raises:
         UsageError: the model is ONNX already, or an object of no framework.
-        ModelError: it can't be converted, or the ONNX model answers otherwise than the original.
+        ModelError: it can't be converted, or the ONNX model's outputs differ from the original's.
         MissingDependency: what converts it is not installed.
     """
     source = as_source(model)

@@ -83,8 +83,8 @@ def add_int8(
     """The variants, with the int8 variants of each profile after its float ones.
 
     Args:
-        variants: Of all profiles, each profile's parent first.
-        data: What int8 is calibrated, searched and tested with.
+        variants: Variants of all profiles, each profile's parent first.
+        data: Data to calibrate, search and test int8 with.
         rules: Profile name -> its quantization rules.
         options: Holds the accuracy goal and the time limit.
         faults: One met while a target is searched costs its int8 variants.
@@ -202,8 +202,8 @@ def build_int8(
     """Search for one target, and test the best candidates.
 
     Args:
-        data: What int8 is calibrated, searched and tested with.
-        rules: Of the target.
+        data: Data to calibrate, search and test int8 with.
+        rules: The target's rules.
         parent: The float variant, which int8 must be faster than.
         options: Holds the accuracy goal.
         seconds: Time limit of the search.

@@ -1,4 +1,4 @@
-"""Test an int8 candidate on the held-out samples: gives a variant, accepted or rejected with the reason."""
+"""Test of an int8 candidate on the held-out samples: a variant, accepted or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def evaluate_int8(
 
 
 def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:
-    """Why blocks stayed float, as text for the manifest.
+    """Return why blocks stayed float, as text for the manifest.
 
     Args:
         variant: The int8 variant.
@@ -79,14 +79,14 @@ def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[st
 
 
 def _name(compiled: CompiledCandidate, before: Sequence[VariantBuild]) -> str:
-    """``int8``, or ``int8-mixed`` where blocks stay float; numbered from the second one on."""
+    """Return ``int8``, or ``int8-mixed`` if blocks stay float, numbered from the second one on."""
     name = "int8-mixed" if compiled.floats else "int8"
     same = sum(re.fullmatch(rf"{name}(-\d+)?", each.precision) is not None for each in before)
     return f"{name}-{same + 1}" if same else name
 
 
 def int8_evidence(data: QuantizationData, compiled: CompiledCandidate) -> Evidence:
-    """What the manifest says of how a candidate was quantized."""
+    """Return the manifest's evidence on a candidate's quantization."""
     floats = compiled.floats
     return {
         "size_bytes": sum(map(len, compiled.artifact.files.values())),

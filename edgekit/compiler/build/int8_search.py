@@ -1,4 +1,4 @@
-"""The int8 search of one target: its time limit, its cached result, and its record in the manifest."""
+"""Int8 search of one target: its time limit, its cached result, and its record in the manifest."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search.
+    """Result of a search.
 
     Attributes:
         measured: The candidates that were measured, in order.
@@ -49,7 +49,7 @@ class SearchResult:
     left_out: int = 0
 
     def after(self, first: SearchResult) -> SearchResult:
-        """This search after another one of the same target."""
+        """Return this search's result, appended to that of an earlier search of the same target."""
         known = {measurement.config for measurement in first.measured}
         added = [measurement for measurement in self.measured if measurement.config not in known]
         return SearchResult(
@@ -69,8 +69,8 @@ def search_int8(
 ) -> SearchResult:
     """Search, or load the cached result of an identical search that had all the time it needed.
 
-    One that the time limit has cut is not loaded: what it measured is in the cache, candidate by candidate,
-    and takes no time when it is met again, so the search goes on where it stopped.
+    A search that the time limit has cut is not loaded. Its measurements are cached by candidate and take no
+    time, so the search continues where it stopped.
     """
     key = measurement_cache.key(
         "search",
@@ -142,11 +142,11 @@ def search_int8(
 
 
 class _Clock:
-    """Decides whether another candidate fits into the time limit of a search.
+    """Clock that decides whether another candidate fits into the time limit of a search.
 
     It counts wall-clock time, because that is what the user waits for: a busy machine measures fewer
     candidates. A candidate is skipped if the last one with the same rounding took longer than the time left.
-    The last one counts and not the first, which also analyses the float network and times the parent.
+    The last one is used and not the first, which also analyses the float network and times the parent.
 
     Args:
         seconds: Time limit of the search.
@@ -164,8 +164,8 @@ class _Clock:
         return max(self._end - time.monotonic(), 0.0)
 
     def has_time(self, config: CandidateConfig, share: float = 1.0) -> bool:
-        """Whether a candidate fits into the first ``share`` (0 to 1) of the time; if not into all of it, it
-        counts as left out."""
+        """Return whether a candidate fits into the first ``share`` (0 to 1) of the time. If it does not fit
+        into all of it, it counts as left out."""
         done = time.monotonic() + self._last.get(config.recipe.rounding, 0.0)
         self.left_out += done >= self._end
         return done < self._end - (1 - share) * self._seconds
@@ -189,7 +189,7 @@ def _parse_cached(cached: Json) -> SearchResult | None:
 
 
 def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:
-    """A candidate as the manifest records it; ``lost`` is why it was rejected, or ""."""
+    """Return a candidate's manifest entry; ``lost`` is why it was rejected, or ""."""
     found, config = measurement.fidelity, measurement.config
     return {
         "choice": str(config),
@@ -208,7 +208,7 @@ def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:
 def why_missed(
     options: BuildOptions, measurement: Measurement, data: QuantizationData, strict: bool = False
 ) -> str:
-    """Why a candidate misses the goal on the validation samples, beyond chance; "" where it meets it."""
+    """Return why a candidate misses the goal in validation, beyond chance; "" if it meets it."""
     if measurement.fidelity is None:
         return measurement.failure
     samples = len(data.search_context.validation)
@@ -216,5 +216,5 @@ def why_missed(
 
 
 def best_rejected(measured: Sequence[Measurement]) -> Measurement:
-    """The best of candidates that were all rejected: faster than the parent first, then the most accurate."""
+    """Return the best of rejected candidates: first faster than the parent, then most accurate."""
     return max(measured, key=lambda t: (t.fidelity is not None, t.faster, t.rank))

@@ -1,4 +1,4 @@
-"""What each variant of a text encoder is at each of its lengths: accuracy, and time in turns."""
+"""Accuracy and interleaved timings of a text encoder's variants at each length."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def evaluate_lengths(
     variants: Sequence[VariantBuild],
     progress: Progress,
 ) -> None:
-    """Run each variant that is kept at each length, and reject what is inaccurate at one."""
+    """Run each kept variant at each length, and reject variants that are inaccurate at one length."""
     with stage(progress, "by length") as say:
         references = _references(job, texts, reference)
         for variant in (each for each in variants if each.ran and not each.rejected):
@@ -54,7 +54,7 @@ def evaluate_lengths(
 def _references(
     job: BuildJob, texts: TextLengths, reference: ReferenceOutputs
 ) -> dict[int, ReferenceOutputs]:
-    """Texts of exactly so many tokens, and the source model's outputs at the whole length."""
+    """Return for each length texts of exactly that length, and the source model's outputs at full length."""
     longest, found = Reference(job.source), {}
     for length in (*texts.sources, texts.whole):
         samples = [texts.shortened(texts.filled(each), length) for each in reference.samples[:TRIED_SAMPLES]]
@@ -88,7 +88,7 @@ def _names(reference: ReferenceOutputs) -> list[str]:
 
 
 class _OneText:
-    """A runner that runs one text whatever it is given, so that lengths take turns."""
+    """Runner that ignores its input and runs one text, to interleave lengths."""
 
     def __init__(self, runner: Runner, sample: Sample) -> None:
         self.device, self.precision = runner.device, runner.precision
@@ -102,7 +102,7 @@ class _OneText:
 def _times(
     variant: VariantBuild, runner: Runner, references: Mapping[int, ReferenceOutputs], threads: int
 ) -> Json:
-    """Timings by length; those that this machine remembers, so that a rebuild has the same bytes."""
+    """Return timings by length, cached ones if there are, so that a rebuild has identical bytes."""
     version = variant.target.engine.engine_version()
     name = stored_timings.timing_key(variant.to_time.digest, version, threads, kind="lengths")
     folder, limit = stored_timings.timings_folder(), stored_timings.TIMINGS_LIMIT
@@ -136,7 +136,7 @@ def _reject_inaccurate(
 
 
 def _snr(figures: LengthFigures) -> float:
-    """In dB; infinite where the outputs equal the reference's."""
+    """Return the SNR in dB; infinite if the outputs equal the reference's."""
     if figures.get("unequal"):
         return -math.inf
     return math.inf if figures["snr_db"] is None else figures["snr_db"]

@@ -44,7 +44,7 @@ class ModelBytes:
     Attributes:
         values: All that nodes make, together.
         live: The largest sum of values that are made and still read, with the inputs.
-        outputs: Of one sample.
+        outputs: Outputs for one sample.
         weights: All constants.
     """
 
@@ -58,7 +58,7 @@ def memory_need(source: ModelBytes, canonical: ModelBytes, samples: int, targets
     """Bytes that a build needs beyond what the model's file needs.
 
     Args:
-        source: As it was opened.
+        source: The model as opened.
         canonical: After the passes.
         samples: That are used.
         targets: That it is built for.

@@ -29,7 +29,7 @@ def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Call
 
     Args:
         progress: Called with each report.
-        name: Of the stage.
+        name: Name of the stage.
         live: Whether the descriptions given in between are reported too.
     """
     description = ""

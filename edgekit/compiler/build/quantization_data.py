@@ -40,7 +40,7 @@ class QuantizationData:
     """The data that int8 is built from, shared by all targets.
 
     Attributes:
-        search_context: What candidates are compiled from and compared with during the search.
+        search_context: Data that candidates are compiled from and compared with in the search.
         held_out: The test samples: variants are tested on them, and nothing is selected on them.
         labelled: The float model's score on the validation samples by the task's own metric; None where they
             have no labels.
@@ -77,7 +77,7 @@ def collect_quantization_data(
         reference: The source model's outputs for some of the held-out samples; it is not run on these again.
         samples: All samples.
         parts: The same, split.
-        card: What the outputs mean.
+        card: Card that describes the outputs.
         progress: Called with (done, total) as samples are observed.
 
     Raises:

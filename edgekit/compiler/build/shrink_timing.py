@@ -23,7 +23,7 @@ class ModelTimer:
     Args:
         model: The canonical model.
         samples: Some that models are verified with; the first one is timed.
-        targets: What to time on.
+        targets: Targets to time on.
 
     Attributes:
         not_timed: Target -> why it is left out.
@@ -79,7 +79,7 @@ def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
     """The targets with these names, or all whose engine is installed.
 
     Raises:
-        ProfileError: there is no such target.
+        ProfileError: a target does not exist.
         MissingDependency: the engine of one that is named is not installed.
     """
     if not names:
@@ -94,7 +94,7 @@ def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
 
 
 def _why_not(target: BuildTarget) -> MissingDependency | None:
-    """Why its engine cannot be timed here: a reference executor's times say nothing."""
+    """Return why its engine cannot be timed here: a reference executor's times do not count."""
     try:
         target.engine.engine_version()
     except MissingDependency as missing:

@@ -1,7 +1,7 @@
-"""Variants of a smaller model, beside those of the whole one: ``--shrink auto``.
+"""Variants of smaller models, in addition to those of the whole one: ``--shrink auto``.
 
 plan once -> for each share: remove channels, train (--distil), judge by the accuracy goal, verify for every
-target -> int8 as the whole model has it -> timed with the others -> kept where they are worth it
+target -> int8 as in the whole model -> timed with the others -> kept if faster than more accurate ones
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Say = Callable[[str], None]
 def refuse_what_cannot_shrink(
     options: BuildOptions, model: ir.Model, has_samples: bool, quantized: bool
 ) -> None:
-    """Check that there is something to shrink, and to judge by, and that what is to be trained can be.
+    """Check that the model can be shrunk and judged, and that it can be trained if requested.
 
     Raises:
-        UsageError: there is not.
-        UnsupportedError, MissingDependency: it can't.
+        UsageError: the model cannot be shrunk or judged.
+        UnsupportedError, MissingDependency: the model cannot be trained.
     """
     if not options.shrink:
         return
@@ -66,16 +66,16 @@ def add_shrunk(
     faults: Faults,
     say: Say,
 ) -> list[VariantBuild]:
-    """The variants, with those of smaller models after them.
+    """Return the variants, with those of smaller models after them.
 
     Args:
-        variants: Of the whole model, each profile's float parent first.
-        data: What the model is pruned, quantized and judged with.
+        variants: Variants of the whole model, each profile's float parent first.
+        data: Data to prune, quantize and judge the model with.
         reference: The whole model's outputs for the samples that variants are verified with.
-        rules: Profile name -> its quantization rules, where int8 is asked for.
-        options: Which smaller models, and the accuracy goal.
-        distillation: What they are trained with; None: they are not.
-        faults: One met costs one variant.
+        rules: Profile name -> its quantization rules, if int8 is requested.
+        options: The requested smaller models, and the accuracy goal.
+        distillation: Training of the smaller models; None for no training.
+        faults: Recorder of faults; a fault costs one variant.
         say: Called with progress messages.
 
     Raises:
@@ -147,8 +147,8 @@ def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs)
     """Reject smaller variants, once all are timed, that are not faster than every more accurate one.
 
     Args:
-        variants: Of the whole model and of smaller ones; the latter are changed.
-        reference: Its first sample is timed.
+        variants: Variants of the whole model and of smaller ones; the latter are changed.
+        reference: Reference whose first sample is timed.
     """
     kept = [v for v in variants if not v.rejected and v.timed and v.shrunk is None]
     smaller = [v for v in variants if not v.rejected and v.shrunk is not None]
@@ -167,13 +167,13 @@ def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs)
 
 
 def _fastest_better(variant: VariantBuild, kept: Sequence[VariantBuild]) -> VariantBuild | None:
-    """The fastest of those of the same profile that are no less accurate."""
+    """Return the fastest variant of the same profile that is no less accurate, or None."""
     own = [v for v in kept if v.profile == variant.profile and _accuracy(v) >= _accuracy(variant)]
     return min(own, key=_milliseconds, default=None)
 
 
 def _accuracy(variant: VariantBuild) -> float:
-    """By the fidelity to the whole float model; infinite where it computes the same."""
+    """Return the fidelity to the whole float model; infinite if the outputs are equal."""
     agreement = variant.evidence.get("agreement")
     if agreement is None or agreement["value"] is None:
         return math.inf
@@ -186,8 +186,8 @@ def _milliseconds(variant: VariantBuild) -> float:
 
 
 def _parents(variants: Sequence[VariantBuild]) -> dict[str, VariantBuild]:
-    """Profile -> its float variant: what has a config is int8. The first that was not rejected, if there is
-    one: fp32 stands behind fp16 that lost too much."""
+    """Map each profile to its float variant (without a config): the first that was not rejected, if there is
+    one, because fp32 follows an inaccurate fp16."""
     found: dict[str, VariantBuild] = {}
     for variant in sorted(variants, key=lambda v: v.rejected):
         if variant.artifact.files and variant.config is None:
@@ -196,12 +196,12 @@ def _parents(variants: Sequence[VariantBuild]) -> dict[str, VariantBuild]:
 
 
 def _asked(of: int, share: float) -> Shrunk:
-    """What a smaller model was to have, where there is none."""
+    """Return the requested size of a smaller model that could not be made."""
     return Shrunk((of, max(round(of * (1 - share)), 1)), share, {})
 
 
 def _float(graph: ShrunkGraph, parent: VariantBuild, faults: Faults) -> VariantBuild:
-    """The float variant of a smaller model: verified against that model's own outputs."""
+    """Build the float variant of a smaller model, verified against that model's own outputs."""
     name = name_of(parent, graph.shrunk)
     build = partial(build_variant, graph.model, parent.target, parent.precision, graph.reference, ())
     found = faults.contain(parent.profile.name, name, build)

@@ -1,4 +1,4 @@
-"""A smaller model of a build: its graph, what it answers, and what each step on the way to it brought."""
+"""Smaller model of a build: its graph, its outputs, and the result of each step that made it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ PRUNED, DISTILLED, INT8, TRAINED_INT8 = "channels removed", "distilled", "int8",
 
 @dataclass(frozen=True, eq=False)
 class ShrunkGraph:
-    """The model with fewer channels.
+    """Model with fewer channels.
 
     Attributes:
-        model: Canonical, float.
-        shrunk: For its variants.
-        weight_bytes: Before and after.
+        model: The canonical float model.
+        shrunk: Manifest data for its variants.
+        weight_bytes: Bytes of the weights, before and after.
         reference: Its own outputs for the samples that variants are verified with.
         held_out: Its own outputs for the test samples; the evaluator and the labels are the whole model's.
-        fidelity: To the whole model, on the test samples.
-        path: What each step brought so far; the last one's figures are ``fidelity``.
+        fidelity: Fidelity to the whole model, on the test samples.
+        path: Steps so far, with their figures; the last one's figures are ``fidelity``.
     """
 
     model: ir.Model
@@ -48,7 +48,7 @@ class ShrunkGraph:
     path: tuple[PathStep, ...]
 
     def trained(self, model: ir.Model, epochs: float, seconds: float) -> ShrunkGraph:
-        """The same with other weights."""
+        """Return the graph with trained weights."""
         made = _graph(model, self.shrunk, self.weight_bytes, self.reference, self.held_out, DISTILLED)
         last: PathStep = {**made.path[-1], "epochs": round(epochs, 2), "seconds": round(seconds, 1)}
         return replace(made, path=(*self.path, last))
@@ -57,7 +57,7 @@ class ShrunkGraph:
 def shrunk_graph(
     plan: PruningPlan, share: float, reference: ReferenceOutputs, held_out: HeldOut
 ) -> ShrunkGraph | None:
-    """The model with a share of its multiplications removed; None if its channels do not have that much."""
+    """Return the model without a share of its multiplications; None if its channels have too few."""
     before = multiplications(plan.model)
     removed = allocate(plan, "multiplications", share, before)
     if removed is None:
@@ -75,7 +75,7 @@ def _graph(
     held_out: HeldOut,
     step: str,
 ) -> ShrunkGraph:
-    """Run on the samples of the references, whose outputs are of another model."""
+    """Run a smaller model on the samples of the references, whose outputs are the whole model's."""
     own = run_reference(model, reference.inputs, reference.outputs, reference.samples)
     outputs = answers(model, held_out)
     fidelity = held_out.evaluator.evaluate(outputs)
@@ -91,24 +91,24 @@ def _graph(
 
 
 def answers(model: ir.Model, held_out: HeldOut) -> Sequence[Mapping[str, Array]]:
-    """What a model, or its Q/DQ graph, answers to the test samples."""
+    """Compute the outputs of a model, or of its Q/DQ graph, for the test samples."""
     run = Reference(model, threads=default_threads(), optimize=True).run
     return keep_outputs(map(run, held_out.reference.samples))
 
 
 def with_answers(held_out: HeldOut, outputs: Sequence[Mapping[str, Array]]) -> HeldOut:
-    """The test samples with a smaller model's own outputs, which its variants are verified against."""
+    """Return the test samples with a smaller model's own outputs, which its variants are verified against."""
     return replace(held_out, reference=replace(held_out.reference, expected=outputs))
 
 
 def path_step(name: str, found: Fidelity) -> PathStep:
-    """A step with its figures on the test samples."""
+    """Return a step with its figures on the test samples."""
     task = found.task.as_json() if found.task is not None else None
     return {"step": name, "agreement": found.score.as_json(), "task": task}
 
 
 def judged(variant: VariantBuild, graph: ShrunkGraph) -> VariantBuild:
-    """With the fidelity of the smaller model to the whole one."""
+    """Record the fidelity of the smaller model to the whole one, and return the variant."""
     variant.shrunk = graph.shrunk
     note_scores(variant, graph.fidelity, len(graph.held_out.reference.samples), graph.held_out)
     note(variant, graph, graph.fidelity.snr_db, graph.path)
@@ -116,7 +116,7 @@ def judged(variant: VariantBuild, graph: ShrunkGraph) -> VariantBuild:
 
 
 def note(variant: VariantBuild, graph: ShrunkGraph, snr_db: float, path: Sequence[PathStep]) -> None:
-    """Record in a variant's evidence how it came to be."""
+    """Record the steps that made a variant in its evidence."""
     variant.evidence["shrunk"] = {
         "weight_bytes": list(graph.weight_bytes),
         "snr_db": round(snr_db, 1) if math.isfinite(snr_db) else None,
@@ -126,11 +126,11 @@ def note(variant: VariantBuild, graph: ShrunkGraph, snr_db: float, path: Sequenc
 
 
 def rejected(parent: VariantBuild, shrunk: Shrunk, why: str) -> VariantBuild:
-    """A rejected variant without an artifact."""
+    """Return a rejected variant without an artifact."""
     fault, name = Fault(why, is_bug=False), name_of(parent, shrunk)
     return replace(lost_variant(name, parent.target, parent.precision, parent, fault), shrunk=shrunk)
 
 
 def name_of(whole: VariantBuild, shrunk: Shrunk) -> str:
-    """Of the variant of a smaller model, by that of the whole one."""
+    """Return the name of a smaller model's variant, from the variant of the whole one."""
     return f"{whole.profile.name}-shrunk{100 * shrunk.share:.0f}-{whole.precision}"

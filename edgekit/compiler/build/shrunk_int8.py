@@ -1,7 +1,7 @@
-"""int8 of smaller models: as the whole model has it, with ranges and weights of their own.
+"""Int8 of smaller models: the whole model's configuration, with ranges and weights of their own.
 
-without training: by the search's choice for the whole model
-with training: placed as that choice, then trained with the rounding (Q/DQ graph with learned scales)
+without training: the search's choice for the whole model
+with training: the placement of that choice, then trained with the rounding (Q/DQ graph with learned scales)
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from edgekit.target.quant_rules import Rules
 
 @dataclass(frozen=True, eq=False)
 class _Int8Student:
-    """A smaller model that was trained with the rounding of one placement.
+    """Smaller model that was trained with the rounding of one placement.
 
     Attributes:
-        placement: Where it rounds.
-        config: Of the whole model's variant, with weights rounded to nearest.
-        model: Its Q/DQ graph.
+        placement: Placement of the rounding.
+        config: Configuration of the whole model's variant, with weights rounded to nearest.
+        model: The trained Q/DQ graph.
         path: All steps but the last.
-        epochs, seconds: Of the training.
+        epochs, seconds: Length of the training.
     """
 
     placement: Int8Placement
@@ -71,15 +71,15 @@ def int8_of(
     options: BuildOptions,
     faults: Faults,
 ) -> list[VariantBuild]:
-    """A smaller model in int8, by the choices that were the best for the whole one.
+    """Quantize a smaller model to int8, with the configurations that were the best for the whole one.
 
     Args:
-        graph: Of it.
+        graph: The smaller model.
         wholes: int8 variants of the whole model.
-        data: What they were quantized and judged with.
+        data: Data that they were quantized and judged with.
         rules: Profile name -> its quantization rules.
-        options: Holds the accuracy goal.
-        faults: One met costs one variant.
+        options: Options with the accuracy goal.
+        faults: Recorder of faults; a fault costs one variant.
     """
     context = _context(data.search_context, graph.model) if wholes else data.search_context
     found = []
@@ -100,11 +100,11 @@ def trained_int8_of(
     faults: Faults,
     say: Callable[[str], None],
 ) -> list[VariantBuild]:
-    """The same, trained with the rounding: all placements together, each in a part of every batch.
+    """Train a smaller model with int8's rounding: all placements together, each in a part of every batch.
 
     Args:
-        graph, wholes, data, rules, options, faults: as of :func:`int8_of`.
-        distillation: What it is trained with.
+        graph, wholes, data, rules, options, faults: Arguments of :func:`int8_of`.
+        distillation: Teacher, samples and length of the training.
         say: Called with a progress bar.
     """
     if not wholes:
@@ -159,7 +159,7 @@ def _contained(
 
 
 def _context(search: SearchContext, model: ir.Model) -> SearchContext:
-    """What int8 of a smaller model is compiled from: its own ranges and weights."""
+    """Return the search context of a smaller model, with its own ranges and weights."""
     observations = observe(model, search.calibration)
     return replace(search, model=model, observations=observations, weight_cache=WeightCache(), range_cache={})
 
@@ -188,7 +188,7 @@ def _trained(
     data: QuantizationData,
     options: BuildOptions,
 ) -> VariantBuild:
-    """Verified against the outputs of its own Q/DQ graph: its weights are not those of the float student."""
+    """Build a variant, and verify it against its own Q/DQ graph: its weights are not the float student's."""
     target = whole.target
     try:
         artifact = target.compiler.compile_model(student.model, target.profile, target.compiled_as("int8"))

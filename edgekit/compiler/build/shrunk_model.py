@@ -1,4 +1,4 @@
-"""What shrinking a model brought: its costs, fidelity and times, before and after."""
+"""Result of shrinking a model: its costs, fidelity and times, before and after."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from edgekit.tensor_spec import Json
 
 @dataclass(frozen=True)
 class GroupChange:
-    """A group of channels that became smaller.
+    """Group of channels that became smaller.
 
     Attributes:
-        name: The first node that makes the channels.
-        before: Its channels.
-        after: Those that are left.
+        name: Name of the first node that makes the channels.
+        before: Number of channels before.
+        after: Number of channels after.
         error: Estimated change of the model's outputs by this group alone.
     """
 
@@ -33,19 +33,19 @@ class GroupChange:
 
 @dataclass(frozen=True)
 class ShrunkModel:
-    """A smaller model: ``save`` writes the ONNX file.
+    """Smaller model: ``save`` writes the ONNX file.
 
     Attributes:
         name: File name of the model.
         onnx: The smaller model, as an ONNX file.
-        goal: What was asked for.
-        multiplications: Of one run, before and after.
-        weight_bytes: Before and after.
-        fidelity: To the model as it was, on the test samples.
-        task: The model's own score on labelled test samples, before; ``fidelity.task`` is that after.
-        test_samples: How many.
+        goal: The requested goal.
+        multiplications: Multiplications of one run, before and after.
+        weight_bytes: Bytes of the weights, before and after.
+        fidelity: Fidelity to the original model, on the test samples.
+        task: The original's own score on labelled test samples; ``fidelity.task`` is the smaller model's.
+        test_samples: Number of test samples.
         latency: Target -> time of the smaller model over the model's, float32, one thread, measured here.
-        not_timed: Target -> why it was not timed.
+        not_timed: Target -> the reason that it was not timed.
         groups: The groups that became smaller.
     """
 
@@ -63,14 +63,14 @@ class ShrunkModel:
 
     @property
     def faster(self) -> bool:
-        """Whether it is faster on an engine, by measurement, or where none could be timed, unknown: True."""
+        """Return whether it was measured as faster on an engine; True if no engine could be timed."""
         return not self.latency or min(self.latency.values()) <= FASTER
 
     def save(self, path: Path | str) -> None:
-        """Write the ONNX file, whole or not at all.
+        """Write the ONNX file atomically.
 
         Raises:
-            OSError: it can't be written.
+            OSError: the file can't be written.
         """
         write_atomically(Path(path), [self.onnx])
 

@@ -1,4 +1,4 @@
-"""The stages of a build: one function each, in the order in which they run."""
+"""Stages of a build: one function each, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -82,28 +82,28 @@ VERIFIED_SAMPLES = 8
 
 @dataclass(frozen=True, eq=False)
 class BuildJob:
-    """What to build, fixed once the model is open.
+    """Build job: the model, the targets and the options, fixed once the model is open.
 
     Attributes:
         name: File name of the model.
-        source: The model as it was opened; with ``image``, the card's preparation is in front of it.
-        imported: How it became ONNX; None where it was.
+        source: The model as opened; with ``image``, the card's preparation precedes it.
+        imported: The conversion to ONNX; None if the model was ONNX.
         canonical: The model after the passes.
-        inputs: Of the source model.
-        outputs: Of the source model.
-        card: Describes the inputs and outputs, or None.
+        inputs: Inputs of the source model.
+        outputs: Outputs of the source model.
+        card: Card that describes the inputs and outputs, or None.
         targets: The targets to build for.
-        options: The options about precision.
-        passes: What the passes changed, for the manifest.
+        options: The options for precision.
+        passes: Changes by the passes, for the manifest.
         layouts: Name -> layout, of the inputs and outputs that artifacts store differently from the source.
-        precisions: Compiled for every target before quantization, the parent first.
-        int8_rules: Profile name -> rules, of the targets that int8 is searched for.
-        no_int8: Why int8 is not searched for the others, or "".
+        precisions: Precisions to compile for every target before quantization, the parent first.
+        int8_rules: Profile name -> rules, for the targets that int8 is searched for.
+        no_int8: Reason that int8 is not searched for the other targets, or "".
         weight_forms: Weight-only forms of each profile that has some.
         request: Arguments of the build.
-        faults: Of this build, so far.
-        nodes: Of the model as it was opened.
-        image: The image input as the user's card has it, where artifacts take bytes instead; else None.
+        faults: Faults of this build so far.
+        nodes: Number of nodes of the model as opened.
+        image: Image input of the user's card, if artifacts take bytes instead; else None.
     """
 
     name: str
@@ -128,7 +128,7 @@ class BuildJob:
 
     @property
     def holds_out(self) -> bool:
-        """Whether something is calibrated on samples, so that some of them are held out for testing."""
+        """Return whether samples are held out for testing, because some are used for calibration."""
         needed = bool(self.int8_rules) or self.options.makes("quantized") or bool(self.options.shrink)
         return needed or (bool(self.weight_forms) and self.request.samples is not None)
 
@@ -139,10 +139,10 @@ class BuildSamples:
 
     Attributes:
         all: The given samples, or random ones.
-        parts: The same, split; None where none are held out.
+        parts: The same, split; None if none are held out.
         reference: The source model's outputs for the few samples that every variant is verified with.
-        import_check: How an imported model compares with its original on them; None where it was ONNX.
-        training: The same samples, with those to train on; None where nothing is trained.
+        import_check: Comparison of an imported model with its original on them; None if it was ONNX.
+        training: The same samples, with those to train on; None without training.
     """
 
     all: Samples
@@ -198,7 +198,7 @@ def importing(request: BuildRequest) -> ImportOptions:
 
 
 def check_targets(job: BuildJob, progress: Progress) -> None:
-    """Refuse a model with nodes that a target cannot express."""
+    """Check that every target can express the model's nodes."""
     with stage(progress, "checked") as say:
         found: list[Finding] = []
         for target in job.targets:
@@ -238,7 +238,7 @@ def prepare_samples(
 
 
 def _of_pixels(reference: ReferenceOutputs, image: ImageInput | None) -> ReferenceOutputs:
-    """The same with what the original takes: the card's floats instead of bytes."""
+    """Return the reference with the original's inputs: the card's floats instead of bytes."""
     if image is None:
         return reference
     feeds = [{**sample, image.name: from_bytes(image, sample[image.name])} for sample in reference.samples]
@@ -280,8 +280,8 @@ def build_float_variants(
 
 
 def _offered(job: BuildJob, target: BuildTarget) -> list[str]:
-    """The precisions to compile for a target: ``auto`` tries bf16 and fp16 arithmetic only where this
-    machine's processor has it, which then times it."""
+    """Return the precisions to compile for a target: ``auto`` tries bf16 and fp16 arithmetic only if this
+    machine's processor has it, to time it."""
     if job.options.precision != AUTO:
         return list(job.precisions)
     here = set(cpu.instruction_sets() if runs_here(target.profile) else ())
@@ -299,7 +299,7 @@ def _float_variant(
     parent: VariantBuild | None = None,
     checked: Fault | None = None,
 ) -> VariantBuild:
-    """One variant; lost to a fault that its target met, now or when it checked the model."""
+    """Build one variant; it is lost if its target meets a fault, now or in the check of the model."""
     name = f"{target.profile.name}-{precision}"
     build = partial(build_variant, job.canonical, target, precision, reference, before, parent)
     found = job.faults.contain(target.profile.name, name, build) if checked is None else checked
@@ -362,7 +362,7 @@ def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> Quan
 
 
 def estimate_variants(job: BuildJob, variants: Sequence[VariantBuild], progress: Progress) -> None:
-    """Have each target's own tool estimate what its variants cost, where it has one, and reject those that do
+    """Estimate the costs of variants with their target's own tool, if it has one, and reject those that do
     not fit their device's memories."""
     if any(target.info.estimate is not None for target in job.targets):
         with stage(progress, "estimated") as say:

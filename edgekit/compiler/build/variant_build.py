@@ -1,4 +1,4 @@
-"""The variants of a build: each is compiled, verified and timed, then kept, or rejected with the reason."""
+"""Variants of a build: each is compiled, verified and timed, then kept, or rejected with the reason."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ FLOOR_SAMPLES = 2
 
 @dataclass(frozen=True, eq=False)
 class Shrunk:
-    """What the manifest tells of a variant that computes a smaller model.
+    """Manifest data of a variant that computes a smaller model.
 
     Attributes:
-        multiplications: Of one run of the source model, and of the smaller one.
-        share: How many fewer were asked for, 0 to 1.
+        multiplications: Multiplications of one run of the source model, and of the smaller one.
+        share: Requested share to remove, 0 to 1.
         golden: The smaller model's outputs for the bundle's golden vector.
-        outputs_of: The variant that these are of; "" where all of the same model share them.
+        outputs_of: The variant that computed them; "" if all variants of the same model share them.
     """
 
     multiplications: tuple[int, int]
@@ -72,21 +72,21 @@ class Shrunk:
 
     @property
     def entry(self) -> str:
-        """What its golden outputs are called by in the bundle."""
+        """Return the name of its golden outputs in the bundle."""
         return f"shrunk-{self.outputs_of or self.multiplications[1]}"
 
 
 @dataclass
 class VariantBuild:
-    """One variant while it is built: ``outcome`` and ``evidence`` change as it is verified, timed and tested.
+    """Variant under construction: ``outcome`` and ``evidence`` change as it is verified, timed and tested.
 
     Attributes:
         outcome: Verified, rejected or not run.
-        reason: On which engine it was verified, or why it was not.
-        forced: Ship it even if it would be rejected, as long as it compiles.
-        objection: Why it would have been rejected if it were not forced; "" if it would not.
-        config: Of an int8 variant, the candidate that it was made from.
-        shrunk: Of a smaller model; None of the source model.
+        reason: Engine that verified it, or the reason that it was not verified.
+        forced: Whether to ship it even if it would be rejected, as long as it compiles.
+        objection: Reason that it would have been rejected if it were not forced; "" if there is none.
+        config: Candidate that an int8 variant was made from, else None.
+        shrunk: Data of a smaller model; None for the source model.
     """
 
     name: str
@@ -113,7 +113,7 @@ class VariantBuild:
 
     @property
     def status(self) -> str:
-        """Outcome and reason as the manifest has them."""
+        """Return outcome and reason in the manifest's form."""
         forced = f", shipped by force: {self.objection}" if self.objection else ""
         return status_text(self.outcome, self.reason) + forced
 
@@ -127,22 +127,22 @@ class VariantBuild:
 
     @property
     def by_reference(self) -> bool:
-        """Whether a reference executor ran it instead of its engine."""
+        """Return whether a reference executor ran it instead of its engine."""
         return self.ran and "stands_in_for" in self.evidence.get("executed", {})
 
     @property
     def timed(self) -> bool:
-        """Whether its times are those of its engine: a reference executor's say nothing of a device."""
+        """Return whether its times are its engine's; a reference executor's do not apply to a device."""
         return self.ran and not self.by_reference
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it computes floats in a narrower type than its parent."""
+        """Return whether it computes floats in a narrower type than its parent."""
         return precision_of(self.precision).is_narrow
 
     @property
     def slower_limit(self) -> float:
-        """Largest latency relative to its parent; above it the variant is rejected."""
+        """Return the largest latency relative to its parent; above it the variant is rejected."""
         if self.shrunk is not None:
             return SHRUNK_LIMIT
         limit = next((limit for kind, limit in INT8_LIMITS.items() if kind in self.evidence), None)
@@ -167,7 +167,7 @@ class VariantBuild:
 
 
 def runs_here(profile: Profile) -> bool:
-    """Whether times measured here hold for the profile: it names this kind of processor, or none.
+    """Return whether times measured here apply to the profile: it names this processor kind, or none.
 
     The gain of integer kernels depends on the processor: up to four times with int8 dot products, none
     without.
@@ -204,7 +204,7 @@ def build_variant(
     before: Sequence[VariantBuild],
     parent: VariantBuild | None = None,
 ) -> VariantBuild:
-    """Compile a variant and verify it; what ``before``, the variants so far, verified is not run again."""
+    """Compile and verify a variant; artifacts that variants in ``before`` verified are not run again."""
     profile, compiled_as = target.profile, target.compiled_as(precision)
     artifact = target.compiler.compile_model(canonical, profile, compiled_as)
     if target.info.refine is not None:
@@ -231,7 +231,7 @@ def build_variant(
 def lost_variant(
     name: str, target: BuildTarget, precision: str, parent: VariantBuild | None, fault: Fault
 ) -> VariantBuild:
-    """A rejected variant without an artifact: what the report says of a fault."""
+    """Return a rejected variant without an artifact, to report a fault."""
     variant = VariantBuild(name, target, precision, Artifact({}), "", {"size_bytes": 0}, parent)
     variant.lose(fault)
     return variant
@@ -259,7 +259,7 @@ def time_variants(variants: Sequence[VariantBuild], reference: ReferenceOutputs,
 def _timings(
     variants: Sequence[VariantBuild], reference: ReferenceOutputs, faults: Faults
 ) -> dict[tuple[str, str], Timing]:
-    """Target and digest -> timing, of those that still run; the others are lost to their fault."""
+    """Map target and digest to the timing of variants that still run; others are lost to their fault."""
     ran = [variant for variant in variants if variant.timed]
     unique = {(v.target.name, v.to_time.digest): v.to_time for v in ran}
     together = f"timing of {', '.join(variant.name for variant in ran)}"
@@ -284,7 +284,7 @@ def _run_once(variant: VariantBuild, reference: ReferenceOutputs) -> None:
 
 
 def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: ReferenceOutputs) -> float:
-    """Latency relative to the parent. A variant that seems too slow is timed again, in case of noise."""
+    """Return the latency relative to the parent. A variant that seems too slow is timed again."""
     timing, limit = variant.evidence["timing"], variant.slower_limit
     if "stored_weights" in variant.evidence or variant.shrunk is not None:
         timing["ratio"] = ratio_to_parent(variant.to_time, parent.to_time, reference)
@@ -299,10 +299,10 @@ def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: Ref
 def _floor_db(
     name: str, expected: Sequence[Mapping[str, Array]], moved: Sequence[Mapping[str, Array]]
 ) -> float | None:
-    """The noise floor of an output in dB, that of the worst sample; None if nothing shows one.
+    """Compute the noise floor of an output in dB, that of the worst sample; None if it is unknown.
 
-    By sample, because the first one alone is the golden vector: of a text detector (PP-OCRv4) on random noise
-    it gives 57 dB where all samples together give 78, for the same rounding.
+    It is computed by sample, because only the first one is the golden vector. For a text detector (PP-OCRv4)
+    on random noise, that sample gives 57 dB and all samples together 78, for the same rounding.
     """
     pairs = zip(expected, moved, strict=True)
     found = [verify.compare([e[name]], [m[name]], 0).snr_db for e, m in pairs]
@@ -312,7 +312,7 @@ def _floor_db(
 def refuse_if_all_are_lost(
     name: str, faults: Faults, targets: Sequence[BuildTarget], variants: Sequence[VariantBuild]
 ) -> None:
-    """A bundle in which nothing is left to run, because every target met a fault, is not made.
+    """Check that not every variant is lost: a bundle without any variant to run is not made.
 
     Raises:
         BuildFault: names each target, its fault and the file of its traceback.

@@ -1,4 +1,4 @@
-"""Weight-only quantization, for the targets that have a form of it: built and tested like int8.
+"""Weight-only quantization, for targets that support a form of it: built and tested like int8.
 
 int8-weights         int8 weights, float arithmetic: a quarter of the file size, no faster
 palette6, palette4   palettized weights, indices into a table of 64 or 16 floats: smaller still
@@ -49,12 +49,12 @@ ON_NOISE = Goal(snr_db=verify.SNR_LIMITS_DB["int8"])
 
 @dataclass(frozen=True, eq=False)
 class WeightOnlyContext:
-    """What weight-only variants of every target are compiled from and tested with.
+    """Common data to compile and test the weight-only variants of all targets.
 
     Attributes:
         model: The canonical graph with float weights.
-        calibration: Samples that the rounding of weights is fitted on; empty: they are rounded to nearest.
-        held_out: The test samples: nothing was fitted on them.
+        calibration: Samples to fit the rounding of weights on; if empty, weights are rounded to nearest.
+        held_out: The test samples, which nothing is fitted on.
         weight_cache: Quantized weights, shared between targets.
     """
 
@@ -65,7 +65,7 @@ class WeightOnlyContext:
 
 
 def find_weight_forms(options: BuildOptions, targets: Sequence[BuildTarget]) -> Forms:
-    """The weight-only forms to build for each profile.
+    """Return the weight-only forms to build for each profile.
 
     Raises:
         UsageError: a form was requested by name that a target does not have.
@@ -104,7 +104,7 @@ def add_weight_only(
     faults: Faults,
     say: Callable[[str], None],
 ) -> list[VariantBuild]:
-    """The variants, with the weight-only ones of each profile after its other ones."""
+    """Return the variants, with the weight-only ones of each profile after its other ones."""
     by_profile: dict[str, list[VariantBuild]] = {}
     for variant in variants:
         by_profile.setdefault(variant.profile.name, []).append(variant)
@@ -161,7 +161,7 @@ def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> 
 
 
 def _fastest(group: Sequence[VariantBuild]) -> VariantBuild:
-    """The fastest accepted variant of one name; its evidence records the times of the others."""
+    """Return the fastest accepted variant of one name; its evidence records the times of the others."""
     best = min(group, key=lambda t: (t.rejected, _ratio(t)))
     if len(group) > 1:
         best.evidence["stored_weights"]["lost"] = [
@@ -183,7 +183,7 @@ def _no_gain(variant: VariantBuild, parent: VariantBuild, ratio: float) -> str:
 
 
 def _ratio(variant: VariantBuild) -> float:
-    """Latency relative to the parent; 1 where they were not timed."""
+    """Return the latency relative to the parent; 1 if they were not timed."""
     stored, timing = variant.evidence.get("stored_weights", {}), variant.evidence.get("timing")
     if "ratio" in stored:
         return float(stored["ratio"])
@@ -193,7 +193,7 @@ def _ratio(variant: VariantBuild) -> float:
 
 
 def _is_better(int8: VariantBuild, form: VariantBuild) -> bool:
-    """Whether this int8 variant is kept, faster than the form, and no less accurate on the same samples."""
+    """Return whether an int8 variant is kept, faster than the form, and no less accurate in the test."""
     if int8.rejected or not int8.timed or "quantization" not in int8.evidence:
         return False
     one, other = (t.evidence["agreement"]["value"] for t in (int8, form))
@@ -208,7 +208,7 @@ def _contained(
     options: BuildOptions,
     faults: Faults,
 ) -> VariantBuild | None:
-    """One form, or a lost variant where it met a fault."""
+    """Build one form; return a lost variant if it meets a fault."""
     name = f"{parent.profile.name}-{form.name}"
     build = partial(_build_form, context, rules, form, parent, options)
     found = faults.contain(parent.profile.name, name, build)
@@ -221,8 +221,8 @@ def _build_form(
     """Build one form for one profile.
 
     Returns:
-        The variant, tested on the held-out samples or rejected; None where the form stores no weights, or
-        where it has to be timed and can't be.
+        The variant, tested on the held-out samples or rejected; None if the form stores no weights, or
+        if it has to be timed and can't be.
     """
     by_time = options.precision == AUTO
     for_speed = not options.for_size and not options.force
@@ -248,8 +248,8 @@ def _reject_slow_form(
     """Time the form with weights rounded to nearest: they run as fast as fitted ones and need no fitting.
 
     Returns:
-        The variant, rejected, if it is no faster than its parent; None if it is, or does not run: then the
-        fitted one decides.
+        The rejected variant if it is not faster than its parent; None if it is faster or does not run: then
+        the fitted one decides.
     """
     compiled = _compile_form(replace(context, calibration=()), rules, form, parent, options)
     if compiled is None or compiled[1].rejected:
@@ -269,7 +269,7 @@ def _reject_slow_form(
 def _compile_form(
     context: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, options: BuildOptions
 ) -> tuple[ir.Model, VariantBuild] | None:
-    """The graph of a form and its variant, rejected if it does not compile; None if it stores no weights."""
+    """Return a form's graph and variant, rejected if it does not compile; None if it stores no weights."""
     target = parent.target
     try:
         model, names = with_stored_weights(
@@ -300,7 +300,7 @@ def _compile_form(
 
 
 def _rejected_form(parent: VariantBuild, form: str, why: str) -> VariantBuild:
-    """A rejected variant without an artifact."""
+    """Return a rejected variant without an artifact."""
     name, none = f"{parent.profile.name}-{form}", Artifact({})
     digest = files_digest(none.files)
     return VariantBuild(

@@ -25,7 +25,7 @@ class ChannelGroup:
     """Channels that are alike: made and read by the same weights.
 
     Attributes:
-        name: Of the first node that makes them.
+        name: Name of the first node that makes them.
         units: Their labels, int64 [units].
         outputs: Uses whose rows make the channels.
         inputs: Uses whose columns read them.
@@ -46,7 +46,7 @@ class Channels:
     Attributes:
         model: The model.
         labels: Of its values. The same model, or a clone of it, has the same ones each time.
-        groups: What can be removed, in the order of the graph.
+        groups: Groups that can be removed, in the order of the graph.
     """
 
     model: ir.Model

@@ -1,6 +1,6 @@
-"""How each operator passes channels on: labels of its inputs -> labels of its outputs.
+"""Rules that propagate channel labels through each operator, from its inputs to its outputs.
 
-An operator without a rule closes the channels of its inputs: they stay as they are.
+An operator without a rule closes the channels of its inputs: they are not removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REDUCTIONS = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 Reduce
 
 
 def conv(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Conv of one group: reads all channels, makes new ones. With groups: whole groups are removed."""
+    """Label a Conv of one group: it reads all channels and makes new ones. Of several, tie each group."""
     weights, given = array_of(input_of(node, 1)), _labels(node, 0, labels, axis=1)
     if weights is None:
         return False
@@ -52,7 +52,7 @@ def conv(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def conv_transpose(node: ir.Node, labels: ChannelLabels) -> bool:
-    """ConvTranspose of one group. Its input channels stay: they have no least squares fit."""
+    """Label a ConvTranspose of one group. Its input channels stay: they have no least squares fit."""
     weights = array_of(input_of(node, 1))
     if weights is None or int_of(node, "group", 1) != 1:
         return False
@@ -63,7 +63,7 @@ def conv_transpose(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def gemm(node: ir.Node, labels: ChannelLabels) -> bool:
-    """[N, K] by constant weights."""
+    """Label a Gemm: [N, K] by constant weights."""
     weights, bias = array_of(input_of(node, 1)), input_of(node, 2)
     if weights is None or int_of(node, "transA", 0) or (bias is not None and array_of(bias) is None):
         return False
@@ -79,7 +79,7 @@ def gemm(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def matmul(node: ir.Node, labels: ChannelLabels) -> bool:
-    """By constant weights [K, M], or of two values with labelled batch axes, as heads of attention."""
+    """Label a product by constant weights [K, M], or of two values with labelled batch axes (heads)."""
     a, b = node.inputs[:2]
     weights, dims = array_of(b), static_dims(node.outputs[0])
     if dims is None or a is None:
@@ -104,7 +104,7 @@ def matmul(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def attention(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Attention of four axes, [N, heads, L, D]: heads are removed."""
+    """Label Attention of four axes, [N, heads, L, D]: heads are removed."""
     given = [_labels(node, index, labels, axis=1) for index in range(3)]
     if len(node.inputs) > 3 or len(node.outputs) > 1 or any(one is None for one in given):
         return False
@@ -117,14 +117,14 @@ def attention(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def unary(node: ir.Node, labels: ChannelLabels) -> bool:
-    """f(x), element by element."""
+    """Propagate labels through f(x), element by element."""
     given = _labels(node, 0, labels)
     constant = all(array_of(value) is not None for value in node.inputs[1:] if value is not None)
     return given is not None and constant and _set(node, given.axis, given.ids, labels)
 
 
 def by_channel(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Pools and Resize: along the spatial axes, each channel by itself."""
+    """Propagate labels through pools and Resize: each channel separately, along the spatial axes."""
     given, dims = _labels(node, 0, labels, axis=1), static_dims(node.outputs[0])
     others = [value for value in node.inputs[1:] if value is not None]
     if given is None or dims is None or len(node.outputs) > 1 or any(array_of(v) is None for v in others):
@@ -133,7 +133,7 @@ def by_channel(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def pad(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Pad along other axes than the labelled one."""
+    """Propagate labels through Pad, if it does not pad the labelled axis."""
     given, before, after = _labels(node, 0, labels), static_dims(node.inputs[0]), static_dims(node.outputs[0])
     axes = input_of(node, 3)
     if given is None or before is None or after is None or array_of(input_of(node, 1)) is None or axes:
@@ -142,7 +142,7 @@ def pad(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def binary(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Elementwise with broadcasting: the channels of all operands are removed together."""
+    """Tie the channels of all operands of an elementwise operator with broadcasting."""
     rank = len(static_dims(node.outputs[0]) or ())
     size, found = 0, []
     for value in node.inputs:
@@ -170,7 +170,7 @@ def binary(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def concat(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Along the labelled axis: the channels of all inputs. Along another one: they are tied."""
+    """Concatenate the labels along the labelled axis; along another axis, tie the inputs' channels."""
     dims = static_dims(node.outputs[0])
     given = [labels.of.get(value) if value is not None else None for value in node.inputs]
     known = [one for one in given if one is not None]
@@ -196,7 +196,7 @@ def concat(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def split(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Into parts of the channels, or all channels in each part."""
+    """Split the labels, or propagate them to each part if another axis is split."""
     given, source = _labels(node, 0, labels), static_dims(node.inputs[0])
     if given is None or source is None:
         return False
@@ -213,7 +213,7 @@ def split(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def slice_(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Neighbouring channels, or all channels of a part of the picture."""
+    """Slice the labels, or propagate them all if another axis is sliced."""
     given, source = _labels(node, 0, labels), static_dims(node.inputs[0])
     constants = [array_of(input_of(node, index)) for index in range(1, 5)]
     starts, ends, axes, steps = constants
@@ -232,7 +232,7 @@ def slice_(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def transpose(node: ir.Node, labels: ChannelLabels) -> bool:
-    """The labelled axis moves."""
+    """Move the labelled axis."""
     given, dims = _labels(node, 0, labels), static_dims(node.inputs[0])
     if given is None or dims is None:
         return False
@@ -241,7 +241,7 @@ def transpose(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def reshape(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Reshape, Flatten, Squeeze, Unsqueeze: the axis stays, is merged with others, or splits into heads."""
+    """Label Reshape, Flatten, Squeeze, Unsqueeze: the axis stays, merges with others or splits into heads."""
     given, source = _labels(node, 0, labels), static_dims(node.inputs[0])
     dims = static_dims(node.outputs[0])
     if given is None or source is None or dims is None:
@@ -251,7 +251,7 @@ def reshape(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def reduction(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Over other axes than the labelled one."""
+    """Propagate labels through a reduction over other axes."""
     given, source = _labels(node, 0, labels), static_dims(node.inputs[0])
     if given is None or source is None:
         return False
@@ -261,7 +261,7 @@ def reduction(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def along_one_axis(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Softmax and LogSoftmax over another axis than the labelled one."""
+    """Propagate labels through Softmax and LogSoftmax over another axis."""
     given, source = _labels(node, 0, labels), static_dims(node.inputs[0])
     if given is None or source is None or int_of(node, "axis", -1) % len(source) == given.axis:
         return False
@@ -269,7 +269,7 @@ def along_one_axis(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def from_axis_on(node: ir.Node, labels: ChannelLabels) -> bool:
-    """LayerNormalization and RMSNormalization over axes after the labelled one."""
+    """Propagate labels through LayerNormalization and RMSNormalization over axes after the labelled one."""
     given, source = _labels(node, 0, labels), static_dims(node.inputs[0])
     if given is None or source is None or len(node.outputs) > 1:
         return False
@@ -278,7 +278,7 @@ def from_axis_on(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def normalization(node: ir.Node, labels: ChannelLabels) -> bool:
-    """InstanceNormalization and BatchNormalization: each channel by itself, with its own numbers."""
+    """Label InstanceNormalization and BatchNormalization: each channel has its own parameters."""
     given, constants = _labels(node, 0, labels, axis=1), range(1, len(node.inputs))
     if given is None or any(array_of(input_of(node, index)) is None for index in constants):
         return False
@@ -288,7 +288,7 @@ def normalization(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def depth_to_space(node: ir.Node, labels: ChannelLabels) -> bool:
-    """PixelShuffle: the b * b channels that one channel is made of are removed together."""
+    """Label DepthToSpace (PixelShuffle): tie the b * b channels that one output channel is made of."""
     given, block = _labels(node, 0, labels, axis=1), int_of(node, "blocksize", 1) ** 2
     if given is None:
         return False
@@ -298,7 +298,7 @@ def depth_to_space(node: ir.Node, labels: ChannelLabels) -> bool:
 
 
 def space_to_depth(node: ir.Node, labels: ChannelLabels) -> bool:
-    """The reverse: each channel becomes b * b."""
+    """Label SpaceToDepth: each channel becomes b * b."""
     given = _labels(node, 0, labels, axis=1)
     if given is None:
         return False
@@ -333,7 +333,7 @@ RULES: dict[str, Rule] = {
 
 
 def _labels(node: ir.Node, index: int, labels: ChannelLabels, axis: int | None = None) -> Labels | None:
-    """The labels of an input; None if it has none, or not along ``axis``."""
+    """Return the labels of an input; None if it has none, or not along ``axis``."""
     value = input_of(node, index)
     found = labels.of.get(value) if value is not None else None
     return found if found is not None and axis in (None, found.axis) else None
@@ -345,7 +345,7 @@ def _set(node: ir.Node, axis: int, ids: Array, labels: ChannelLabels) -> bool:
 
 
 def _bias(node: ir.Node, index: int, ids: Array, labels: ChannelLabels) -> bool:
-    """A bias with one number for each channel is cut with them; a single number is not."""
+    """Label a bias that has one number for each channel; a single number is not cut."""
     value = input_of(node, index)
     array = array_of(value)
     if value is not None and array is None:

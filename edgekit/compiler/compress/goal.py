@@ -1,4 +1,4 @@
-"""What shrinking aims at: fewer multiplications, fewer bytes, or a measured latency."""
+"""Goals of shrinking: fewer multiplications, fewer bytes, or a lower measured latency."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from edgekit.errors import UsageError
 
 @dataclass(frozen=True)
 class ShrinkGoal:
-    """How much smaller a model is to become.
+    """Requested reduction of a model.
 
     Attributes:
-        kind: What is counted, or ``latency``: measured on the target's engine.
-        share: How much less of it, between 0 and 1.
-        target: Of the latency; else "".
+        kind: The quantity to reduce; ``latency`` is measured on the target's engine.
+        share: Share to remove, between 0 and 1.
+        target: Target of the latency; else "".
     """
 
     kind: Literal["multiplications", "bytes", "latency"]
@@ -33,12 +33,12 @@ class ShrinkGoal:
 
 
 def shrink_goal(flops: str | float | None, size: str | float | None, latency: str | None) -> ShrinkGoal:
-    """The goal of exactly one option.
+    """Parse the goal from exactly one option.
 
     Args:
-        flops: ``-20%``, ``20%`` or 0.2: of the multiplications.
-        size: The same of the weights' bytes.
-        latency: ``-25%@tflite``.
+        flops: Share of the multiplications to remove: ``-20%``, ``20%`` or 0.2.
+        size: Share of the weights' bytes to remove, in the same form.
+        latency: Share of the latency to remove, with the target: ``-25%@tflite``.
 
     >>> shrink_goal("-20%", None, None), shrink_goal(None, None, "25%@rpi5").target
     (ShrinkGoal(kind='multiplications', share=0.2, target=''), 'rpi5')
@@ -61,14 +61,14 @@ def shrink_goal(flops: str | float | None, size: str | float | None, latency: st
 
 
 def share_of(option: str, given: str | float) -> float:
-    """How much less, 0 to 1.
+    """Parse the share to remove, 0 to 1.
 
     Args:
-        option: Its name, for the error.
+        option: Name of the option, for the error.
         given: ``-20%``, ``20%`` or 0.2.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the value is malformed or out of range.
     """
     match = re.fullmatch(r"\s*-?(\d+(?:\.\d+)?)\s*%\s*", given, re.ASCII) if isinstance(given, str) else None
     share = float(match[1]) / 100 if match else given if isinstance(given, float) else 0.0

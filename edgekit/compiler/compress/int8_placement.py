@@ -1,4 +1,4 @@
-"""What a target's int8 rounds in a network, for training with that rounding.
+"""Placement of a target's int8 rounding in a network, for quantization-aware training.
 
 canonical graph + samples -> the target's own placement, scales from observed ranges
 training graph: float weights, Q/DQ pairs at the activations; weights are rounded as they are read
@@ -41,12 +41,12 @@ NEAREST = Recipe(rounding="nearest", bias_correction=False)
 
 @dataclass(frozen=True, eq=False)
 class Int8Placement:
-    """Where a target's int8 form of one network rounds.
+    """Positions of rounding in a target's int8 form of one network.
 
     Attributes:
         model: The canonical float graph after the target's rewrites.
-        rules: Of the target.
-        plan: Its activations and nodes, without weights.
+        rules: The target's rules.
+        plan: The quantized activations and nodes, without weights.
     """
 
     model: ir.Model
@@ -54,12 +54,12 @@ class Int8Placement:
     plan: QuantizationPlan
 
     def training_graph(self) -> ir.Model:
-        """The graph with Q/DQ pairs at the activations, and float weights under their own names."""
+        """Return the graph with Q/DQ pairs at the activations, and float weights under their own names."""
         return emit(self.model, self.plan, self.rules, float_weights=True)
 
     @cached_property
     def scales(self) -> dict[str, tuple[str, ...]]:
-        """Values that share one scale, by the first of them; without scales that must stay as they are."""
+        """Return groups of values that share one trainable scale, by the first value of each group."""
         fixed = prescribed_values(self.model, self.plan, self.rules)
         shared: dict[int, list[str]] = {}
         for name, by in self.plan.activations.items():
@@ -69,7 +69,7 @@ class Int8Placement:
 
     @cached_property
     def products(self) -> dict[str, WeightMatrix]:
-        """Nodes with weights that run in int8, by the name of the constant."""
+        """Return the nodes with weights that run in int8, by the name of the constant."""
         found: dict[str, WeightMatrix] = {}
         for node in self.model.graph:
             rule = rule_of(node, self.rules) if node_name(node) in self.plan.nodes else None
@@ -81,14 +81,14 @@ class Int8Placement:
         return found
 
     def rounded(self, name: str, weights: Array) -> Array:
-        """What int8 multiplies by.
+        """Round weights to the values that int8 multiplies by.
 
         Args:
-            name: Of the constant: a key of ``products``.
-            weights: float32, in the layout of the node.
+            name: Name of the constant: a key of ``products``.
+            weights: Weights, float32, in the layout of the node.
 
         Returns:
-            float32, in the same shape.
+            Rounded weights, float32, in the same shape.
         """
         product = replace(self.products[name], weights=weights)
         found = to_nearest(product, self._stored_as(product), self.rules)
@@ -100,10 +100,10 @@ class Int8Placement:
 
     @cached_property
     def zero_points(self) -> tuple[str, ...]:
-        """Keys of ``scales`` whose zero point may be another one: it is asymmetric, 0 within the range.
+        """Return the keys of ``scales`` with a trainable zero point: it is not 0, and within the range.
 
-        Where it is 0 the target's rules have it so, or as good as; at an end of the range nothing is below 0
-        (or above), e.g. after a Relu. What centring subtracts is a constant of the graph.
+        A zero point of 0 follows from the target's rules, or is as good. One at an end of the range means
+        that no value is below 0 (or above), e.g. after a Relu. Centring subtracts a constant of the graph.
         """
         if self.rules.centred:
             return ()
@@ -115,12 +115,12 @@ class Int8Placement:
         scales: Mapping[str, Array],
         zero_points: Mapping[str, Array] = MappingProxyType({}),
     ) -> ir.Model:
-        """The Q/DQ graph with trained constants and scales, as a build takes it.
+        """Return the Q/DQ graph with trained constants and scales, in the form that a build reads.
 
         Args:
-            trained: Name of a constant -> its float32 array; the others stay as they are.
-            scales: Key of ``scales`` -> float32, in the shape of the plan's; the others stay as they are.
-            zero_points: Key of ``zero_points`` -> integer; the same.
+            trained: Name of a constant -> its float32 array; other constants are unchanged.
+            scales: Key of ``scales`` -> float32, in the shape of the plan's; other scales are unchanged.
+            zero_points: Key of ``zero_points`` -> integer; other zero points are unchanged.
         """
         model = self.model.clone()
         for name, array in trained.items():
@@ -144,17 +144,17 @@ def _is_inside(by: Affine) -> bool:
 
 
 def place_int8(model: ir.Model, target: str, samples: Sequence[Sample]) -> Int8Placement:
-    """The placement that a build for the target measures first, with ranges of observed samples.
+    """Return the placement that a build for the target measures first, with ranges of observed samples.
 
     Args:
-        model: Canonical, with float weights. It is not changed.
+        model: The canonical model with float weights. It is not changed.
         target: Name of a target or profile.
-        samples: Inputs by name; as for calibration, 16 or more.
+        samples: Calibration inputs by name, 16 or more.
 
     Raises:
-        UsageError: the target has no int8, or computes nothing of the model on integers.
-        ProfileError: there is no such target.
-        SampleError, ModelError: as :func:`~edgekit.compiler.quantize.observe.calibrate.observe`.
+        UsageError: the target has no int8, or computes no part of the model on integers.
+        ProfileError: the target does not exist.
+        SampleError, ModelError: see :func:`~edgekit.compiler.quantize.observe.calibrate.observe`.
     """
     rules = resolve(find_profile(target)).rules
     if rules is None:
@@ -175,14 +175,14 @@ def place_candidate(
     recipe: Recipe = DEFAULT,
     floats: frozenset[str] = frozenset(),
 ) -> Int8Placement:
-    """The placement of one candidate of a search.
+    """Return the placement of one candidate of a search.
 
     Args:
-        model: Canonical, with float weights. It is not changed.
-        observations: Of every value of it.
-        rules: Of the target.
+        model: The canonical model with float weights. It is not changed.
+        observations: Observations of every value of the model.
+        rules: The target's rules.
         placement: One of ``rules.placements``.
-        recipe: How ranges are found.
+        recipe: The rule for ranges.
         floats: Names of further nodes that stay float.
     """
     own = rules_of(placement, rules)

@@ -1,7 +1,7 @@
-"""Which channels of a teacher a student's channels are: of values inside of both that have the same name.
+"""Matching of a student's channels with the teacher's, for intermediate values with the same name.
 
-A student of ``edgekit shrink`` has some of the teacher's channels, and its weights were fitted so that they
-carry what they did. So each is found by the correlation of its values on a few samples.
+A student of ``edgekit shrink`` has some of the teacher's channels, and its weights were fitted to preserve
+their values. So each channel is found by the correlation of its values on a few samples.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def matched_channels(
     samples: Sequence[Sample],
     names: Mapping[str, str],
 ) -> dict[str, tuple[int, ...]]:
-    """The teacher's channel for each of the student's.
+    """Find the teacher's channel for each of the student's.
 
     Args:
-        teacher: Canonical.
-        student: Canonical.
-        values: ``[1, channels, ...]`` in both, with fewer channels in the student.
-        samples: Of the teacher's inputs.
+        teacher: The canonical teacher.
+        student: The canonical student.
+        values: Names of values ``[1, channels, ...]`` in both, with fewer channels in the student.
+        samples: Samples of the teacher's inputs.
         names: The teacher's inputs -> the student's.
 
     Returns:
-        Value -> channels; values are left out where two channels would be the same, or do not correlate.
+        Value -> channels, without values in which two channels match the same one, or do not correlate.
     """
     if not values:
         return {}
@@ -59,7 +59,7 @@ def matched_channels(
 
 
 def _rows(arrays: Sequence[Array]) -> Array:
-    """Values of each channel, with mean 0 and norm 1: ``[channels, places]``."""
+    """Return the values of each channel, with mean 0 and norm 1: ``[channels, places]``."""
     rows = np.concatenate([array[0].reshape(array.shape[1], -1) for array in arrays], 1).astype(np.float64)
     rows = rows[:, :: max(rows.shape[1] // PLACES, 1)]
     centred = rows - rows.mean(1, keepdims=True)

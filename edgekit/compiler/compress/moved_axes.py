@@ -1,4 +1,4 @@
-"""Where the labelled axis of a value is after a Reshape or a reduction."""
+"""Position of a value's labelled axis after a Reshape or a reduction."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from edgekit.tensor_spec import Array
 def after_reshape(
     given: Labels, source: tuple[int, ...], dims: tuple[int, ...], labels: ChannelLabels
 ) -> Labels | None:
-    """The labels after a Reshape, or None if they have no axis of their own.
+    """Return the labels after a Reshape, or None if they have no axis of their own.
 
         [N, C, H, W] -> [N, C * H * W]    each label is repeated H * W times
         [N, L, H * D] -> [N, L, H, D]     the D channels of a head are tied
 
     Args:
-        given: Of the input.
+        given: Labels of the input.
         source: Shape of the input.
         dims: Shape of the output.
-        labels: Where channels of a head are tied.
+        labels: Labels of the graph, in which the channels of a head are tied.
     """
     before, count = prod(source[: given.axis]), len(given.ids)
     after = prod(source[given.axis + 1 :])
@@ -37,7 +37,7 @@ def after_reshape(
 
 
 def after_reduction(axis: int, axes: Array | None, rank: int, keep: bool) -> int | None:
-    """The labelled axis after a reduction over ``axes``, or None if it is reduced itself."""
+    """Return the labelled axis after a reduction over ``axes``, or None if it is reduced itself."""
     if axes is None:
         return None
     reduced = {int(one) % rank for one in axes.ravel()}

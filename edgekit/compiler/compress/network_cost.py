@@ -1,4 +1,4 @@
-"""What a network costs: multiplications and bytes of weights, and what removing channels saves of them."""
+"""Cost of a network in multiplications and bytes of weights, and the savings of removing channels."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CostKind = Literal["multiplications", "bytes"]
 
 
 def multiplications(model: ir.Model) -> int:
-    """Multiplications of one run: those of Conv, ConvTranspose, Gemm and MatMul."""
+    """Count the multiplications of one run: those of Conv, ConvTranspose, Gemm and MatMul."""
     return sum(_multiplications(node) for node in model.graph)
 
 
 def weight_bytes(model: ir.Model) -> int:
-    """Bytes of all constants."""
+    """Count the bytes of all constants."""
     return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
 
 
@@ -43,13 +43,13 @@ def _multiplications(node: ir.Node) -> int:
 
 
 class CostOfChannels:
-    """The cost of the nodes with weights, as units of groups are removed.
+    """Cost of the nodes with weights, as units of groups are removed.
 
-    A node's cost is proportional to its input and to its output channels that are left.
+    A node's cost is proportional to its remaining input channels and to its remaining output channels.
 
     Args:
-        channels: Of the model.
-        kind: What is counted.
+        channels: Channels of the model.
+        kind: The quantity that is counted.
     """
 
     def __init__(self, channels: Channels, kind: CostKind) -> None:
@@ -70,12 +70,12 @@ class CostOfChannels:
             ]
 
     def _share(self, use: Use, group: ChannelGroup) -> float:
-        """Part of the use's axis that one unit of the group is."""
+        """Return the share of the use's axis that one unit of the group takes."""
         inside = np.isin(self._labels.roots(use.ids), group.units).sum()
         return float(inside) / len(group.units) / len(use.ids)
 
     def saving(self, group: ChannelGroup, units: int) -> float:
-        """What removing some more units of a group saves, now."""
+        """Compute the saving of removing some more units of a group now."""
         after = dict(self._left)
         self._take(after, group, units)
         nodes = {node for node, _, _ in self._uses[group.name]}

@@ -1,7 +1,7 @@
-"""Which channels cost least: Optimal Brain Surgeon on the readers of a group, unit by unit.
+"""Selection of channels to remove: Optimal Brain Surgeon on the readers of a group, unit by unit.
 
 Removing columns b of a reader with weights W [columns, outputs] and Hessian H = E[x x^T] raises the error of
-its outputs by tr(W_b^T (H^-1_bb)^-1 W_b), if all other columns are fitted anew; the fit is
+its outputs by tr(W_b^T (H^-1_bb)^-1 W_b), if all other columns are refitted; the fit is
 W - H^-1_:b (H^-1_bb)^-1 W_b, and H^-1 loses the same part (Hassibi and Stork, 1992; for channels of a layer
 Hubara et al., 2021, and OBSPA, arXiv 2403.18955). With the bias fitted as well, H is the covariance.
 """
@@ -27,13 +27,13 @@ MOST = 0.75
 
 @dataclass(frozen=True, eq=False)
 class ReaderData:
-    """What the selection needs of one reader of a group.
+    """Data of one reader of a group, for the selection.
 
     Attributes:
         weights: float64 [columns, outputs].
-        calibration: Moments that weights are fitted by.
-        validation: Moments of other samples, that errors are measured on.
-        blocks: For each unit of the group its columns, int64 [units, columns of a unit].
+        calibration: Moments of the samples that weights are fitted to.
+        validation: Moments of other samples, to measure errors on.
+        blocks: Columns of each unit of the group, int64 [units, columns of a unit].
     """
 
     weights: Array
@@ -44,13 +44,13 @@ class ReaderData:
 
 @dataclass(frozen=True, eq=False)
 class RemovalOrder:
-    """In which order a group's units are removed, and what it costs.
+    """Order in which a group's units are removed, with the error curve.
 
     Attributes:
-        units: Indices into the group's units, the first to go first.
+        units: Indices into the group's units, in the order of removal.
         removed: Numbers of removed units at the points of the curve, from 0.
-        errors: There, the error of the readers' outputs on the validation samples over their variance; of
-            several readers the sum. It never decreases.
+        errors: At these points, the error of the readers' outputs on the validation samples over their
+            variance, summed over the readers. It never decreases.
     """
 
     units: Array
@@ -58,12 +58,12 @@ class RemovalOrder:
     errors: Array
 
     def error(self, removed: float) -> float:
-        """The error after some units are removed, between the points of the curve."""
+        """Return the error after some units are removed, interpolated between the points of the curve."""
         return float(np.interp(removed, self.removed, self.errors))
 
 
 def removal_order(readers: Sequence[ReaderData]) -> RemovalOrder:
-    """The order by least squares cost over all readers, each relative to the variance of its outputs."""
+    """Compute the order by the summed least squares costs, each relative to its outputs' variance."""
     count = len(readers[0].blocks)
     most = max(int(count * MOST), 1)
     points = np.unique(np.linspace(0, most, CURVE_POINTS + 1).astype(int))
@@ -84,11 +84,11 @@ def removal_order(readers: Sequence[ReaderData]) -> RemovalOrder:
 
 
 def fit(weights: Array, moments: Moments, kept: Array) -> tuple[Array, Array]:
-    """Weights of the kept columns, and what is added to the bias, by least squares.
+    """Fit the weights of the kept columns, and the change of the bias, by least squares.
 
     Args:
         weights: float64 [columns, outputs].
-        moments: Of the columns.
+        moments: Moments of the columns.
         kept: Indices of columns.
 
     Returns:
@@ -101,13 +101,13 @@ def fit(weights: Array, moments: Moments, kept: Array) -> tuple[Array, Array]:
 
 
 def with_ridge(covariance: Array) -> Array:
-    """The Hessian with RIDGE on its diagonal; 1 where every column is constant."""
+    """Return the Hessian with RIDGE on its diagonal; 1 where every column is constant."""
     mean = float(np.trace(covariance)) / len(covariance)
     return covariance + (RIDGE * mean if mean > 0 else 1.0) * np.eye(len(covariance))
 
 
 class _State:
-    """One reader while units are removed."""
+    """State of one reader while units are removed."""
 
     def __init__(self, reader: ReaderData) -> None:
         self._reader = reader
@@ -119,7 +119,7 @@ class _State:
         self._held_out = max(float(np.sum(reader.weights * (held_out @ reader.weights))), 1e-30)
 
     def costs(self) -> Array:
-        """Of each unit, float64 [units]; of removed ones without meaning."""
+        """Compute the cost of removing each unit, float64 [units]; undefined for removed units."""
         blocks = self._reader.blocks
         if blocks.shape[1] == 1:
             columns = blocks[:, 0]
@@ -143,7 +143,7 @@ class _State:
         self._inverse[:, block] = 0
 
     def held_out_error(self) -> float:
-        """Of the outputs on the validation samples, over their variance."""
+        """Compute the error of the outputs on the validation samples, over their variance."""
         change = self._reader.weights - self._weights
         shift = (self._reader.validation.mean - self._reader.calibration.mean) @ change
         error = np.sum(change * (self._reader.validation.covariance @ change)) + np.sum(shift**2)

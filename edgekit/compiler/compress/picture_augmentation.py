@@ -1,8 +1,7 @@
-"""Random changes of pictures for training: mirrored, shifted, brighter, mixed.
+"""Augmentation of pictures for training: mirror, shift, change brightness, mix.
 
-The teacher answers on the changed picture, so that boxes, masks and keypoints are where they belong; no label
-has to be moved. Which changes are made follows from the card: only pictures are changed, and text is not
-mirrored.
+The teacher runs on the changed picture, so its boxes, masks and keypoints are in the right place; no label
+has to be moved. The card determines the changes: only pictures are changed, and text is not mirrored.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ CONTRAST, BRIGHTNESS = 0.2, 25.0
 
 
 def changes_for(card: Card | None, asked: str | None) -> tuple[str, ...]:
-    """Which changes are made.
+    """Return the changes to make.
 
     Args:
-        card: Of the teacher.
-        asked: ``none``, or some of CHANGES with commas; None: what suits the card.
+        card: Card of the teacher.
+        asked: ``none``, or some of CHANGES with commas; None for the changes that suit the card.
 
     Raises:
-        UsageError: an unknown change, or one of pictures without a card that says which input is one.
+        UsageError: a change is unknown, or no card declares a picture as an input.
     """
     pictures = card is not None and any(isinstance(each, ImageInput) for each in card.inputs.values())
     if asked is None:
@@ -51,11 +50,11 @@ def changes_for(card: Card | None, asked: str | None) -> tuple[str, ...]:
 
 
 class PictureAugmentation:
-    """Changes the pictures of a batch.
+    """Augmentation of the pictures of a batch.
 
     Args:
-        card: Which inputs are pictures, with their layout, mean and std.
-        changes: Of CHANGES.
+        card: Card that declares the pictures, with their layout, mean and std.
+        changes: Some of CHANGES.
     """
 
     def __init__(self, card: Card | None, changes: Sequence[str]) -> None:
@@ -67,7 +66,7 @@ class PictureAugmentation:
         return bool(self.changes and self._pictures)
 
     def __call__(self, batch: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-        """A changed copy of a batch ``[batch, 1, ...]``; other inputs are as they were."""
+        """Return a changed copy of a batch ``[batch, 1, ...]``; other inputs are unchanged."""
         changed = dict(batch)
         for name, entry in self._pictures.items():
             if self.changes:
@@ -98,7 +97,7 @@ def _shifted(picture: Array, axis: int, by: int) -> Array:
 
 
 def _brighter(picture: Array, entry: ImageInput, factor: float, offset: float) -> Array:
-    """Of pixels, around the middle of their range, in the units of the input."""
+    """Change the brightness of pixels, around the middle of their range, in the units of the input."""
     shape = [1, -1, 1, 1] if entry.layout == "NCHW" else [1, 1, 1, -1]
     mean, std = (np.asarray(each, np.float32).reshape(shape) for each in (entry.mean, entry.std))
     if mean.size != entry.channels:  # a grey picture has the first of each

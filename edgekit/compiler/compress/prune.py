@@ -1,6 +1,6 @@
-"""Structured pruning without training: which channels go, and weights fitted to what is left.
+"""Structured pruning without training: choice of channels, and weights fitted to the remaining ones.
 
-channel groups -> moments of what their readers read -> order of removal, with errors on held-out samples
+channel groups -> moments of their readers' inputs -> order of removal, with errors on held-out samples
 -> how much each group's errors change the outputs -> how many units each group loses -> one last fit
 """
 
@@ -38,12 +38,12 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class PrunableGroup:
-    """A group whose readers can all be fitted.
+    """Group whose readers can all be fitted.
 
     Attributes:
-        group: Its channels.
-        readers: Of them.
-        order: In which its units go.
+        group: The group of channels.
+        readers: Readers of the channels.
+        order: Order in which units are removed.
         sensitivity: Change of the model's outputs for each error of the readers' outputs.
     """
 
@@ -57,17 +57,17 @@ class PrunableGroup:
         return self.group.name
 
     def error(self, units: float) -> float:
-        """Estimated change of the model's outputs if this group alone loses some units."""
+        """Estimate the change of the model's outputs if this group alone loses some units."""
         return self.sensitivity * self.order.error(units)
 
 
 @dataclass(frozen=True, eq=False)
 class PruningPlan:
-    """What is needed to prune a model to any size, measured once.
+    """Measurements to prune a model to any size.
 
     Attributes:
-        channels: Of the model.
-        groups: What can be removed.
+        channels: Channels of the model.
+        groups: Groups that can be removed.
         calibration: Moments by the readers' ``input_key``.
     """
 
@@ -87,14 +87,14 @@ def plan_pruning(
     evaluator: Evaluator,
     report: Report,
 ) -> PruningPlan:
-    """Measure which channels of a model cost least.
+    """Measure the cost of removing channels of a model.
 
     Args:
-        model: Canonical, float, static shapes.
-        calibration: Samples that weights are fitted by.
-        validation: Other samples, that errors are measured on.
-        evaluator: Of the validation samples.
-        report: Called with a line of progress.
+        model: The canonical float model with static shapes.
+        calibration: Samples that weights are fitted to.
+        validation: Other samples, to measure errors on.
+        evaluator: Evaluator of the validation samples.
+        report: Called with a progress message.
 
     Raises:
         UsageError: no channels can be removed.
@@ -158,16 +158,16 @@ def _with_sensitivity(
 
 
 def allocate(plan: PruningPlan, kind: CostKind, share: float, total: float) -> dict[str, int] | None:
-    """How many units each group loses, greedily: the least estimated change of the outputs for what is saved.
+    """Choose units to remove, greedily by the least estimated change of the outputs per saving.
 
     Args:
-        plan: Of the model.
-        kind: What is saved.
-        share: How much of it, 0 to 1.
+        plan: Plan of the model.
+        kind: The cost to reduce.
+        share: Share of the cost to remove, 0 to 1.
         total: Cost of the model.
 
     Returns:
-        Group -> units; None if the groups do not have that much.
+        Group -> number of units; None if the groups cannot save that much.
     """
     cost = CostOfChannels(plan.channels, kind)
     removed = dict.fromkeys((each.name for each in plan.groups), 0)
@@ -189,7 +189,7 @@ def allocate(plan: PruningPlan, kind: CostKind, share: float, total: float) -> d
 
 
 def _step(each: PrunableGroup, removed: int) -> int:
-    """Units to remove next, so that a multiple of channels is left; 0 if no more may go."""
+    """Return the number of units to remove next, so that a multiple of channels remains; 0 at the end."""
     count = len(each.group.units)
     size = count * each.group.channels
     multiple = next((multiple for least, multiple in STEPS if size >= least), 1)
@@ -200,7 +200,7 @@ def _step(each: PrunableGroup, removed: int) -> int:
 
 
 def pruned_model(plan: PruningPlan, removed: Mapping[str, int]) -> ir.Model:
-    """The model without some units of each group, all its readers fitted to what is left."""
+    """Return the model without some units of each group, its readers fitted to the remaining channels."""
     labels: set[int] = set()
     for each in plan.groups:
         chosen = each.order.units[: removed.get(each.name, 0)]

@@ -1,4 +1,4 @@
-"""Second moments of what the readers of removable channels read: the data of least-squares reconstruction.
+"""Second moments of the inputs of removable channels' readers, for least-squares reconstruction.
 
 Only sums are kept, [columns, columns] for each reader, so memory does not grow with the number of samples.
 """
@@ -41,7 +41,7 @@ _RULES = {
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of the columns x of a reader's input.
+    """Moments of the columns x of a reader's input.
 
     Attributes:
         mean: float64 [columns].
@@ -54,17 +54,17 @@ class Moments:
     rows: int
 
     def about_zero(self) -> Moments:
-        """The same about zero: for a reader without a bias, which could not absorb a mean."""
+        """Return the moments about zero, for a reader without a bias, which cannot absorb a mean."""
         second = self.covariance + np.outer(self.mean, self.mean)
         return Moments(np.zeros_like(self.mean), second, self.rows)
 
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """A node that multiplies removable channels by constant weights.
+    """Node that multiplies removable channels by constant weights.
 
     Attributes:
-        use: Its use of the channels.
+        use: The node's use of the channels.
         product: The node as a matrix product.
     """
 
@@ -73,28 +73,28 @@ class Reader:
 
     @property
     def name(self) -> str:
-        """Its first output: nodes of one source node share a name."""
+        """Return the name of the first output: nodes of one source node share a node name."""
         return str(self.product.node.outputs[0].name)
 
     def moments(self, of: Mapping[str, Moments]) -> Moments:
-        """Those of its input that its fit needs."""
+        """Return the moments of its input that its fit needs."""
         found = of[self.input_key]
         return found if self.product.bias is not None else found.about_zero()
 
     @cached_property
     def matrix(self) -> Array:
-        """Weights, float64 [columns, outputs]."""
+        """Return the weights, float64 [columns, outputs]."""
         weights: Array = self.product.matrix()[0].T * self.product.alpha
         return weights
 
     @cached_property
     def channels(self) -> Array:
-        """Label of each column, int64 [columns]."""
+        """Return the label of each column, int64 [columns]."""
         return np.repeat(self.use.ids, self.product.kernel_size)
 
     @property
     def input_key(self) -> str:
-        """Equal for readers that read the same columns of the same value."""
+        """Return a key that is equal for readers of the same columns of the same value."""
         node = self.product.node
         shape = [ints_of(node, name) for name in ("kernel_shape", "strides", "pads", "dilations")]
         kernel = self.product.weights.shape[2:] if node.op_type == "Conv" else ()
@@ -102,7 +102,7 @@ class Reader:
 
 
 def reader_of(use: Use) -> Reader | None:
-    """The reader, if its weights can be fitted by least squares; else None."""
+    """Return the reader of a use, or None if its weights cannot be fitted by least squares."""
     rule = _RULES.get(use.node.op_type)
     product = product_of(use.node, rule) if rule is not None and use.index == 1 else None
     if product is None or not product.has_columns or product.groups != 1:
@@ -118,11 +118,11 @@ def moments_of(
     samples: Sequence[Sample],
     report: Callable[[int, int], None] | None = None,
 ) -> dict[str, Moments]:
-    """The moments of each reader's input on samples, by ``input_key``.
+    """Compute the moments of each reader's input on samples, by ``input_key``.
 
     Args:
         model: The float model that the readers are nodes of.
-        readers: Of several with the same ``input_key`` the first one is taken.
+        readers: The readers; only the first of those with the same ``input_key`` is used.
         samples: Inputs by name.
         report: Called with (done, total) after each run.
     """
@@ -162,7 +162,7 @@ def _passes(readers: Sequence[Reader]) -> list[list[Reader]]:
 
 
 class _Sums:
-    """The sums of one reader, under construction."""
+    """Sums of one reader, under construction."""
 
     def __init__(self, reader: Reader, samples: int) -> None:
         columns = len(reader.channels)

@@ -39,7 +39,7 @@ def remove_channels(model: ir.Model, removed: Collection[int], weights: Weights 
     """A copy of the model without some units of its channel groups.
 
     Args:
-        model: What :func:`find_channels` was given; it is not changed.
+        model: The model passed to :func:`find_channels`; it is not changed.
         removed: Labels of units.
         weights: Constants that replace others, uncut.
     """

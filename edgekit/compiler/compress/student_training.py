@@ -1,4 +1,4 @@
-"""The training of a student on a teacher's answers: what goes in, and what comes out.
+"""Training of a student on a teacher's outputs: the task and the result.
 
 float student, or where a target's int8 rounds it -> training loop (PyTorch) -> float or Q/DQ graphs
 """
@@ -44,19 +44,19 @@ SIZED_BY = 64
 
 @dataclass(frozen=True, eq=False)
 class TrainingTask:
-    """Who learns what from whom.
+    """Student, teacher, and the samples to train on.
 
     Attributes:
-        teacher: Canonical.
-        student: Canonical, with float weights.
-        names: Input and output of the teacher -> that of the student.
-        card: Of the teacher, or None.
+        teacher: The canonical teacher.
+        student: The canonical student, with float weights.
+        names: Input and output names of the teacher -> those of the student.
+        card: Card of the teacher, or None.
         training: Samples to train on.
         validation: Samples to choose the best weights by.
-        augmentation: Of the pictures trained on.
-        features: Whether values inside of both graphs are compared too.
-        placements: Target -> where its int8 rounds the student; none: it is trained in float.
-        digest: Of all samples, for the checkpoint.
+        augmentation: Augmentation of the training pictures.
+        features: Whether intermediate values of both graphs are compared too.
+        placements: Target -> placement of its int8 rounding in the student; empty to train in float.
+        digest: Digest of all samples, for the checkpoint.
     """
 
     teacher: ir.Model
@@ -73,15 +73,15 @@ class TrainingTask:
 
 @dataclass(frozen=True, eq=False)
 class TrainedStudent:
-    """What a training came to.
+    """Result of a training.
 
     Attributes:
         models: Target -> the student for its int8, with Q/DQ pairs; "" -> in float.
-        epochs: How often each sample was seen.
-        seconds: Of training.
-        losses: Of the validation samples, at each check; the first is before training.
-        learning_rate: The greatest, perhaps lowered.
-        finished: Whether it came to its end; False: it was stopped, and this is the best so far.
+        epochs: Number of passes over the samples.
+        seconds: Duration of the training.
+        losses: Validation loss at each check; the first is before training.
+        learning_rate: Peak learning rate, after any lowering.
+        finished: Whether the training finished; False if it was stopped, with the best weights so far.
     """
 
     models: Mapping[str, ir.Model]
@@ -103,16 +103,16 @@ def train_student(
     """Train a student, on the CPU.
 
     Args:
-        task: Who learns what.
-        options: Of the training.
-        threads: Of PyTorch and of the teacher.
+        task: Student, teacher and samples.
+        options: Options of the training.
+        threads: Number of threads of PyTorch and of the teacher.
         say: Called after each step with a progress bar.
-        checkpoint: A file that the training is saved to.
-        resume: Go on from that file.
+        checkpoint: File to save the training to.
+        resume: Whether to continue from that file.
 
     Raises:
-        UsageError: the training diverged, or the checkpoint is of another one.
-        UnsupportedError: the student has operators that cannot be trained here; all are named.
+        UsageError: the training diverged, or the checkpoint is of another training.
+        UnsupportedError: the student has operators that cannot be trained here; the message names all.
     """
     import torch
 
@@ -160,16 +160,16 @@ def _features(task: TrainingTask) -> list[Term]:
 
 
 def fitting_batch(student: ir.Model) -> int:
-    """Samples of one step: BATCH, or as many as take ACTIVATION_BYTES, at least 4.
+    """Return the samples per step: BATCH, or as many as fit into ACTIVATION_BYTES, at least 4.
 
-    Counted are the values between nodes in float32, which the backward pass needs again.
+    The size counts the values between nodes in float32, which the backward pass needs.
     """
     values = sum(math.prod(static_dims(v) or ()) for node in student.graph for v in node.outputs)
     return max(min(BATCH, ACTIVATION_BYTES // max(4 * values, 1)), 4)
 
 
 def _scales(task: TrainingTask, training: TrainingSamples) -> dict[str, float]:
-    """How large the inputs are that the first weights are multiplied with: root mean squares."""
+    """Compute the root mean squares of the inputs that the first weights are multiplied with."""
     from edgekit.compiler.compress.torch.trained_weights import first_weights
 
     some = training.batch(list(range(min(SIZED_BY, len(training)))))
@@ -184,7 +184,7 @@ def _scales(task: TrainingTask, training: TrainingSamples) -> dict[str, float]:
 
 
 def _key(task: TrainingTask, options: TrainingOptions) -> str:
-    """sha256 of what a checkpoint depends on; a training may be resumed to be longer."""
+    """Return the key of a checkpoint. It excludes the length: a training may be resumed for longer."""
     chosen = {name: value for name, value in asdict(options).items() if name not in ("minutes", "epochs")}
     told = [task.digest, sorted(chosen.items()), task.features, task.augmentation.changes]
     whole = hashlib.sha256(repr(told).encode())
@@ -194,7 +194,7 @@ def _key(task: TrainingTask, options: TrainingOptions) -> str:
 
 
 def _bar(moment: Moment) -> str:
-    """``[######      ] 50 %  1:30 min left, epoch 3.2, loss 0.410``: that of the last steps."""
+    """Format ``[######      ] 50 %  1:30 min left, epoch 3.2, loss 0.410``: the mean of the last steps."""
     full = int(BAR * moment.progress)
     left = moment.seconds / max(moment.progress, 1e-9) * (1 - moment.progress)
     return (

@@ -20,7 +20,7 @@ class Teacher:
     Args:
         model: Canonical.
         wanted: Values besides the outputs.
-        threads: Of ONNX Runtime.
+        threads: Number of ONNX Runtime's threads.
     """
 
     def __init__(self, model: ir.Model, wanted: Sequence[str] = (), threads: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""How long a student is trained: ``20min``, ``90s``, ``1h`` or ``12epochs``."""
+"""Length of a student's training: ``20min``, ``90s``, ``1h`` or ``12epochs``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MINUTES = {"s": 1 / 60, "min": 1.0, "h": 60.0}
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """A number of epochs, or a time.
+    """Number of epochs, or a time.
 
     Attributes:
-        epochs: How often each sample is seen; None: as often as the time allows.
-        minutes: Of training; None: no limit.
-        text: As it was given.
+        epochs: Number of passes over the samples; None for as many as the time allows.
+        minutes: Time limit in minutes; None for no limit.
+        text: The user's text.
     """
 
     epochs: float | None
@@ -28,7 +28,7 @@ class TrainingLength:
         return self.text
 
     def part(self, share: float) -> tuple[float | None, float | None]:
-        """Epochs and minutes of a part (0 to 1) of the training."""
+        """Return the epochs and minutes of a part (0 to 1) of the training."""
         return (
             None if self.epochs is None else share * self.epochs,
             None if self.minutes is None else share * self.minutes,
@@ -42,7 +42,7 @@ def training_length(given: str) -> TrainingLength:
     (1.5, 12.0)
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is malformed.
     """
     match = re.fullmatch(r"\s*(\d{1,6}(?:\.\d+)?)\s*(s|min|h|epochs?)\s*", given, re.ASCII)
     number = float(match[1]) if match else 0.0

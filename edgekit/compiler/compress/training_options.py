@@ -1,4 +1,4 @@
-"""What a training is asked for, checked before anything is loaded."""
+"""Checks of a training's options, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from edgekit.errors import UsageError
 def checked_end(
     epochs: float | None, minutes: float | None, batch: int | None, learning_rate: float | None
 ) -> None:
-    """Refuse a training without an end, or with a number that is not above 0.
+    """Check that a training has an end, and that all its numbers are above 0.
 
     Raises:
-        UsageError: it is one.
+        UsageError: there is no end, or a number is not above 0.
     """
     if epochs is None and minutes is None:
         raise UsageError("training needs an end: give epochs, minutes or both")

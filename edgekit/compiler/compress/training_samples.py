@@ -1,4 +1,4 @@
-"""Samples for training: split so that some are never trained on, in memory where they fit, in batches."""
+"""Samples for training: split into training and held-out ones, cached in memory, in batches."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class HeldOut:
     """Samples in three parts.
 
     Attributes:
-        training: What weights are trained on.
-        validation: What the best weights are chosen by.
-        test: What the result is judged on.
+        training: Samples to train weights on.
+        validation: Samples to choose the best weights by.
+        test: Samples to judge the result on.
     """
 
     training: Sequence[Sample]
@@ -39,9 +39,9 @@ def hold_out(samples: Sequence[Sample], origin: str, least_tested: int = 0) -> H
     """Split by content: neither the order nor the names of files matter, and duplicates count once.
 
     Args:
-        samples: All of them.
-        origin: For the error.
-        least_tested: How many are for testing at least, up to a third of all.
+        samples: All samples.
+        origin: Origin of the samples, for the error.
+        least_tested: Least number of test samples, up to a third of all.
 
     Raises:
         SampleError: there are fewer than 16 different samples.
@@ -61,11 +61,11 @@ def hold_out(samples: Sequence[Sample], origin: str, least_tested: int = 0) -> H
 
 
 class TrainingSamples:
-    """Samples as batches.
+    """Samples in batches.
 
     Args:
-        samples: All of one signature.
-        memory_bytes: They are loaded if they take less; arrays of whole numbers from 0 to 255 as bytes.
+        samples: Samples, all of one signature.
+        memory_bytes: Memory limit for loading the samples; integers from 0 to 255 are stored as bytes.
     """
 
     def __init__(self, samples: Sequence[Sample], memory_bytes: int = MEMORY_BYTES) -> None:
@@ -94,7 +94,7 @@ class TrainingSamples:
         return self._count
 
     def batch(self, indices: Sequence[int] | Array) -> dict[str, Array]:
-        """Arrays by input name: ``[batch, *shape of the input]``, of the input's dtype."""
+        """Return arrays by input name: ``[batch, *shape of the input]``, of the input's dtype."""
         if self._loaded:
             return {name: array[indices].astype(self._dtypes[name]) for name, array in self._loaded.items()}
         chosen = [self._samples[int(index)] for index in indices]
@@ -109,7 +109,7 @@ def _packed(sample: Sample) -> dict[str, Array]:
 
 
 def _are_bytes(array: Array) -> bool:
-    """Whether it survives being stored as uint8: a picture whose pixels go in as they are."""
+    """Return whether an array can be stored as uint8: a picture with unnormalized pixels."""
     if array.dtype == np.uint8:
         return True
     if array.dtype.kind != "f" or not np.isfinite(array).all():

@@ -23,7 +23,7 @@ MAX_DETECTIONS = 100
 
 
 class Found(Protocol):
-    """What things found in a picture have in common."""
+    """Protocol of predictions in a picture, such as boxes."""
 
     @property
     def scores(self) -> Array: ...
@@ -37,19 +37,19 @@ Similarity = Callable[[Any, Array, Any, Array], Array]
 
 
 def box_overlaps(found: Detections, indices: Array, truth: Detections, there: Array) -> Array:
-    """Intersection over union of boxes: float64 [n, m]."""
+    """Compute the intersection over union of boxes: float64 [n, m]."""
     return _overlaps(found.boxes[indices].astype(np.float64), truth.boxes[there].astype(np.float64))
 
 
 def mean_average_precision(
     ground_truth: Sequence[Found], detections: Sequence[Found], similarity: Similarity = box_overlaps
 ) -> float | None:
-    """The mAP of detections against ground truth.
+    """Compute the mAP of detections against ground truth.
 
     Args:
-        ground_truth: For each picture; scores are ignored.
-        detections: For each picture, in the same pixels.
-        similarity: Of two things; of boxes it is their intersection over union.
+        ground_truth: Objects of each picture; scores are ignored.
+        detections: Detections of each picture, in the same pixels.
+        similarity: Similarity of two objects; for boxes, their intersection over union.
 
     Returns:
         0 to 1; None if the ground truth is empty.
@@ -63,11 +63,11 @@ def mean_average_precision(
 def mean_change(
     ground_truth: Sequence[Found], detections: Sequence[Found], similarity: Similarity = box_overlaps
 ) -> float:
-    """How much things moved or lost score: the mean of (1 - s)^2 over the ground truth, 0 to 1.
+    """Compute how much objects moved or lost score: the mean of (1 - s)^2 over the ground truth, 0 to 1.
 
-    s is the similarity of the most alike detection of its class, times its score over that of the ground
-    truth where it is lower. Small errors of a network's outputs add up in it as powers, as noise does, and it
-    tells changes that are far too small for an mAP.
+    s is the similarity of the most similar detection of the same class, times its score over that of the
+    ground truth if it is lower. Small errors of a network's outputs add up as powers, as noise does. The
+    measure resolves changes that are far too small for an mAP.
     """
     changes = []
     for expected, picture in zip(ground_truth, detections, strict=True):
@@ -83,14 +83,14 @@ def mean_change(
 
 
 def _classes(picture: Found) -> Array:
-    """Class numbers; all are 0 where there is one class."""
+    """Return class numbers; all are 0 if there is one class."""
     return picture.classes if picture.classes is not None else np.zeros(len(picture.scores), np.int64)
 
 
 def _of_class(
     ground_truth: Sequence[Found], detections: Sequence[Found], index: int, similarity: Similarity
 ) -> float:
-    """The average precision of one class, mean over the thresholds."""
+    """Compute the average precision of one class, mean over the thresholds."""
     scores, matches, present = [], [], 0
     for expected, picture in zip(ground_truth, detections, strict=True):
         there = np.flatnonzero(_classes(expected) == index)
@@ -110,7 +110,7 @@ def _of_class(
 
 
 def _match(overlaps: Array) -> Array:
-    """Which detections, in order of score, match a ground-truth box: bool [thresholds, detections]."""
+    """Match detections, in order of score, to ground-truth boxes: bool [thresholds, detections]."""
     matches = np.zeros((len(THRESHOLDS), len(overlaps)), np.bool_)
     free = np.ones((len(THRESHOLDS), overlaps.shape[1]), np.bool_)
     for index, row in enumerate(overlaps):
@@ -127,7 +127,7 @@ def _match(overlaps: Array) -> Array:
 
 
 def _overlaps(a: Array, b: Array) -> Array:
-    """Intersection over union of all pairs of boxes: [len(a), len(b)]."""
+    """Compute the intersection over union of all pairs of boxes: [len(a), len(b)]."""
     if not len(a) or not len(b):
         return np.zeros((len(a), len(b)))
     corner = np.maximum(a[:, None, :2], b[None, :, :2])

@@ -1,4 +1,4 @@
-"""Whether a card fits its model, found at the build instead of on the device.
+"""Checks at the build that a card fits its model, before it reaches a device.
 
 The shapes of inputs and outputs are checked where the model is opened (``Card.check``). Here the labels are
 counted, and the model's own outputs are decoded as the card says.
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def check_labels(card: Card, outputs: Sequence[TensorSpec]) -> None:
-    """Refuse labels that are more or fewer than a model's classes.
+    """Check that there are as many labels as classes of the model.
 
     Args:
-        card: Without a task or labels, or of a decoder whose classes are not in a shape, nothing is checked.
-        outputs: The model's.
+        card: Nothing is checked without a task or labels, or if no shape holds the decoder's classes.
+        outputs: The model's outputs.
 
     Raises:
         CardError: the numbers differ; both are named.
@@ -49,11 +49,11 @@ def check_decoding(card: Card, expected: Sequence[Mapping[str, Array]]) -> None:
     """Decode the model's outputs as the card says, for a picture as large as the input.
 
     Args:
-        card: One without a task, or whose task answers about something else than a picture, is not checked.
-        expected: The source model's outputs, by sample. Those with NaN or infinities say nothing of a card.
+        card: Not checked if it has no task, or if the task's input is not a picture.
+        expected: The source model's outputs, by sample. Those with NaN or infinities are ignored.
 
     Raises:
-        CardError: the decoder refuses them.
+        CardError: the decoder rejects the outputs.
     """
     task = card.task
     images = [entry for entry in card.inputs.values() if isinstance(entry, ImageInput)]

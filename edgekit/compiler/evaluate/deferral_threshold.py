@@ -1,9 +1,9 @@
-"""The threshold of a deferral, with a bound on how often its answers differ from the large model's.
+"""Threshold of a deferral, with a bound on how often its results differ from the large model's.
 
 The small model keeps a sample where its margin (edgekit/target/deferral.py) is above the threshold t. What is
 bounded is the share of all inputs whose answer differs from the large model's:
 
-    risk(t) = P(margin > t and small answers otherwise than large)
+    risk(t) = P(margin > t and the small model's result differs)
 
 It falls as t rises, so thresholds can be tested in a fixed order, from "defer everything" downwards, each at
 the full level, until one fails: no correction for their number is needed (fixed-sequence testing in "Learn
@@ -34,16 +34,16 @@ NEVER = -1.0
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold and what the samples say of it.
+    """Threshold, with its figures on the samples.
 
     Attributes:
         threshold: The small model keeps what has a margin above it; ``NEVER``: everything.
-        limit: The bound that was asked for, a share.
-        confidence: Of the bound, one-sided.
-        samples: How many there were.
-        differing: Those that the small model keeps and answers otherwise than the large one.
+        limit: The requested bound, 0 to 1.
+        confidence: One-sided confidence of the bound, 0 to 1.
+        samples: Number of samples.
+        differing: Number of samples that the small model keeps, with a result that differs.
         bound: Upper bound of that share; at most ``limit``.
-        deferred: Share of the samples that the large model is asked for.
+        deferred: Share of the samples that the large model runs on.
     """
 
     threshold: float
@@ -73,13 +73,13 @@ def find_threshold(
     limit: float,
     confidence: float = CONFIDENCE,
 ) -> Threshold | None:
-    """The lowest threshold whose share of differing answers is bounded.
+    """Return the lowest threshold whose share of differing results is bounded.
 
     Args:
-        margins: Of the small model, one for each sample, 0 to 1.
-        differs: Whether it answers otherwise than the large one.
-        limit: Most of the answers that may differ, a share above 0 and below 1.
-        confidence: Of the bound.
+        margins: The small model's margin for each sample, 0 to 1.
+        differs: Whether its result differs from the large model's, for each sample.
+        limit: Maximum share of differing results, above 0 and below 1.
+        confidence: Confidence of the bound, 0 to 1.
 
     Returns:
         None where so few samples show no such bound (``samples_needed``).
@@ -97,7 +97,7 @@ def find_threshold(
 
 
 def _most_differing(samples: int, limit: float, confidence: float) -> int:
-    """The most differences among so many samples whose bound is within the limit; -1: not even none."""
+    """Return the most differences whose bound is within the limit; -1 if even 0 exceeds it."""
     most = -1
     while most + 1 < samples and binomial_cdf(most + 1, samples, limit) <= 1 - confidence:
         most += 1

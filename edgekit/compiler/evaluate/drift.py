@@ -90,7 +90,7 @@ def drift_of(
     Args:
         bundle: The bundle.
         base, new: Files, folders or globs: what the bundle was made for, and what it sees now.
-        engine, variant, threads: As a Session takes them.
+        engine, variant, threads: Arguments of a Session.
         limit: Most samples of each, evenly spread; None: all.
 
     Raises:

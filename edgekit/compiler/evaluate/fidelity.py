@@ -42,10 +42,10 @@ PART_SNR = "part SNR"
 
 @dataclass(frozen=True)
 class Score:
-    """A metric with its value.
+    """Metric with its value.
 
     Attributes:
-        metric: What was measured: ``SNR``, ``part SNR``, a task's metric, e.g. ``self-mAP``; with labels
+        metric: Name of the metric: ``SNR``, ``part SNR``, a task's metric, e.g. ``self-mAP``; with labels
             ``mAP`` or ``top-1``.
         value: 0 to 1, or decibels; ``inf`` if the outputs are equal, ``-inf`` if they are not finite.
         unit: ``dB`` or "".
@@ -56,7 +56,7 @@ class Score:
     unit: str = ""
 
     def as_json(self) -> Figure:
-        """As JSON; infinities become None."""
+        """Convert to JSON; infinities become None."""
         value = round(self.value, 4) if math.isfinite(self.value) else None
         return {"metric": self.metric, "value": value, "unit": self.unit}
 
@@ -70,13 +70,13 @@ class Score:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How close a variant's outputs are to the float model's.
+    """Closeness of a variant's outputs to the float model's.
 
     Attributes:
         score: The fidelity metric of the task; ``agreement`` in manifests.
         snr_db: SNR of the worst output.
         task: The task's own metric against labels, if the samples are labelled.
-        kept: How many of the float model's sure findings it keeps; None where the task's metric counts none.
+        kept: Confident predictions of the float model that it keeps; None if the metric has no such count.
     """
 
     score: Score
@@ -86,26 +86,26 @@ class Fidelity:
 
     @property
     def rank(self) -> float:
-        """What candidates are compared by; greater is better. Where the metric is a proportion of the samples
-        it is the SNR, because a few samples are too coarse."""
+        """Return the value that candidates are compared by; greater is better. If the metric is a proportion
+        of the samples, it is the SNR, because a few samples are too coarse."""
         return self.snr_db if self.rank_unit else self.score.value
 
     @property
     def rank_unit(self) -> str:
-        """Unit of the rank: ``dB`` or ""."""
+        """Return the unit of the rank: ``dB`` or ""."""
         metric = metric_named(self.score.metric)
         return "" if metric is not None and not metric.counted else "dB"
 
 
 class Evaluator:
-    """Scores variants against the float model on a set of samples.
+    """Evaluator that scores variants against the float model on a set of samples.
 
     Args:
-        card: How outputs are decoded; None, or a card without a task: only the SNR is measured.
+        card: Card that defines the decoding; with None or without a task, only the SNR is measured.
         expected: The reference outputs (the float model's) for each sample.
-        labels: For each sample, or None if there are none.
-        parts: Of outputs whose parts are judged apart where there is no task.
-        placed: What decoding needs to know of each sample, e.g. a text's padding; None: nothing.
+        labels: Labels of each sample, or None.
+        parts: Parts of outputs that are judged separately if there is no task.
+        placed: Data that decoding needs for each sample, e.g. a text's padding; None if it needs none.
     """
 
     def __init__(
@@ -147,20 +147,20 @@ class Evaluator:
         return Fidelity(score, snr_db, task, kept)
 
     def snr_db(self, outputs: Sequence[Outputs]) -> float:
-        """SNR in dB of the worst output over all samples."""
+        """Compute the SNR in dB of the worst output over all samples."""
         return worst_snr_db(self.expected, outputs, self._parts)
 
     def most_telling(self, count: int, with_predictions: int) -> Sequence[int]:
-        """Indices of samples that small changes are measured on: the first ``count``, or, where predictions
-        can be compared finely, up to ``with_predictions`` samples with the most of them."""
+        """Return indices of samples to measure small changes on: the first ``count``, or, if predictions can
+        be compared finely, up to ``with_predictions`` samples with the most of them."""
         if self._metric is None or self._metric.change is None:
             return range(min(count, len(self.expected)))
         found = [len(each.scores) for each in self._reference]
         return sorted(sorted(range(len(found)), key=lambda i: (-found[i], i))[:with_predictions])
 
     def change_db(self, outputs: Sequence[Outputs], samples: Sequence[int]) -> float:
-        """How little a variant changes the result on these samples, in dB: by the task's ``change`` where it
-        has one, else the SNR of the worst output. ``inf`` where nothing changes."""
+        """Measure how little a variant changes the result on these samples, in dB: by the task's ``change``
+        if it has one, else by the SNR of the worst output. ``inf`` if nothing changes."""
         expected = [self.expected[index] for index in samples]
         snr_db = worst_snr_db(expected, outputs, self._parts)
         if self._metric is None or self._metric.change is None:
@@ -174,7 +174,7 @@ class Evaluator:
 
     @property
     def metric(self) -> str:
-        """The metric of the score. SNR if the task has none, or the float model predicts nothing."""
+        """Return the metric of the score: SNR if the task has none, or the float model predicts nothing."""
         if self._metric is not None:
             return self._metric.name
         return PART_SNR if self._parts else "SNR"
@@ -188,7 +188,7 @@ class Evaluator:
         return Score(metric.name, metric.compare(self._reference, found) or 0.0), kept
 
     def _task(self, outputs: Sequence[Outputs], labels: Sequence[Label]) -> Score | None:
-        """The task's own metric against labels, for the tasks that evaluate/labels.py reads."""
+        """Compute the task's own metric against labels, for the tasks that evaluate/labels.py reads."""
         metric = metric_of(self._kind)
         assert metric is not None  # labels are read for tasks with one
         options = metric.variant_options
@@ -203,19 +203,19 @@ class Evaluator:
     def _decode_all(
         self, outputs: Sequence[Outputs], options: Mapping[str, Json], samples: Sequence[int] = ()
     ) -> list[Any]:
-        """The predictions for all samples, or for those with these indices."""
+        """Decode the predictions for all samples, or for those with these indices."""
         placed: Sequence[Any] = self._placed or [None] * len(self.expected)
         placed = [placed[index] for index in samples] if samples else placed
         return [self._decode(each, options, where) for each, where in zip(outputs, placed, strict=True)]
 
     def _decode(self, outputs: Outputs, options: Mapping[str, Json], placed: Any = None) -> Any:
-        """The prediction; positions are in the picture's pixels, or in the input's if there is no picture."""
+        """Decode a prediction, with positions in the picture's pixels, or the input's without a picture."""
         assert self._card is not None
         return processing.decode(self._card, outputs, placed or whole_input(self._card), **options)
 
 
 def whole_input(card: Card) -> ImagePlacement | None:
-    """A picture that is the model's input as it is; None where the model takes none."""
+    """Return the placement of a picture of the input's size; None if the model takes no picture."""
     image = next((entry for entry in card.inputs.values() if isinstance(entry, ImageInput)), None)
     if image is None:
         return None
@@ -225,12 +225,12 @@ def whole_input(card: Card) -> ImagePlacement | None:
 def worst_snr_db(
     expected: Sequence[Outputs], outputs: Sequence[Outputs], parts: Parts | None = None
 ) -> float:
-    """SNR of the worst output over all samples; ``inf`` where all are equal.
+    """Compute the SNR in dB of the worst output over all samples; ``inf`` if all are equal.
 
     Args:
         expected: The reference outputs for each sample.
-        outputs: The variant's.
-        parts: Of outputs whose parts are compared apart, where they are of different scale.
+        outputs: The variant's outputs for each sample.
+        parts: Parts of outputs that are compared separately, because their scales differ.
     """
     found = []
     for name in expected[0]:
@@ -246,5 +246,5 @@ def worst_snr_db(
 
 
 def _values(array: Array, parts: Sequence[Part]) -> Array:
-    """The values of some parts; of none the whole array."""
+    """Return the values of some parts; without parts, of the whole array."""
     return np.concatenate([part.of(array).ravel() for part in parts]) if parts else array

@@ -1,12 +1,12 @@
-"""How many of the float model's sure boxes a variant keeps at the scores that apps use.
+"""Count of the float model's confident boxes that a variant keeps at the scores that apps use.
 
 mAP depends on the order of the scores only: an int8 YOLOv8n (nudenet's 320n.onnx) on OpenVINO with a self-mAP
 of .866 had lowered the scores, and 12 of 35 boxes were below the threshold of an app.
 
-The samples of a build hold few sure boxes (17 in 35 photographs), too few to count by: 21 of 28 variants of
-that model kept all 17, and .918 to .985 of 195 on other photographs. So the changes of score are looked at,
-of less sure boxes too, and each sure box is given each of them: which share stays above the threshold?
-Variants that keep more than .9 on photographs that their build did not see:
+A build's samples hold too few confident boxes to count (17 in 35 photographs): 21 of 28 variants of that
+model kept all 17, and .918 to .985 of 195 on other photographs. So the estimate uses the changes of score of
+less confident boxes too. It applies each change to each confident box, and returns the share above the
+threshold. Variants that keep more than .9 on photographs that were not in their build:
 
                  variants   correlation of the estimate with what they keep   mean difference
     NudeNet's    21         .82 (self-mAP: .57)                               +.017
@@ -36,13 +36,13 @@ CERTAIN = 1e-6
 
 
 class Kept(NamedTuple):
-    """How many of the float model's sure findings a variant keeps.
+    """Number of the float model's confident predictions that a variant keeps.
 
     Attributes:
-        found: Those it keeps.
-        total: That the float model has.
-        share: Estimated share that it keeps, 0 to 1.
-        of: Number of findings whose changes of score the estimate rests on.
+        found: Number of predictions that the variant keeps.
+        total: Number of the float model's predictions.
+        share: Estimated share that the variant keeps, 0 to 1.
+        of: Number of predictions whose changes of score the estimate is based on.
     """
 
     found: int
@@ -51,18 +51,18 @@ class Kept(NamedTuple):
     of: int
 
     def together(self, other: Kept) -> Kept:
-        """On both sets of samples."""
+        """Merge the counts of two sets of samples."""
         total = self.total + other.total
         share = (self.share * self.total + other.share * other.total) / total if total else 1.0
         return Kept(self.found + other.found, total, share, self.of + other.of)
 
 
 def count_kept(reference: Sequence[Detections], found: Sequence[Detections]) -> Kept:
-    """Count the float model's sure boxes that a variant keeps, and estimate their share.
+    """Count the float model's confident boxes that a variant keeps, and estimate their share.
 
     Args:
         reference: The float model's boxes above LEAST_SCORE, for each sample.
-        found: The variant's, with much lower scores too.
+        found: The variant's boxes for each sample, down to much lower scores.
     """
     pairs = [_scores(a, b) for a, b in zip(reference, found, strict=True)]
     scores = np.concatenate([np.zeros((0, 2)), *pairs])
@@ -78,8 +78,8 @@ def count_kept(reference: Sequence[Detections], found: Sequence[Detections]) -> 
 
 
 def _scores(reference: Detections, found: Detections) -> Array:
-    """For each box of the float model: its score, and the best of the variant's boxes of its class that
-    overlap it, 0 where there is none: float64 [n, 2]."""
+    """Return each float box's score, and the best score of the variant's overlapping boxes of its class, 0
+    if there is none: float64 [n, 2]."""
     scores = np.zeros((len(reference.scores), 2))
     scores[:, 0] = reference.scores
     if len(reference.scores) and len(found.scores):
@@ -90,7 +90,7 @@ def _scores(reference: Detections, found: Detections) -> Array:
 
 
 def _log_odds(scores: Array) -> Array:
-    """log(p / (1 - p))"""
+    """Compute log(p / (1 - p))."""
     bounded = np.clip(scores, CERTAIN, 1 - CERTAIN)
     odds: Array = np.log(bounded / (1 - bounded))
     return odds

@@ -43,7 +43,7 @@ class _Spill:
 
 
 class _SpilledOutputs(Mapping[str, Array]):
-    """Outputs for one sample, each read when it is asked for."""
+    """Outputs for one sample, each read on access."""
 
     def __init__(self, spill: _Spill, outputs: Mapping[str, Array]) -> None:
         self._spill = spill

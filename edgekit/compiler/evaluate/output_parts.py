@@ -1,4 +1,4 @@
-"""Parts of one output that are of different nature, e.g. the pixels and the scores of a detector.
+"""Parts of one output with different units, e.g. the pixels and the scores of a detector.
 
     x, y, w, h   0 to 640  \
                             Concat(axis=1) -> output [1, 84, 8400]
@@ -32,7 +32,7 @@ _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 @dataclass(frozen=True)
 class Part:
-    """A slice of an output: ``[start:stop]`` along ``axis``; made by a node of type ``op_type``."""
+    """Slice of an output: ``[start:stop]`` along ``axis``; made by a node of type ``op_type``."""
 
     axis: int
     start: int
@@ -40,7 +40,7 @@ class Part:
     op_type: str
 
     def of(self, array: Array) -> Array:
-        """The part's values."""
+        """Return the part's values."""
         return array[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
 
 
@@ -48,10 +48,10 @@ Parts = Mapping[str, Sequence[Part]]
 
 
 def find_parts(graph: ir.Graph) -> dict[str, list[Part]]:
-    """The parts of each output that a Concat of unlike values makes, by output name.
+    """Return the parts of each output that a Concat of unlike values makes, by output name.
 
-    Concats of like values, e.g. of a detector's levels, make no parts: what one level finds may be missing in
-    a few samples, and nothing could be said of it.
+    Concats of like values, e.g. of a detector's levels, are not split: a few samples may have no detections
+    of one level, which then could not be judged.
     """
     found = {str(value.name): _parts(value) for value in graph.outputs}
     return {name: parts for name, parts in found.items() if len(parts) > 1}
@@ -102,7 +102,7 @@ def _concatenated(node: ir.Node) -> list[Part]:
 
 
 def _maker(value: ir.Value) -> str:
-    """The type of the node that computes a value, before it is moved."""
+    """Return the type of the node that computes a value, before data movement."""
     node = value.producer()
     while node is not None and node.op_type in (*_MOVES, *_RESHAPES, "Transpose", "Concat"):
         inner = node.inputs[0]
@@ -111,7 +111,7 @@ def _maker(value: ir.Value) -> str:
 
 
 def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | None:
-    """Where an axis is after a reshape; None where it is split or merged."""
+    """Return the index of an axis after a reshape; None if it is split or merged."""
     behind = math.prod(before[axis + 1 :])
     for index, length in enumerate(after):
         if length == before[axis] and math.prod(after[index + 1 :]) == behind:
@@ -120,15 +120,15 @@ def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | 
 
 
 def unlike(parts: Sequence[Part], samples: Iterable[Array]) -> list[list[Part]]:
-    """Groups of parts to judge apart: parts whose largest values are of different scale.
+    """Group parts to judge separately: parts whose largest values are of different scale.
 
     Args:
-        parts: Of one output.
+        parts: Parts of one output.
         samples: The output's values for each sample.
 
     Returns:
-        Groups by falling scale; one with all parts if they are of one scale. Parts that are zero in all
-        samples are left out: nothing can be said of them.
+        Groups by descending scale; one with all parts if they are of one scale. Parts that are zero in all
+        samples are left out, because they cannot be judged.
     """
     by_sample = [[float(np.abs(part.of(x)).max(initial=0)) for part in parts] for x in samples]
     peaks = [max(peaks) for peaks in zip(*by_sample, strict=True)]

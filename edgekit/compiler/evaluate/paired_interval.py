@@ -1,4 +1,4 @@
-"""How much one time is more than another, with an interval, from repeated pairs.
+"""Difference of two times with a confidence interval, from repeated pairs.
 
 The estimate is that of Hodges and Lehmann: the median of the means of all pairs of values (Walsh averages).
 Its interval is the one of Tukey that belongs to Wilcoxon's signed-rank test: it counts from both ends of the
@@ -19,7 +19,7 @@ from edgekit.tensor_spec import Array
 
 
 class Interval(NamedTuple):
-    """An estimate and its interval."""
+    """Estimate with its confidence interval."""
 
     estimate: float
     low: float
@@ -27,11 +27,11 @@ class Interval(NamedTuple):
 
 
 def centre_interval(values: Sequence[float] | Array, confidence: float = 0.95) -> Interval:
-    """The centre of symmetry of what the values are drawn from.
+    """Estimate the centre of symmetry of the distribution that the values are drawn from.
 
     Args:
-        values: Independent, at least 6 for 95 %, as 2 / 2**6 is the first share below 5 %.
-        confidence: How often at least the interval holds the centre.
+        values: Independent values, at least 6 for 95 %, as 2 / 2**6 is the first share below 5 %.
+        confidence: Least probability, 0 to 1, that the interval contains the centre.
 
     Raises:
         UsageError: there are too few values for that confidence.
@@ -51,7 +51,7 @@ def centre_interval(values: Sequence[float] | Array, confidence: float = 0.95) -
 
 
 def _left_out(count: int, tail: float) -> int:
-    """The largest number k with P(T <= k - 1) <= tail, for the signed-rank statistic T of so many values.
+    """Return the largest k with P(T <= k - 1) <= tail, for the signed-rank statistic T of ``count`` values.
 
     T is the sum of the ranks 1 to n that a fair coin picks, so that each subset of ranks is as likely.
     """

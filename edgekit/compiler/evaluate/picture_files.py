@@ -39,11 +39,11 @@ NO_OUTPUT = logging.NullHandler()
 def read_picture(path: Path) -> Array:
     """Decode a picture to [height, width, 3] uint8 RGB, with its EXIF orientation applied.
 
-    Of 16 bits per channel the upper 8 are kept, as in OpenCV's ``imread``; of a TIFF the first page.
+    Like OpenCV's ``imread``, it keeps the upper 8 of 16 bits per channel, and the first page of a TIFF.
 
     Raises:
         MissingDependency: Pillow is not installed.
-        SampleError: the file is none of FORMATS, corrupt, or too large.
+        SampleError: the file is not one of FORMATS, corrupt, or too large.
     """
     _need_pillow()
     try:
@@ -57,9 +57,9 @@ def read_picture(path: Path) -> Array:
 
 
 def decode_picture(content: bytes, name: str) -> Array:
-    """As :func:`read_picture`, of a file's content; ``name`` is what errors call it.
+    """Decode a file's content like :func:`read_picture`; ``name`` names the file in errors.
 
-    Raises: as :func:`read_picture`.
+    Raises: see :func:`read_picture`.
     """
     return _opened(_decoded, content, name)
 
@@ -67,7 +67,7 @@ def decode_picture(content: bytes, name: str) -> Array:
 def picture_pixels(content: bytes, name: str) -> int:
     """Return the number of pixels that a file's header states; nothing is decoded.
 
-    Raises: as :func:`read_picture`.
+    Raises: see :func:`read_picture`.
     """
     return _opened(_pixels, content, name)
 

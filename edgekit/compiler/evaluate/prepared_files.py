@@ -28,7 +28,7 @@ LOUDNESS = 0.1
 
 
 def kind_of_file(path: Path) -> str | None:
-    """The kind of input that a file is for: ``image``, ``audio``; None for arrays and unknown suffixes."""
+    """Return a file's kind of input: ``image``, ``audio``; None for arrays and unknown suffixes."""
     if is_frame(path):
         return "image"
     if is_line(path):
@@ -38,9 +38,9 @@ def kind_of_file(path: Path) -> str | None:
 
 
 def prepared_suffixes(card: Card | None = None) -> tuple[str, ...]:
-    """All suffixes of files that a card turns into inputs.
+    """Return all suffixes of files that a card turns into inputs.
 
-    ``.txt`` is among them only for a card that takes a text: beside pictures it is a note, or labels.
+    They include ``.txt`` only if the card takes a text: next to pictures it is a note, or labels.
     """
     takes_text = card is not None and any(entry.kind == "text" for entry in card.inputs.values())
     kinds = [kind for kind in PREPARED if kind != "text" or takes_text]
@@ -48,12 +48,12 @@ def prepared_suffixes(card: Card | None = None) -> tuple[str, ...]:
 
 
 def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> dict[str, Array]:
-    """A picture, a video's frame, a sound or a line of text as the model's inputs. States are initial.
+    """Convert a picture, a video's frame, a sound or a line of text to the model's inputs.
 
-    Of a long sound it is the loudest window.
+    States have their initial values. A long sound is cut to its loudest window.
 
     Raises:
-        SampleError: it can't be read, there is no card, or the card takes something else.
+        SampleError: the file can't be read, there is no card, or the card takes something else.
     """
     kind = kind_of_file(path)
     assert kind is not None
@@ -84,7 +84,7 @@ def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -
 
 
 def text_placements(card: Card | None, samples: Sequence[Mapping[str, Array]]) -> list[TextTokens] | None:
-    """What decoding needs to know of each sample of a text: its padding. None for other kinds of input."""
+    """Return the tokens of each text sample, whose padding decoding needs; None for other inputs."""
     if card is None or all(entry.kind != "text" for entry in card.inputs.values()):
         return None
     from edgekit.processing.inputs.text import TextInput
@@ -95,9 +95,9 @@ def text_placements(card: Card | None, samples: Sequence[Mapping[str, Array]]) -
 
 
 def random_prepared(card: Card | None, inputs: Sequence[TensorSpec], seed: Sequence[int]) -> dict[str, Array]:
-    """Random inputs that numbers within a range can't stand for: of a random sound or text, and constants.
+    """Return random inputs that can't be numbers within a range: of a random sound or text, and constants.
 
-    States are not among them: they are random numbers, which is where a run may be.
+    States are not included: they are random numbers, as a run may reach any state.
     """
     if card is None:
         return {}
@@ -117,7 +117,7 @@ def random_prepared(card: Card | None, inputs: Sequence[TensorSpec], seed: Seque
 
 
 def _random_text(card: Card, seed: Sequence[int]) -> dict[str, Array]:
-    """Random tokens of the tokenizer's vocabulary; at least half of them, the rest is padding."""
+    """Return random tokens of the vocabulary: at least half of the input, the rest is padding."""
     from edgekit.processing.inputs.text import PAD_FROM_TOKENIZER, TextInput
     from edgekit.processing.text_preparation import token_arrays, tokenizer_of
     from edgekit.processing.tokenizer import padding_id, vocabulary_size

@@ -2,8 +2,8 @@
 
 A range comes from the card, or else from the graph (edgekit/compiler/model/input_ranges.py), or else from the
 dtype: floats -1 to 1; 8-bit integers all their values; wider integers and booleans 0 or 1, since a larger
-value could be out of bounds as an index. A mask of tokens is ones, then zeros, as tokenizers pad: with a
-token that has nothing to attend to, a transformer divides rounding errors by their sum.
+value could be out of bounds as an index. A mask of tokens is ones, then zeros, as tokenizers pad: for a
+token that cannot attend to any other, a transformer divides rounding errors by their sum.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def random_arrays(
     count: int = RANDOM_COUNT,
     seed: int = 0,
 ) -> list[dict[str, Array]]:
-    """Uniform random inputs. The same inputs, ranges and seed give the same arrays."""
+    """Return uniform random inputs. The same inputs, ranges and seed give the same arrays."""
     arrays = []
     for index in range(count):
         sample = {}
@@ -45,19 +45,19 @@ def random_arrays(
 
 
 def is_mask(spec: TensorSpec) -> bool:
-    """Whether an input marks which tokens of each text are there: ``attention_mask`` [texts, tokens]."""
+    """Return whether an input masks the padding of texts: ``attention_mask`` [texts, tokens]."""
     return MASK in spec.name.lower() and len(spec.shape) == 2 and np.dtype(spec.dtype).kind in "iub"
 
 
 def sample_ranges(
     inputs: Sequence[TensorSpec], card: Card | None, found: Mapping[str, InputRange]
 ) -> dict[str, InputRange]:
-    """The range of every input, by name.
+    """Return the range of every input, by name.
 
     Args:
-        inputs: The model's.
-        card: Its ranges come first.
-        found: Those of the graph.
+        inputs: The model's inputs.
+        card: Card whose ranges have priority.
+        found: Ranges from the graph.
     """
     declared = card.ranges() if card is not None else {}
     ranges = {}
@@ -70,7 +70,7 @@ def sample_ranges(
 
 
 def range_notes(ranges: Mapping[str, InputRange]) -> dict[str, InputRange]:
-    """The ranges that the user should know of: found in the graph, or guessed."""
+    """Return the ranges to report to the user: found in the graph, or guessed."""
     return {name: given for name, given in ranges.items() if given.why}
 
 

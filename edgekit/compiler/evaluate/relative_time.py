@@ -49,11 +49,11 @@ ROUGH_TIMEOUT_SECONDS = 0.5
 
 
 class RelativeTimer:
-    """Times candidates against one parent, which stays open. Not for several threads.
+    """Timer of candidates against one parent, which stays open. Not for several threads.
 
     Args:
         parent: The float variant, opened on one thread.
-        sample: What is run.
+        sample: The sample to run.
     """
 
     def __init__(self, parent: Runner, sample: Sample) -> None:
@@ -61,7 +61,7 @@ class RelativeTimer:
         self._best = math.inf
 
     def rough_ratio(self, runner: Runner) -> float:
-        """As :meth:`ratio`, from a few runs: tenths of a second for most networks."""
+        """Measure :meth:`ratio` roughly, from a few runs: tenths of a second for most networks."""
         end = time.perf_counter() + ROUGH_TIMEOUT_SECONDS
         while True:
             times = turns([self._parent, runner], self._sample, OWN_TIME, ROUGH_RUNS)
@@ -71,7 +71,7 @@ class RelativeTimer:
                 return float(round(own / parent, 3))
 
     def ratio(self, runner: Runner) -> float:
-        """A candidate's fastest run over the parent's, both from the same rounds."""
+        """Return a candidate's fastest run over the parent's, both from the same rounds."""
         first = math.isinf(self._best)
         end = time.perf_counter() + QUIET_TIMEOUT_SECONDS
         parent = own = ratio = math.inf
@@ -91,7 +91,7 @@ class RelativeTimer:
 
 
 def fastest(times: Sequence[float]) -> float:
-    """The shortest of some runs, without what a clock lost: less than half of the median. The CPU time of a
+    """Return the shortest run that is at least half of the median: a clock may lose time. The CPU time of a
     virtual machine has stood still for a run of 5 ms.
 
     >>> fastest([5.1, 0.0, 5.0, 5.2])
@@ -102,13 +102,13 @@ def fastest(times: Sequence[float]) -> float:
 
 
 def ratio_to_parent(variant: Timed, parent: Timed, reference: ReferenceOutputs) -> float:
-    """Time of a variant over its parent's: of variants that nobody has searched for, and that must be surely
-    faster, or surely no slower. It is remembered.
+    """Return a variant's time over its parent's, cached or measured. It is for variants that no search has
+    timed, and that must be surely faster, or surely no slower.
 
     Args:
         variant: The variant to time.
-        parent: Than this.
-        reference: Its first sample is run.
+        parent: The variant to compare with.
+        reference: Reference whose first sample is run.
     """
     folder = records_folder() / "ratios"
     key = timings.digest_of({"variant": variant.key, "parent": parent.key})

@@ -92,11 +92,11 @@ def run_files(
         bundle: The bundle.
         paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture, a sound or a text file.
             "" is the only input that is neither constant nor a state in the card.
-        engine, variant, threads, strict: As a Session takes them.
+        engine, variant, threads, strict: Arguments of a Session.
         text: One text, instead of files.
 
     Raises:
-        UsageError: an input has no file, or a file has no input; or there is no such variant or engine.
+        UsageError: an input has no file, or a file has no input; or the variant or engine does not exist.
         SampleError: a file can't be read, or its array does not fit the input.
         EngineError: nothing ran.
     """
@@ -198,7 +198,7 @@ def check_output(path: Path) -> None:
 
 
 def draw_answer(path: Path, result: RunResult) -> None:
-    """Write the picture with the answer drawn into it.
+    """Write the picture with the result drawn into it.
 
     Raises:
         UsageError: no picture went in, or the bundle has no task; or as ``save_drawing``.

@@ -1,4 +1,4 @@
-"""Which files are samples: those of a folder, of a folder and all below it, of a glob, or one file."""
+"""Search for sample files: in a folder, in a folder and all below it, by a glob, or one file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NAMED = 3
 
 
 def find_files(source: str, suffixes: Sequence[str]) -> list[Path]:
-    """The sample files of a source, sorted by path.
+    """Return the sample files of a source, sorted by path.
 
     Args:
         source: A file; a folder, of which files with these suffixes are taken; ``folder/**``: also of the
             folders below, without links and hidden ones; or a glob, of which every file is taken.
-        suffixes: Of samples, lower case, with the dot.
+        suffixes: Suffixes of samples, lower case, with the dot.
 
     Raises:
-        SampleError: there are none.
+        SampleError: no sample files were found.
     """
     path = Path(source)
     if path.is_dir():
@@ -62,7 +62,7 @@ def _below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
 
 
 def _contents(folder: Path) -> str:
-    """What a folder without samples has instead."""
+    """Describe the contents of a folder without samples."""
     entries = sorted(folder.iterdir())
     if not entries:
         return "the folder is empty"

@@ -54,7 +54,7 @@ Sample = Mapping[str, Array]
 
 
 class FileSamples(Sequence[Sample]):
-    """Samples in files, read on demand; created by :func:`read_files`.
+    """Sample files, read on demand; created by :func:`read_files`.
 
     Every file was read and checked once before. The first ``CACHED_BYTES`` stay in memory.
 
@@ -96,7 +96,7 @@ class FileSamples(Sequence[Sample]):
         return sample
 
     def select(self, indices: Iterable[int]) -> FileSamples:
-        """The samples at these indices; files are not loaded."""
+        """Return the samples at these indices; files are not loaded."""
         chosen = list(indices)
         return FileSamples(
             [self.paths[i] for i in chosen],
@@ -113,9 +113,9 @@ class Samples:
 
     Attributes:
         arrays: One dict of arrays by input name for each sample; :class:`FileSamples` for files.
-        origin: For the report, e.g. ``128 files`` or ``2 seeded random inputs``.
+        origin: Description for the report, e.g. ``128 files`` or ``2 seeded random inputs``.
         digest: sha256 over names, dtypes, shapes and bytes.
-        ranges: Of random values, by input, where the graph gave them or they are a guess.
+        ranges: Ranges of random values, by input, if the graph gave them or they are a guess.
     """
 
     arrays: Sequence[Sample]
@@ -141,8 +141,8 @@ def load_samples(
     Args:
         source: A path or glob, samples in memory, or None for random samples.
         inputs: The model's inputs.
-        card: How pictures and sounds become inputs, and the ranges of random inputs.
-        limit: Most samples to load, evenly spread; None for all.
+        card: Card with the preparation of pictures and sounds, and the ranges of random inputs.
+        limit: Maximum number of samples to load, evenly spread; None for all.
         found: Ranges that the graph gives, for random samples.
 
     Raises:
@@ -191,7 +191,7 @@ def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card |
 
 
 def _origin(paths: Sequence[Path]) -> str:
-    """``8 files``, ``8 frames`` of videos, or both."""
+    """Describe the origin: ``8 files``, ``8 frames`` of videos, or both."""
     frames = sum(map(is_frame, paths))
     counted = (("frame", frames), ("file", len(paths) - frames))
     return " and ".join(f"{count} {what}{'s' if count > 1 else ''}" for what, count in counted if count)
@@ -204,12 +204,12 @@ def random_samples(
     seed: int = 0,
     found: Mapping[str, InputRange] = MappingProxyType({}),
 ) -> Samples:
-    """Seeded random inputs within the ranges of the card, the graph or the dtype (random_samples.py).
+    """Return seeded random inputs within the ranges of the card, the graph or the dtype (random_samples.py).
 
     Args:
-        inputs: The model's.
-        card: Its ranges come first.
-        count, seed: How many, and which.
+        inputs: The model's inputs.
+        card: Card whose ranges have priority.
+        count, seed: Number of samples, and the random seed.
         found: Ranges that the graph gives (edgekit/compiler/model/input_ranges.py).
     """
     ranges = sample_ranges(inputs, card, found)
@@ -228,8 +228,8 @@ def read_sample(
 
     Args:
         path: The file.
-        inputs: The model's; with ``skip_others`` the ones to read.
-        card: How a picture or a sound becomes an input.
+        inputs: The model's inputs; with ``skip_others`` the ones to read.
+        card: Card with the preparation of pictures and sounds.
         skip_others: Whether an ``.npz`` may hold other arrays too, which are ignored.
 
     Raises:
@@ -254,7 +254,7 @@ def read_sample(
 
 
 def spread(items: Sequence[T], limit: int | None) -> list[T]:
-    """At most ``limit`` of the items, evenly spread, including the first.
+    """Return at most ``limit`` of the items, evenly spread, including the first.
 
     >>> spread([0, 1, 2, 3, 4, 5], 3)
     [0, 2, 4]
@@ -265,30 +265,30 @@ def spread(items: Sequence[T], limit: int | None) -> list[T]:
 
 
 def sample_digest(sample: Sample) -> str:
-    """sha256 (hexadecimal) over the names, dtypes, shapes and bytes of one sample's arrays."""
+    """Compute the sha256 (hexadecimal) over the names, dtypes, shapes and bytes of one sample's arrays."""
     digest = hashlib.sha256()
     _update(digest, sample)
     return digest.hexdigest()
 
 
 def sample_digests(samples: Sequence[Sample]) -> Sequence[str]:
-    """The digest of each sample."""
+    """Return the digest of each sample."""
     return samples.digests if isinstance(samples, FileSamples) else [sample_digest(s) for s in samples]
 
 
 def sample_name(samples: Sequence[Sample], index: int) -> str:
-    """The name of a sample in messages: its file, or its index."""
+    """Return the name of a sample in messages: its file, or its index."""
     return str(samples.paths[index]) if isinstance(samples, FileSamples) else f"sample {index}"
 
 
 def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample]:
-    """The samples at these indices; files are not loaded."""
+    """Return the samples at these indices; files are not loaded."""
     return samples.select(indices) if isinstance(samples, FileSamples) else [samples[i] for i in indices]
 
 
 def hold_one_value(samples: Iterable[Sample]) -> bool:
-    """Whether every array holds one and the same number throughout, e.g. 0: such inputs or outputs show
-    nothing of a model. It ends at the first sample that differs.
+    """Return whether every array holds one and the same number throughout, e.g. 0. Such inputs or outputs
+    cannot test a model. Iteration ends at the first sample that differs.
 
     >>> hold_one_value([{"x": np.zeros(3)}, {"x": np.zeros(3)}]), hold_one_value([{"x": np.arange(3)}])
     (True, False)
@@ -304,10 +304,10 @@ def hold_one_value(samples: Iterable[Sample]) -> bool:
 
 
 def need_variation(samples: Samples) -> None:
-    """Refuse samples to calibrate or test on that :func:`hold_one_value`.
+    """Check that samples to calibrate or test on vary.
 
     Raises:
-        SampleError: they do.
+        SampleError: the samples :func:`hold_one_value`.
     """
     if hold_one_value(samples.arrays):
         raise SampleError(
@@ -317,11 +317,11 @@ def need_variation(samples: Samples) -> None:
 
 
 def need_answers(origin: str, outputs: Iterable[Sample]) -> None:
-    """Refuse samples that the source model answers with NaN alone. An infinity is an answer.
+    """Check that the source model does not return only NaN. Infinities are accepted.
 
     Args:
-        origin: Of the samples, for the message.
-        outputs: The source model's, for each sample.
+        origin: Origin of the samples, for the message.
+        outputs: The source model's outputs for each sample.
 
     Raises:
         SampleError: every value of every output is NaN.
@@ -336,7 +336,7 @@ def need_answers(origin: str, outputs: Iterable[Sample]) -> None:
 
 
 def load_into_memory(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """The samples, loaded into memory if they fit into CACHED_BYTES, for repeated use.
+    """Load the samples into memory for repeated use, if they fit into CACHED_BYTES.
 
     Reading a photograph takes as long as running a small network.
     """

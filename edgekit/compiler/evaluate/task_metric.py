@@ -1,6 +1,6 @@
-"""Fidelity metrics of tasks: how close a variant's predictions are to the float model's.
+"""Fidelity metrics of tasks: closeness of a variant's predictions to the float model's.
 
-None of them needs labels. A task without one, e.g. depth, is judged by the SNR of its outputs
+The metrics do not need labels. A task without one, e.g. depth, is judged by the SNR of its outputs
 (edgekit/compiler/evaluate/fidelity.py).
 """
 
@@ -17,10 +17,10 @@ from edgekit.tensor_spec import Json
 
 @dataclass(frozen=True)
 class TaskMetric:
-    """How close the predictions of a variant are to the float model's, for one kind of task.
+    """Fidelity metric of one kind of task: it compares a variant's predictions with the float model's.
 
     Attributes:
-        name: As reports show it, e.g. ``self-mAP``.
+        name: Name in reports, e.g. ``self-mAP``.
         compare: (the float model's predictions, the variant's), one each for every sample -> 0 to 1, where 1
             is equal; None where the float model predicts nothing, and the SNR is used instead.
         drop: The accepted drop, 0 to 1, unless the user gives one.
@@ -28,13 +28,13 @@ class TaskMetric:
             and candidates are compared by their SNR, which is finer.
         reference_options: Decoding options for the float model's predictions.
         variant_options: Decoding options for a variant's predictions.
-        count_kept: (the float model's predictions, the variant's) -> how many of the float model's sure
-            findings the variant keeps at the scores that apps use; None where that says no more than
+        count_kept: (the float model's predictions, the variant's) -> number of the float model's confident
+            predictions that the variant keeps at the scores that apps use; None if that adds nothing to
             ``compare``.
         counted_options: Decoding options for the float model's predictions that ``count_kept`` takes.
         change: (the float model's predictions, the variant's) -> how much a small change of the outputs
-            changes the predictions, as a power: 0 where they are equal, 1 where nothing is found again. For
-            what ``compare`` is too coarse for; predictions must have ``scores``. None: the SNR tells.
+            changes the predictions, as a power: 0 if they are equal, 1 if no object is detected again. It
+            measures what is too small for ``compare``; predictions must have ``scores``. None: use the SNR.
     """
 
     name: str
@@ -49,7 +49,7 @@ class TaskMetric:
 
 
 def metric_of(kind: str) -> TaskMetric | None:
-    """The metric of a task; None where it has none."""
+    """Return the metric of a task; None if it has none."""
     task = find_task(kind) if has_task(kind) else None
     if task is None or not task.metric:
         return None
@@ -58,6 +58,6 @@ def metric_of(kind: str) -> TaskMetric | None:
 
 
 def metric_named(name: str) -> TaskMetric | None:
-    """The metric of this name; None for the SNR and for metrics that need labels."""
+    """Return the metric of this name; None for the SNR and for metrics that need labels."""
     metrics = (metric_of(task.kind) for task in all_tasks())
     return next((metric for metric in metrics if metric is not None and metric.name == name), None)

@@ -1,6 +1,6 @@
-"""Texts as samples: the lines of UTF-8 files, one text a line.
+"""Text samples: the lines of UTF-8 files, one text per line.
 
-A line is named as a file in its file: ``reviews.txt/line-000012``, counted from 1.
+The path of a line is that of a file in its file: ``reviews.txt/line-000012``, counted from 1.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ LINE = re.compile(r"line-(\d{6,9})", re.ASCII)
 
 
 def is_line(path: Path) -> bool:
-    """Whether a path names a line of a file."""
+    """Return whether a path names a line of a file."""
     return path.parent.suffix.lower() in TEXTS and LINE.fullmatch(path.name) is not None
 
 
 def text_lines(path: Path) -> list[Path]:
-    """The lines of a file that are not empty.
+    """Return the paths of a file's lines that are not empty.
 
     Raises:
-        SampleError: it can't be read, or has none.
+        SampleError: the file can't be read, or has no such lines.
     """
     found = [path / f"line-{number:06d}" for number, line in enumerate(_lines(path), 1) if line.strip()]
     if not found:
@@ -37,13 +37,13 @@ def text_lines(path: Path) -> list[Path]:
 
 
 def read_line(path: Path) -> str:
-    """One text.
+    """Read one text.
 
     Args:
-        path: As :func:`text_lines` gives it.
+        path: A path from :func:`text_lines`.
 
     Raises:
-        SampleError: the file can't be read, or has no such line any more.
+        SampleError: the file can't be read, or no longer has this line.
     """
     match = LINE.fullmatch(path.name)
     assert match is not None

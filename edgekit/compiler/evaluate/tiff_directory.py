@@ -18,7 +18,7 @@ TILE_WIDTH, TILE_LENGTH = 322, 323
 
 
 def check_directory(content: bytes, pixels_limit: int) -> None:
-    """Refuse a TIFF file whose directory is no honest one.
+    """Check that the directory of a TIFF file is valid.
 
     Args:
         content: The file.

@@ -55,29 +55,29 @@ OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
 
 @dataclass(frozen=True)
 class Timed:
-    """An artifact to time, and the engine that runs it."""
+    """Artifact to time, and the engine that runs it."""
 
     engine: Engine
     artifact: Artifact
 
     @property
     def digest(self) -> str:
-        """Of what runs: the files and the options."""
+        """Return the digest of the artifact: its files and options."""
         files = stored_timings.files_digest(self.artifact.files)
         return stored_timings.run_digest(files, self.artifact.options)
 
     @property
     def key(self) -> str:
-        """What its timing on this machine is remembered by."""
+        """Return the cache key of its timing on this machine."""
         return stored_timings.timing_key(self.digest, self.engine.engine_version(), default_threads())
 
 
 def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> list[Timing]:
-    """Timings of verified variants, in their order.
+    """Time verified variants in interleaved runs, and return the timings in their order.
 
-    The reference's first sample is run. When every variant was timed on this machine before, those timings
-    are given: that keeps a rebuild byte-identical, for timings are the one part of a bundle that no input
-    determines.
+    The reference's first sample is run. If every variant was timed on this machine before, the cached timings
+    are returned. That keeps a rebuild byte-identical: timings are the only part of a bundle that the inputs
+    do not determine.
 
     Raises:
         EngineError: a variant that ran before does not run now.
@@ -99,13 +99,13 @@ def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> lis
 
 
 def together_key(variants: Sequence[Timed]) -> str:
-    """What timings of variants that took turns are remembered by. A build that timed some of them with others
-    has timings of its own: in whichever order the two are built again, each gets its own bytes."""
+    """Return the cache key for timings of variants in interleaved runs. A build that timed some of them with
+    other variants has its own key, so that every rebuild, in any order, has identical bytes."""
     return hashlib.sha256(strict_json.encode(sorted({variant.key for variant in variants}))).hexdigest()
 
 
 def _recalled(variants: Sequence[Timed]) -> list[Timing] | None:
-    """The timings of variants that took turns before; None where one is not whole."""
+    """Return the cached timings of variants in interleaved runs; None if one is incomplete."""
     name = together_key(variants)
     known = json_records.recall(stored_timings.timings_folder(), name, TOGETHER_LIMIT_BYTES)
     found = [known.get(variant.key) if isinstance(known, dict) else None for variant in variants]
@@ -122,17 +122,17 @@ def confirmed_ratio(
     limit: float,
     reference: ReferenceOutputs,
 ) -> float:
-    """Time of a variant over its parent's, the two of them alone in turns, until it is below the limit or
-    CONFIRMING_ROUNDS are over. On a busy machine a few runs of one of them may have met no quiet moment;
-    where others had its processors all along, the process's own time decides, as it did in the search.
+    """Return a variant's time over its parent's: the two run interleaved until it is below the limit or
+    CONFIRMING_ROUNDS are over. On a busy machine the few runs of one of them may all have been disturbed. If
+    other programs used the processors all the time, the process's CPU time decides, as in the search.
 
     Args:
-        variant: What seems slower.
-        parent: Than this.
-        timing: Of the variant; the ratio is written into it, and remembered with it.
-        parent_ms: The parent's fastest run.
-        limit: The ratio from which on it is rejected.
-        reference: Its first sample is run.
+        variant: The variant that seems slower.
+        parent: The variant to compare with.
+        timing: Timing of the variant; the ratio is written into it, and cached with it.
+        parent_ms: The parent's fastest run, in milliseconds.
+        limit: The ratio from which on the variant is rejected.
+        reference: Reference whose first sample is run.
     """
     folder = records_folder() / "ratios"
     facts: Json = ["confirmed", variant.key, parent.key, timing["min_ms"], parent_ms, limit]
@@ -171,8 +171,8 @@ def _confirmed(
 
 
 def busy() -> bool:
-    """Whether more wanted to run in the last minute than there are processors: then the clock times others
-    too. False on a system that does not say (Windows)."""
+    """Return whether the load of the last minute exceeds the number of processors: then wall-clock time
+    includes other programs. False on a system without load averages (Windows)."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     return load > (os.cpu_count() or 1)
 
@@ -180,7 +180,7 @@ def busy() -> bool:
 def opened(
     stack: ExitStack, variant: Timed, reference: ReferenceOutputs, threads: int
 ) -> tuple[Runner, float]:
-    """A runner that is closed with the stack, and the milliseconds that loading took."""
+    """Open a runner that is closed with the stack, and return it with its load time in milliseconds."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
     files = write_files(variant.artifact, folder)
     started = time.perf_counter()
@@ -196,7 +196,7 @@ def turns(
     clock: Callable[[], float] = time.perf_counter,
     runs: int = TIMED_RUNS,
 ) -> list[list[float]]:
-    """Seconds of each runner's runs by a clock, the runners taking turns after some to warm up."""
+    """Measure the seconds of each runner's runs by a clock, interleaved, after warm-up runs."""
     times: list[list[float]] = [[] for _ in runners]
     for runner in runners:
         for _ in range(WARM_UP_RUNS):
@@ -213,7 +213,7 @@ def turns(
 
 
 def timing_summary(seconds: Sequence[float], load_ms: float, threads: int) -> Timing:
-    """The timing of these runs, measured now."""
+    """Summarize these runs, measured now, as a timing."""
     return {
         "p50_ms": _digits(1000 * float(np.median(seconds))),
         "min_ms": _digits(1000 * min(seconds)),

@@ -10,8 +10,7 @@ For each output, over all samples together, with x the reference and y the varia
 A variant is verified if the SNR of every output reaches the limit of its precision. The limit is lower
 
 - if an output saturates (softmax, sigmoid ...): a tiny difference before the saturation is large relative to
-a
-  score near zero, but does not matter;
+  a score near zero, but does not matter;
 - if it saturates and no value is off by more than 1e-5;
 - if the model amplifies rounding errors on these samples. Its noise floor is the SNR of the reference against
   itself with half of the float inputs perturbed by one unit in the last place; another order of summation can
@@ -63,7 +62,7 @@ useless."""
 
 @dataclass(frozen=True)
 class OutputError:
-    """How far one output of a variant is from the reference, over all samples (formulas above)."""
+    """Error of one output of a variant against the reference, over all samples (formulas above)."""
 
     max_abs: float
     relative_norm: float
@@ -76,7 +75,7 @@ class OutputError:
         return self.snr_db is None or self.snr_db >= self.limit_db
 
     def as_json(self) -> OutputAccuracy:
-        """JSON has no infinity and no NaN: such figures become None."""
+        """Convert to JSON; infinity and NaN become None."""
         return {
             "max_abs": _finite(self.max_abs),
             "relative_norm": _finite(self.relative_norm),
@@ -86,7 +85,7 @@ class OutputError:
         }
 
     def __str__(self) -> str:
-        """The figure, or why there is none."""
+        """Return the figure, or the reason that there is none."""
         if self.snr_db != -math.inf:
             return "exact" if self.snr_db is None else f"SNR {self.snr_db} dB"
         if math.isfinite(self.max_abs):
@@ -100,12 +99,12 @@ def _finite(figure: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class Verification:
-    """What running a variant here showed.
+    """Result of running a variant on this machine.
 
     Attributes:
         outcome: Verified, rejected or not run.
-        reason: On which engine it was verified, or why it was not.
-        evidence: For the manifest: accuracy by output, size, engine, facts.
+        reason: Engine that verified it, or the reason that it was not verified.
+        evidence: Manifest entry: accuracy by output, size, engine, facts.
     """
 
     outcome: Status
@@ -114,7 +113,7 @@ class Verification:
 
     @property
     def status(self) -> str:
-        """Outcome and reason as the manifest has them."""
+        """Return outcome and reason in the manifest's form."""
         return status_text(self.outcome, self.reason)
 
     @property
@@ -174,7 +173,7 @@ def compare_outputs(
 
 
 def perturbed(sample: Sample, seed: int = 0) -> dict[str, Array]:
-    """The sample with half of its float values moved by a unit in the last place; seeded coins say which."""
+    """Move half of a sample's float values, chosen by the seed, by a unit in the last place."""
     rng = np.random.default_rng(seed)
     moved = {}
     for name, array in sample.items():
@@ -191,7 +190,7 @@ def limits_db(
     floors_db: Mapping[str, float | None],
     precision: str,
 ) -> dict[str, float]:
-    """The SNR limit of each output at a precision; a noise floor of None is one that nothing shows."""
+    """Return the SNR limit in dB of each output at a precision; a noise floor of None is unknown."""
     limits = {}
     for output in outputs:
         limit = SNR_LIMITS_DB[precision]
@@ -205,7 +204,7 @@ def limits_db(
 
 
 def fp16_limits_db(outputs: Sequence[TensorSpec], floors_db: Mapping[str, float | None]) -> dict[str, float]:
-    """The SNR limit of each output where the arithmetic is fp16.
+    """Return the SNR limit in dB of each output for fp16 arithmetic.
 
     A model that amplifies the last bit of float32 amplifies that of float16 as much.
     """
@@ -219,15 +218,15 @@ def fp16_limits_db(outputs: Sequence[TensorSpec], floors_db: Mapping[str, float 
 
 @dataclass(frozen=True)
 class ReferenceOutputs:
-    """What variants are compared with: samples, and the source model's outputs for them.
+    """Reference for variants: samples, and the source model's outputs for them.
 
     Attributes:
-        inputs: Of the source model.
-        outputs: Of the source model.
-        samples: Inputs.
+        inputs: Inputs of the source model.
+        outputs: Outputs of the source model.
+        samples: Input arrays by name.
         expected: The outputs for each sample.
         saturating: Names of the outputs that saturate.
-        floors_db: The noise floor of each output; None where nothing shows one.
+        floors_db: The noise floor of each output in dB; None if it is unknown.
     """
 
     inputs: Sequence[TensorSpec]
@@ -242,11 +241,10 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
     """Run an artifact on one thread and compare it with the reference.
 
     Args:
-        artifact: What the compiler wrote.
-        engine: What runs it here.
-        precision: Says which SNR each output must reach.
-        reference: What it is compared with. Where the runner says that it computes in fp16, the limits are
-            those of fp16 arithmetic.
+        artifact: Output of the compiler.
+        engine: Engine that runs the artifact on this machine.
+        precision: Precision that determines the SNR limit of each output.
+        reference: Reference to compare with. If the runner reports fp16 arithmetic, its limits apply.
     """
     limits = limits_db(reference.outputs, reference.saturating, reference.floors_db, precision)
     evidence: Evidence = {
@@ -281,13 +279,13 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
 
 @dataclass(frozen=True)
 class Ran:
-    """What an artifact computed.
+    """Result of a run of an artifact.
 
     Attributes:
-        outputs: By name, for each sample.
+        outputs: Outputs by name, for each sample.
         precision: The arithmetic that was executed.
         absent: The hardware that the engine emulates, or "".
-        by: What emulates it.
+        by: Name of the emulation.
     """
 
     outputs: Sequence[Mapping[str, Array]]
@@ -297,11 +295,11 @@ class Ran:
 
 
 def run_artifact(artifact: Artifact, engine: Engine, reference: ReferenceOutputs, evidence: Evidence) -> Ran:
-    """Run an artifact on its engine on one thread; on what, is written into the evidence.
+    """Run an artifact on its engine on one thread, and record the engine in the evidence.
 
     Raises:
-        EngineError: it can't be loaded or run, or its outputs are not of the model's form; the engine and its
-            version are named.
+        EngineError: the artifact can't be loaded or run, or its outputs do not have the model's form. The
+            message names the engine and its version.
         MissingDependency: the engine is not installed.
     """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
@@ -336,17 +334,17 @@ def _run_files(
 
 
 def not_as_declared(options: Mapping[str, Json], precision: str) -> str:
-    """Why a run says nothing of a variant: this processor lacks its arithmetic, and the engine took fp32.
+    """Return why a run does not test a variant: this processor lacks its arithmetic, so fp32 was executed.
 
     Args:
-        options: Of the artifact.
+        options: Options of the artifact.
         precision: The arithmetic that was executed.
     """
     return cpu.lacking(options) if precision == FULL_PRECISION else ""
 
 
 def verified_on(version: str, absent: str, by: str = "reference execution") -> str:
-    """The reason given with ``verified``: which engine ran it, or that a reference executor did.
+    """Return the reason for ``verified``: the engine, or the reference executor, that ran the variant.
 
     >>> verified_on("LiteRT 2.3.0", ""), verified_on("interpreter", "Apple hardware")
     ('on LiteRT 2.3.0', 'by reference execution; not run on Apple hardware')
@@ -370,7 +368,7 @@ def check_output_form(results: Sequence[Mapping[str, Array]], outputs: Sequence[
 
 
 def write_files(artifact: Artifact, folder: Path) -> dict[str, Path]:
-    """Write an artifact's files into a folder: what a runner opens."""
+    """Write an artifact's files into a folder, for a runner to open."""
     files = {name: folder / name for name in artifact.files}
     for name, path in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -379,7 +377,7 @@ def write_files(artifact: Artifact, folder: Path) -> dict[str, Path]:
 
 
 def _worst(failed: Mapping[str, OutputError], precision: str) -> str:
-    """The output that is furthest below its limit, in words."""
+    """Describe the output that is furthest below its limit."""
 
     def shortfall(name: str) -> float:
         snr_db = failed[name].snr_db

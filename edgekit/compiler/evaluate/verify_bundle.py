@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CheckOutcome(Enum):
-    """What became of a variant on this machine."""
+    """Outcome of the check of a variant on this machine."""
 
     VERIFIED = "verified"
     FAILED = "failed"
@@ -42,14 +42,14 @@ class CheckOutcome(Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """One variant on this machine.
+    """Check of one variant on this machine.
 
     Attributes:
-        variant: Its name.
+        variant: Name of the variant.
         outcome: Verified, failed or not run.
-        reason: On which engine it was verified, or why it was not.
-        outputs: The error of each output, by name; none where it did not answer.
-        estimates: What the target's own tool estimated at the build, in words: not part of the check.
+        reason: Engine that verified it, or the reason that it was not verified.
+        outputs: The error of each output, by name; empty if there is no result.
+        estimates: Estimate of the target's own tool at the build, as text: not part of the check.
     """
 
     variant: str
@@ -60,7 +60,7 @@ class Check:
 
     @property
     def status(self) -> str:
-        """``verified on ...``, ``failed: why`` or ``not run: why``."""
+        """Return ``verified on ...``, ``failed: REASON`` or ``not run: REASON``."""
         separator = " " if self.outcome is CheckOutcome.VERIFIED else ": "
         return f"{self.outcome.value}{separator}{self.reason}"
 
@@ -81,8 +81,8 @@ class Check:
 def verify_bundle(bundle: Bundle) -> list[Check]:
     """Check every hash of the bundle, then run its variants on its golden vectors.
 
-    The limits are those that the build found for each output, whether it could run the variant or not; a
-    bundle that holds none is held to the precision's own.
+    The limits are those that the build recorded for each output, even of a variant that it could not run. A
+    bundle without recorded limits is checked against those of the precision.
 
     Raises:
         BundleError: an entry is damaged, or there is no golden vector.
@@ -102,7 +102,7 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
 
 
 def render(checks: Sequence[Check]) -> str:
-    """The checks as ``edgekit verify`` prints them."""
+    """Format the checks for ``edgekit verify``."""
     lines = table(("variant", "on this machine"), [(check.variant, check.status) for check in checks])
     lines += [f"  estimate  {check.variant}  {said}" for check in checks for said in check.estimates]
     if not any(check.ran for check in checks):
@@ -113,7 +113,7 @@ def render(checks: Sequence[Check]) -> str:
 
 
 def _check_decoders(bundle: Bundle) -> list[Check]:
-    """The decoders of a language model, and those of its draft."""
+    """Check the decoders of a language model and of its draft."""
     from edgekit.bundle.draft_entry import draft_of  # here and below: most bundles hold no language model
 
     found = [_check_decoder(bundle, variant) for variant in kept_variants(bundle)]

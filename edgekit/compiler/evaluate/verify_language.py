@@ -34,7 +34,7 @@ def golden_prompts(
 
     Args:
         bundle: Has them.
-        vocabulary: Of the decoder.
+        vocabulary: Number of the decoder's tokens.
         entry: Of a draft's logits; None: those of the bundle's own decoder.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Frames of video files as samples, evenly spread, decoded by OpenCV.
+"""Samples from video files: evenly spread frames, decoded by OpenCV.
 
-A frame is named as a file in the video: ``street.mp4/frame-000120``. FFmpeg, which OpenCV decodes with, also
-reads playlists that name other files and addresses; so only files that begin as one of FORMATS are opened.
+The path of a frame is that of a file in the video: ``street.mp4/frame-000120``. OpenCV decodes with FFmpeg,
+which also reads playlists of other files and addresses. So only files that begin like FORMATS are opened.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ FRAME = re.compile(r"frame-(\d{6,9})", re.ASCII)
 
 
 def is_frame(path: Path) -> bool:
-    """Whether a path names a frame of a video."""
+    """Return whether a path names a frame of a video."""
     return path.parent.suffix.lower() in VIDEOS and FRAME.fullmatch(path.name) is not None
 
 
 def video_frames(path: Path, limit: int | None) -> list[Path]:
-    """At most ``limit`` frames of a video (None: FRAMES), evenly spread, the first included.
+    """Return at most ``limit`` frames of a video (None: FRAMES), evenly spread, the first included.
 
     Raises:
         MissingDependency: OpenCV is not installed.
-        SampleError: it is no video, or does not tell how many frames it has.
+        SampleError: the file is not a video, or its number of frames is unknown.
     """
     capture = _opened(path)
     try:
@@ -54,13 +54,13 @@ def video_frames(path: Path, limit: int | None) -> list[Path]:
 
 
 def read_frame(path: Path) -> Array:
-    """One frame as [height, width, 3] uint8 RGB, upright.
+    """Read one frame as [height, width, 3] uint8 RGB, upright.
 
     Args:
-        path: As :func:`video_frames` gives it.
+        path: A path from :func:`video_frames`.
 
     Raises:
-        MissingDependency, SampleError: as there; or the frame can't be decoded.
+        MissingDependency, SampleError: no OpenCV; or the video or frame can't be decoded or is too large.
     """
     match = FRAME.fullmatch(path.name)
     assert match is not None
@@ -83,7 +83,7 @@ def read_frame(path: Path) -> Array:
 
 
 def _opened(path: Path) -> Any:
-    """The video as a ``cv2.VideoCapture``."""
+    """Open the video as a ``cv2.VideoCapture``."""
     # FFmpeg writes to stderr what it does not like of a file; the error says it once.
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     try:

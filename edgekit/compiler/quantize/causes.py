@@ -1,6 +1,6 @@
 """Why plain int8 or float16 loses accuracy, value by value, from the ranges of the calibration.
 
-Plain int8 stores a value with one scale from its minimum to its maximum. What that costs is told by
+Plain int8 stores a value with one scale from its minimum to its maximum. The cost is
 ``numerics.channel_noise``: the mean over the channels of noise / signal.
 """
 
@@ -48,16 +48,16 @@ MARGIN = 2.0
 
 @dataclass(frozen=True)
 class Cause:
-    """Why one value or weight loses accuracy.
+    """Reason for the accuracy loss of one value or weight.
 
     Attributes:
         kind: One of the classes above.
-        value: Of the canonical graph: a value, or for a weight the first output of its node.
-        nodes: The kernels that read it, by their first outputs; of a concat itself.
-        narrow, wide: Magnitudes: the largest of the narrowest and of the widest channel (or input of a
-            concat, or output channel of a weight); of an outlier what holds OFTEN of the values, and the
-            largest; of float16 the largest, and HALF_MAX.
-        noise: Noise / signal with one scale, 0 to 1; of float16 the largest magnitude over HALF_MAX.
+        value: Name of the value in the canonical graph; for a weight, the first output of its node.
+        nodes: First outputs of the kernels that read the value; for a concat, its own first output.
+        narrow, wide: Largest magnitudes of the narrowest and of the widest channel (or input of a concat,
+            or output channel of a weight). For an outlier: the magnitude that OFTEN of the values keep
+            within, and the largest. For float16: the largest, and HALF_MAX.
+        noise: Noise / signal with one scale, 0 to 1; for float16, the largest magnitude over HALF_MAX.
     """
 
     kind: str
@@ -69,12 +69,12 @@ class Cause:
 
 
 def int8_causes(model: ir.Model, observations: Mapping[str, Observation], rules: Rules) -> list[Cause]:
-    """What plain int8 with these rules loses accuracy by, the worst first.
+    """Return the causes of the accuracy loss of plain int8 with these rules, the worst first.
 
     Args:
         model: The canonical float graph.
-        observations: Of its values.
-        rules: Of the target: what it can compute on integers.
+        observations: Observations of its values.
+        rules: The target's rules: what it can compute on integers.
     """
     kernels = find_kernels(model, rules)
     readers: dict[str, list[Kernel]] = {}
@@ -93,7 +93,7 @@ def int8_causes(model: ir.Model, observations: Mapping[str, Observation], rules:
 
 
 def float16_causes(observations: Mapping[str, Observation]) -> list[Cause]:
-    """The values that float16 arithmetic overflows, or comes near to on other inputs; the largest first."""
+    """Return the values that overflow in float16, or may on other inputs; the largest first."""
     found = []
     for name, seen in observations.items():
         largest = float(_largest(seen).max())
@@ -103,7 +103,7 @@ def float16_causes(observations: Mapping[str, Observation]) -> list[Cause]:
 
 
 def snr_db(noise: float) -> float | None:
-    """Of noise / signal; None where there is no noise.
+    """Convert noise / signal to an SNR in dB; None if there is no noise.
 
     >>> snr_db(0.05), snr_db(0.0)
     (13.0, None)
@@ -112,20 +112,20 @@ def snr_db(noise: float) -> float | None:
 
 
 def plain_affine(seen: Observation, rules: Rules) -> Affine:
-    """One scale from the minimum to the maximum."""
+    """Return quantization parameters with one scale from the minimum to the maximum."""
     return affine(seen.low.min(), seen.high.max(), rules.activations, rules.symmetric)
 
 
 def remedy(
     cause: Cause, seen: Mapping[str, Observation], prepared: Mapping[str, Observation], plan: QuantizationPlan
 ) -> tuple[str, float | None]:
-    """What a plan does about a cause, in words, and the noise / signal that is left; None in float.
+    """Describe a plan's remedy for a cause, and return the remaining noise / signal; None in float.
 
     Args:
-        cause: Of the canonical graph.
-        seen: Its observations.
-        prepared: Those of the graph that the plan applies to, after its rewrites.
-        plan: With weights.
+        cause: A cause in the canonical graph.
+        seen: Observations of the canonical graph.
+        prepared: Observations of the graph that the plan applies to, after its rewrites.
+        plan: A plan with weights.
     """
     inside = [name for name in cause.nodes if name in plan.nodes]
     if not inside:
@@ -155,7 +155,7 @@ def remedy(
 
 
 def without_repairs(rules: Rules) -> Rules:
-    """The rules of a target for plain int8: channels that can't share a scale share it all the same."""
+    """Return the rules of a target for plain int8: all channels share a scale, whatever the noise."""
     kept = tuple(name for name in rules.rewrites if name != "split SiLU")
     return replace(rules, channel_noise=None, rewrites=kept)
 
@@ -174,20 +174,20 @@ def _of_value(name: str, seen: Observation, reading: Sequence[Kernel], rules: Ru
 
 
 def _largest(seen: Observation) -> Array:
-    """The largest magnitude of each channel."""
+    """Return the largest magnitude of each channel."""
     largest: Array = np.maximum(-seen.low, seen.high)
     return largest
 
 
 def _vary(seen: Observation) -> Array:
-    """Channels that are not constant, as ``channel_noise`` counts them; all where none varies."""
+    """Mark the channels that are not constant, like ``channel_noise``; all of them if none varies."""
     spread = seen.sample.var(0, dtype=np.float64) > 1e-6 * np.square(seen.sample).mean(0, dtype=np.float64)
     return spread if spread.any() else np.ones_like(spread)
 
 
 def _usual(seen: Observation) -> float | None:
-    """The magnitude that OFTEN of all values keep within, if every channel that makes the range wide does so
-    by a few outliers; None if one of them is as wide as that by its ordinary values."""
+    """Return the magnitude that OFTEN of all values keep within, if only outliers make the range wide; None
+    if a channel is that wide by its ordinary values."""
     most = _largest(seen)
     often = np.quantile(np.abs(seen.sample), OFTEN, axis=0)
     wide = most > most.max() / 2
@@ -197,7 +197,7 @@ def _usual(seen: Observation) -> float | None:
 
 
 def _of_weight(kernel: Kernel) -> Iterator[Cause]:
-    """Noise of rounding to one scale: step^2 / 12 against the mean square of each output channel."""
+    """Yield a weight's noise with one scale: step^2 / 12 over the mean square of each output channel."""
     product = product_of(kernel.nodes[0], kernel.rule)
     if product is None or product.channel_axis is None:
         return
@@ -214,7 +214,7 @@ def _of_weight(kernel: Kernel) -> Iterator[Cause]:
 
 
 def _of_concat(kernel: Kernel, observations: Mapping[str, Observation], rules: Rules) -> Iterator[Cause]:
-    """An input that one scale for all inputs makes noisy, and one of its own would not."""
+    """Yield the noisiest input of a concat, if its own scale instead of the shared one removes the noise."""
     names = [str(v.name) for v in kernel.inputs if str(v.name) in observations]
     if kernel.rule.output != "inputs" or len(names) < 2:
         return

@@ -55,7 +55,7 @@ def affine(
 
     Args:
         low, high: Shape [], or [C] with ``axis``; finite. The range is extended to include zero.
-        dtype: Of the stored integers: int8, uint8 or int16.
+        dtype: Data type of the stored integers: int8, uint8 or int16.
         symmetric: The zero point is 0 (128 for uint8), and the scale covers the end farther from zero. The
             least stored value, which has no opposite, is not used.
         axis: The channel axis, for [C].
@@ -81,7 +81,7 @@ def affine(
 
 
 def quantize(x: Array, by: Affine) -> Array:
-    """Integers of ``by.dtype``, bit for bit as ONNX's QuantizeLinear gives them: saturate(round(x / scale) +
+    """Integers of ``by.dtype``, bit for bit identical to ONNX's QuantizeLinear: saturate(round(x / scale) +
     zero point) in float32, halves to even. x: float32, finite.
 
     int32 (biases) is rounded in float64, and has no QuantizeLinear.
@@ -140,9 +140,9 @@ def choose_range(
     and 15.3, l4 11.9 and 13.2 (without the extremes 14.2 and 13.9).
 
     Args:
-        observation: Of the tensor; for several tensors that share the scale, their ``pool``.
-        rule: How the range is chosen.
-        dtype: Of the stored integers.
+        observation: Observation of the tensor; for several that share the scale, their ``pool``.
+        rule: The rule that chooses the range.
+        dtype: Data type of the stored integers.
         symmetric: As for :func:`affine`.
         after: Measure the error after this function of float32 arrays, e.g. SiLU, if the tensor has no other
             consumer.
@@ -190,7 +190,7 @@ def channel_affine(observation: Observation, dtype: Dtype) -> Affine:
 
     Args:
         observation: With a channel axis.
-        dtype: Of the stored integers.
+        dtype: Data type of the stored integers.
     """
     assert observation.axis is not None
     each = affine(observation.low, observation.high, dtype, axis=observation.axis)

@@ -20,8 +20,8 @@ class Affine:
     Attributes:
         scale: float32, shape [] (per tensor) or [channels] (per channel, along ``axis``). Positive and
             normal.
-        zero_point: Of ``dtype``, shape of ``scale``: zero is always represented exactly.
-        dtype: Of the stored integers.
+        zero_point: Array of ``dtype``, with the shape of ``scale``: zero is always represented exactly.
+        dtype: Data type of the stored integers.
         axis: The channel axis; None for per-tensor quantization.
     """
 
@@ -48,7 +48,7 @@ class QuantizedWeights:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How ranges are chosen and weights are rounded. The fields are written into manifests as they are.
+    """Rules for choosing ranges and rounding weights. Manifests contain the fields unchanged.
 
     Attributes:
         ranges: ``minmax``, or the range with the least mean |error|^2 (``l2``, MSE) or |error|^4 (``l4``).
@@ -72,7 +72,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class QuantizationPlan:
-    """What is quantized in one canonical graph, for one target.
+    """Quantized values, nodes and weights of one canonical graph, for one target.
 
     Nodes are named by their first output, values by their own name: both are unique in a graph.
 

@@ -1,4 +1,4 @@
-"""The draft in a language model's bundle: a smaller model of the same tokens, built for the same targets."""
+"""Draft in a language model's bundle: a smaller model of the same tokens, built for the same targets."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def open_draft(path: Path, model: LanguageModel) -> LanguageModel:
     """Open a draft, and check that its tokens are the model's.
 
     Args:
-        path: Its file or folder.
-        model: Whose texts it is to guess.
+        path: File or folder of the draft.
+        model: The model whose tokens it predicts.
 
     Raises:
-        UsageError: it is no language model, or its tokens are others.
-        ModelError: it is damaged, or of another architecture.
+        UsageError: the draft is not a language model, or its tokens differ from the model's.
+        ModelError: the draft is damaged, or has an unsupported architecture.
         CardError: a tokenizer is damaged.
         MissingDependency: the package ``tokenizers`` is not installed.
     """
@@ -51,7 +51,7 @@ def open_draft(path: Path, model: LanguageModel) -> LanguageModel:
 
 
 def _other_tokens(draft: LanguageModel, model: LanguageModel) -> str:
-    """Why the tokens of two models are not the same; "" if they are."""
+    """Return why the tokens of two models differ; "" if they are the same."""
     if draft.config.vocabulary != model.config.vocabulary:
         return f"it has {draft.config.vocabulary} tokens, and the model {model.config.vocabulary}"
     if draft.tokenizer == model.tokenizer:
@@ -64,7 +64,7 @@ def _other_tokens(draft: LanguageModel, model: LanguageModel) -> str:
 
 
 def draft_bars(bars: Mapping[str, LanguageBar]) -> dict[str, LanguageBar]:
-    """The bars of a draft: its integers may be less accurate."""
+    """Return the accuracy bars of a draft: its integers may be less accurate."""
     return {
         name: bar if precision_of(name).is_float else bar._replace(perplexity=max(bar.perplexity, PERPLEXITY))
         for name, bar in bars.items()
@@ -74,15 +74,15 @@ def draft_bars(bars: Mapping[str, LanguageBar]) -> dict[str, LanguageBar]:
 def draft_contents(
     model: LanguageJob, draft: LanguageJob, variants: Sequence[VariantBuild]
 ) -> tuple[dict[str, Json], dict[str, bytes]]:
-    """What a bundle holds of its draft.
+    """Return the draft's contents of a bundle.
 
     Args:
-        model: What the bundle is built of.
-        draft: The draft, with its variants.
-        variants: Of the draft, judged.
+        model: Build job of the bundle's model.
+        draft: Build job of the draft.
+        variants: Variants of the draft, judged.
 
     Returns:
-        The manifest's extension, as ``draft_entry.py`` reads it, and the entries.
+        The manifest's extension, in the form that ``draft_entry.py`` reads, and the entries.
     """
     entries = {LOGITS: npy_bytes(draft.reference.logits)}
     share, tokens = agreement(model.reference, draft)
@@ -100,10 +100,10 @@ def draft_contents(
 
 
 def agreement(model: Reference, draft: LanguageJob) -> tuple[float, int]:
-    """At what share of the text's tokens the float references of both find the same next one likeliest.
+    """Compute the share of the text's tokens at which both float references agree on the likeliest next one.
 
     Returns:
-        The share, and of how many tokens.
+        The share, and the number of tokens.
     """
     likeliest, size = draft.reference.likeliest, draft.context
     if draft.reference.windows != model.windows:  # another token before them, or a shorter context
@@ -115,5 +115,5 @@ def agreement(model: Reference, draft: LanguageJob) -> tuple[float, int]:
 
 
 def parameters(model: LanguageModel) -> int:
-    """How many numbers its weights are."""
+    """Count the parameters of a model."""
     return sum(int(np.prod(shape)) for shape in model.config.weight_shapes().values())

@@ -1,7 +1,7 @@
-"""What a decoder is judged by: perplexity on a text, logits of golden prompts, and the text that it writes.
+"""Evaluation of a decoder: perplexity on a text, logits of golden prompts, and generated text.
 
 The text (``evaluation_text.txt``) was written for this: about 2,450 tokens of plain English prose. It is read
-in windows, each from an empty cache. Perplexity is exp of the mean negative log likelihood of the tokens that
+in windows, each with an empty cache. Perplexity is exp of the mean negative log likelihood of the tokens that
 follow the first of each window.
 """
 
@@ -40,14 +40,14 @@ TIE = 0.01
 
 
 class Reference(NamedTuple):
-    """What the float reference says.
+    """Results of the float reference.
 
     Attributes:
         windows: The text's tokens, in windows.
-        likelihoods: Logarithms of what the text's own tokens have, for each window, float64.
+        likelihoods: Log likelihoods of the text's own tokens, for each window, float64.
         likeliest: The likeliest next token at each judged position, for each window, int64.
         prompts: Tokens of the golden prompts.
-        logits: After each prompt, float32 [prompts, vocabulary].
+        logits: Logits after each prompt, float32 [prompts, vocabulary].
     """
 
     windows: list[list[int]]
@@ -57,26 +57,26 @@ class Reference(NamedTuple):
     logits: Array
 
     def perplexity(self, windows: int | None = None) -> float:
-        """Of the text, or of its first windows."""
+        """Compute the perplexity of the text, or of its first windows."""
         return perplexity(self.likelihoods[:windows])
 
     @property
     def tokens(self) -> int:
-        """How many are judged."""
+        """Return the number of judged tokens."""
         return sum(map(len, self.likeliest))
 
 
 class Written(NamedTuple):
-    """What a variant does on the same text and prompts.
+    """Results of a variant on the same text and prompts.
 
     Attributes:
-        windows: How many windows it read.
-        perplexity: Of those.
+        windows: Number of windows that it read.
+        perplexity: Perplexity of these windows.
         agreement: Share of the positions at which its likeliest token is the reference's.
-        logits: After each prompt, float32 [prompts, vocabulary].
-        answers: Tokens that it writes after each prompt, the likeliest each time.
-        prompt_token_seconds: To read one token of a full window.
-        token_seconds: Of each token that it wrote.
+        logits: Logits after each prompt, float32 [prompts, vocabulary].
+        answers: Tokens that it generates after each prompt, greedily.
+        prompt_token_seconds: Seconds to read one token of a full window.
+        token_seconds: Seconds of each generated token.
     """
 
     windows: int
@@ -89,12 +89,12 @@ class Written(NamedTuple):
 
 
 def evaluation_text() -> str:
-    """The text that perplexity is measured on."""
+    """Return the text that perplexity is measured on."""
     return _shipped("evaluation_text.txt")
 
 
 def calibration_tokens(model: LanguageModel) -> list[int]:
-    """The tokens that int4 is fitted to: about 1,500 of another text, none of which is judged.
+    """Return the tokens that int4 is fitted to: about 1,500 of another text, which is not judged.
 
     Raises:
         CardError: the tokenizer is damaged.
@@ -112,8 +112,8 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
 
     Args:
         model: The model.
-        decoder: Its reference.
-        context: Most tokens of a window, and of a prompt with its answer.
+        decoder: Its reference decoder.
+        context: Maximum tokens of a window, and of a prompt with its response.
 
     Raises:
         CardError: the tokenizer is damaged.
@@ -139,7 +139,7 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
 
 
 def perplexity(likelihoods: Sequence[Array]) -> float:
-    """exp of the mean negative log likelihood."""
+    """Compute exp of the mean negative log likelihood."""
     with np.errstate(over="ignore"):
         return float(np.exp(-np.concatenate(likelihoods).mean()))
 
@@ -147,13 +147,13 @@ def perplexity(likelihoods: Sequence[Array]) -> float:
 def written_by(
     runner: DecoderRunner, reference: Reference, stop_ids: Sequence[int], windows: int | None = None
 ) -> Written:
-    """Run a loaded decoder on the same.
+    """Run a loaded decoder on the text and the golden prompts.
 
     Args:
         runner: The decoder.
-        reference: What the float reference says.
-        stop_ids: Tokens that end an answer.
-        windows: Read so many windows; None: all.
+        reference: Results of the float reference.
+        stop_ids: Tokens that end a response.
+        windows: Number of windows to read; None for all.
 
     Raises:
         EngineError: the engine fails.
@@ -186,7 +186,7 @@ def written_by(
 def _answer(
     runner: DecoderRunner, prompt: Sequence[int], stop_ids: Sequence[int]
 ) -> tuple[Array, list[int], list[float]]:
-    """Logits after a prompt, the likeliest tokens one after the other, and their seconds."""
+    """Return the logits after a prompt, the greedy tokens, and their seconds."""
     runner.truncate(0)
     first = row = runner.forward(prompt)[-1].astype(np.float32)
     answer, seconds = [int(row.argmax())], list[float]()
@@ -201,12 +201,12 @@ def _answer(
 def float_choices(
     decoder: ReferenceDecoder, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
 ) -> list[int]:
-    """Of the tokens that each of several variants wrote, how many are the reference's likeliest there.
+    """Count the generated tokens of each variant that are the reference's likeliest at their position.
 
     Args:
-        decoder: The reference.
+        decoder: The reference decoder.
         prompts: The golden prompts.
-        answers: For each variant what it wrote after each prompt.
+        answers: Tokens that each variant generated after each prompt.
     """
     texts = {
         (tuple(prompt), tuple(answer)) for own in answers for prompt, answer in zip(prompts, own, strict=True)
@@ -225,7 +225,7 @@ def float_choices(
 
 
 def judged(logits: Array, tokens: Sequence[int]) -> tuple[Array, Array]:
-    """Log likelihoods of the tokens that follow, float64, and the likeliest ones, int64; both [rows]."""
+    """Return log likelihoods of the next tokens, float64, and the likeliest ones, int64; both [rows]."""
     found, best = [], []
     for part, own in _parts(logits, tokens):
         wide = part.astype(np.float64)
@@ -237,16 +237,16 @@ def judged(logits: Array, tokens: Sequence[int]) -> tuple[Array, Array]:
 
 
 def _parts(logits: Array, tokens: Sequence[int]) -> Iterator[tuple[Array, list[int]]]:
-    """A few rows at a time: 262,144 logits in float64 are 2 MB."""
+    """Yield a few rows at a time: 262,144 logits in float64 are 2 MB."""
     for start in range(0, len(tokens), 32):
         yield logits[start : start + 32], list(tokens[start : start + 32])
 
 
 def tokens_of(model: LanguageModel, text: str, special_tokens: bool = True) -> list[int]:
-    """The first TEXT_TOKENS tokens of a text.
+    """Return the first TEXT_TOKENS tokens of a text.
 
     Raises:
-        CardError: the tokenizer is damaged, or gives none.
+        CardError: the tokenizer is damaged, or returns no tokens.
         MissingDependency: the package ``tokenizers`` is not installed.
     """
     ids = tokenize(model.tokenizer, text, TEXT_TOKENS, special_tokens).ids

@@ -1,4 +1,4 @@
-"""The build of a language model: one file in, one bundle with a verified decoder for each target out."""
+"""Build of a language model: from one file to a bundle with a verified decoder for each target."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ def build_language_model(
         path: The model's file or folder, for which ``is_language_model`` is true.
         targets: The targets to build for.
         request: Arguments of the build; ``max_drop`` is the highest increase of perplexity for int8 and int4.
-        claim: Called with the memory that the build needs, before it is used.
+        claim: Called with the memory in bytes that the build needs, before it is used.
 
     Raises:
-        UsageError: an unknown precision, a max_drop that is no percentage, a context beyond the model's, or a
-            draft of other tokens.
-        ModelError: the file is damaged, or of another architecture.
-        ProfileError: a target that runs no language models.
+        UsageError: the precision is unknown, max_drop is not a percentage, the context exceeds the model's,
+            or the draft has other tokens.
+        ModelError: the file is damaged, or has an unsupported architecture.
+        ProfileError: a target does not run language models.
         MissingDependency: a compiler, or the package ``tokenizers``, is not installed.
-        BuildFault: every target met a bug.
+        BuildFault: every target met a fault.
     """
     bars, draft = _bars(request.precision, request.max_drop), request.draft and Path(request.draft)
     _check_targets(targets, TRIED_FIRST[request.precision])
@@ -96,7 +96,7 @@ def _built(
     context: int,
     request: BuildRequest,
 ) -> tuple[LanguageJob, list[VariantBuild]]:
-    """The variants of one model, judged."""
+    """Build and judge the variants of one model."""
     progress = request.progress
     with stage(progress, "reference") as say:
         decoder = ReferenceDecoder(model)
@@ -114,10 +114,10 @@ def _built(
 
 
 def refuse_options(request: BuildRequest) -> None:
-    """Refuse options that do not apply to language models.
+    """Check that all given options apply to language models.
 
     Raises:
-        UsageError: one was given.
+        UsageError: an option does not apply.
     """
     if named := request.given_beside("any", "language"):
         raise UsageError(f"{', '.join(named)}: a language model is built without; leave it out")
@@ -126,7 +126,7 @@ def refuse_options(request: BuildRequest) -> None:
 def _variants_of(
     job: LanguageJob, target: BuildTarget, precision: str, progress: Progress
 ) -> list[VariantBuild]:
-    """What is asked for, then more accurate precisions until one is good enough."""
+    """Build the requested precision, then more accurate ones until one is good enough."""
     found: list[VariantBuild] = []
     waiting = list(TRIED_FIRST[precision])
     available = registry.decoder_compiler(target.name).PRECISIONS
@@ -161,7 +161,7 @@ def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
 
 
 def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str]) -> None:
-    """Refuse targets without language models, or without any of these precisions."""
+    """Check that the targets run language models in one of these precisions."""
     for target in targets:
         try:
             available = registry.decoder_compiler(target.name).PRECISIONS
@@ -198,7 +198,7 @@ def _context(model: LanguageModel, context: int | None) -> int:
 
 
 def described(model: LanguageModel) -> str:
-    """Format, architecture and size in words."""
+    """Describe format, architecture and size."""
     return (
         f"{model.source_format}, {model.config.architecture}, {parameters(model) / 1e6:.0f} M parameters,"
         f" {model.config.layers} layers"
@@ -214,8 +214,8 @@ def _bundle(
     draft_entries: Mapping[str, bytes],
     request: BuildRequest,
 ) -> Bundle:
-    """The card with its files, the variants, the golden prompts with the reference's logits, and the
-    draft."""
+    """Assemble the bundle: the card with its files, the variants, the golden prompts with the reference's
+    logits, and the draft."""
     model, reference = job.model, job.reference
     template = CHAT_TEMPLATE_FILE if model.chat_template else ""
     about = {"license": model.license} if model.license else {}

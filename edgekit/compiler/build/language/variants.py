@@ -1,4 +1,4 @@
-"""The variants of a language model: compiled, run on the text and the golden prompts, judged, timed."""
+"""Variants of a language model: compiled, run on the text and the golden prompts, judged, timed."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ FEW_WINDOWS = 3
 
 @dataclass(eq=False)
 class LanguageJob:
-    """What is built.
+    """Build job of a language model.
 
     Attributes:
         model: The model.
-        decoder: Its float reference.
-        reference: What that says of the text and the golden prompts.
-        context: Tokens that a cache shall hold at most.
-        bars: What each precision must reach.
-        force: Ship what misses its bar, marked as such.
-        faults: Of this build, so far.
+        decoder: Its float reference decoder.
+        reference: Results of that decoder on the text and the golden prompts.
+        context: Maximum context length in tokens.
+        bars: Accuracy that each precision must reach.
+        force: Whether to ship variants that miss their bar, marked as such.
+        faults: Faults of this build so far.
         weights: Precision -> its integers, shared by the targets.
-        answers: Variant name -> what it wrote after each golden prompt.
+        answers: Variant name -> tokens that it generated after each golden prompt.
     """
 
     model: LanguageModel
@@ -71,7 +71,7 @@ class LanguageJob:
 
 
 def build_language_variant(job: LanguageJob, target: BuildTarget, precision: str) -> VariantBuild:
-    """One variant; lost to a fault that its target met."""
+    """Build one variant; it is lost if its target meets a fault."""
     name = f"{target.profile.name}-{precision}"
     found = job.faults.contain(target.profile.name, name, partial(_variant, job, target, precision, name))
     return lost_variant(name, target, precision, None, found) if isinstance(found, Fault) else found
@@ -98,7 +98,7 @@ def _variant(job: LanguageJob, target: BuildTarget, precision: str, name: str) -
 
 
 def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:
-    """The integers of a precision, which all targets share; made once."""
+    """Return the integers of a precision, computed once and shared by all targets."""
     if precision not in PRECISIONS:
         return {}
     if precision not in job.weights:
@@ -108,7 +108,7 @@ def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:
 
 
 def _run(job: LanguageJob, variant: VariantBuild) -> None:
-    """Run a variant on the text and the golden prompts, and reject it where it misses its bar."""
+    """Run a variant on the text and the golden prompts, and reject it if it misses its bar."""
     target, artifact, bar = variant.target, variant.artifact, job.bars[variant.precision]
     threads, capacity = default_threads(), min(job.context, _longest(job.reference))
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
@@ -160,7 +160,7 @@ def _figures(job: LanguageJob, written: Written, bar: LanguageBar) -> Generation
 
 
 def _time(variant: VariantBuild, written: Written, load_ms: float, threads: int, engine: str) -> None:
-    """The timing of a token, or what this machine measured before: a rebuild gives the same bytes."""
+    """Record the timing of a token, or the cached one: a rebuild has identical bytes."""
     digest = stored_timings.run_digest(variant.digest, variant.artifact.options)
     key = stored_timings.timing_key(digest, engine, threads, "generate")
     timing = stored_timings.recall(key, {**RECALLED, "prompt_token_ms": float})
@@ -173,8 +173,8 @@ def _time(variant: VariantBuild, written: Written, load_ms: float, threads: int,
 
 
 def add_float_choices(job: LanguageJob, variants: Sequence[VariantBuild]) -> None:
-    """How many of the tokens that each variant wrote the float reference finds likeliest. An fp32 variant
-    that writes others is rejected."""
+    """Record how many generated tokens of each variant are the float reference's likeliest. Reject an fp32
+    variant that generates others."""
     ran = [variant for variant in variants if variant.name in job.answers]
     if not ran:
         return

@@ -1,4 +1,4 @@
-"""Cuts parameters and buffers of a module, and what its layers say of their sizes."""
+"""Removal of positions from parameters and buffers of a module, and from its layers' size attributes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def zero_parameters(module: Any, cuts: Cuts) -> None:
 def _cut_tensors(
     module: Any, cuts: Cuts
 ) -> Iterator[tuple[Any, list[tuple[Any, str]], dict[int, Collection[int]]]]:
-    """Each tensor, the layers that own it with its name there, and axis -> positions."""
+    """Yield each tensor, the layers that own it with its name there, and axis -> positions."""
     axes: dict[int, dict[int, Collection[int]]] = {}
     named = dict([*module.named_parameters(), *module.named_buffers()])
     for (name, axis), positions in cuts.items():
@@ -62,8 +62,8 @@ def _cut_tensors(
 
 
 def _set_sizes(layer: Any) -> None:
-    """What a layer says of its sizes, from its weight; torch's layers compute by their weights alone, but for
-    ``groups`` and the heads of attention."""
+    """Set a layer's size attributes from its weight. Torch's layers compute from their weights only, except
+    for ``groups`` and the heads of attention."""
     from torch import nn
 
     weight = getattr(layer, "weight", None)

@@ -1,4 +1,4 @@
-"""A decoder in PyTorch, for training: llama's form with the differences of qwen2 and qwen3.
+"""Decoder in PyTorch, for training: llama's form with the differences of qwen2 and qwen3.
 
 Formulas are those of ``edgekit/compiler/model/language/reference_decoder.py``.
 """
@@ -21,14 +21,14 @@ Cache = list[tuple[Tensor, Tensor]]
 
 
 def hidden(config: DecoderConfig, weights: Weights, tokens: Tensor, cache: Cache | None = None) -> Tensor:
-    """What the last norm gives for every token.
+    """Compute the output of the last norm for every token.
 
     Args:
-        config: Of the decoder.
-        weights: Float32.
+        config: Configuration of the decoder.
+        weights: Weights, float32.
         tokens: int64 [texts, tokens], all of one length.
-        cache: Of the tokens before, which is extended; one token at a time then, after the first call. None:
-            the texts begin here.
+        cache: Cache of the preceding tokens, which is extended; then one token at a time, after the first
+            call. None if the texts begin here.
 
     Returns:
         float32 [texts, tokens, width].
@@ -48,7 +48,7 @@ def hidden(config: DecoderConfig, weights: Weights, tokens: Tensor, cache: Cache
 
 
 def logits(config: DecoderConfig, weights: Weights, rows: Tensor) -> Tensor:
-    """Logits of rows of ``hidden``, float32 [..., vocabulary]."""
+    """Compute the logits of rows of ``hidden``, float32 [..., vocabulary]."""
     return rows @ weights[EMBEDDING if config.tied_embedding else HEAD].T
 
 
@@ -83,7 +83,7 @@ def _attention(
 
 
 def _rotated(config: DecoderConfig, heads: Tensor, start: int) -> Tensor:
-    """Heads [texts, heads, tokens, head_size] turned by their positions."""
+    """Rotate heads [texts, heads, tokens, head_size] by their positions."""
     positions = torch.arange(start, start + heads.shape[2], dtype=torch.float64)
     angles = positions[:, None] * torch.from_numpy(config.inverse_frequencies())
     cos, sin = angles.cos().float(), angles.sin().float()

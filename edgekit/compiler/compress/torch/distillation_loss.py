@@ -1,15 +1,13 @@
-"""What a student is trained for: to answer as the teacher does.
+"""Distillation loss: the difference between the student's outputs and the teacher's.
 
-An output that comes out of a Softmax, or the scores of a card's classifier, by the logits: the divergence
-(Kullback-Leibler) of softmax(logits / T), times T^2 (Hinton et al., arXiv 1503.02531), and the mean squared
-error of the centred logits. Any other output by the mean squared error over the variance of the teacher's;
-parts of an output that are of different nature each for itself
-(``edgekit/compiler/evaluate/output_parts.py``).
+For an output of a Softmax, or the scores of a card's classifier, it compares the logits: the divergence
+(Kullback-Leibler) of softmax(logits / T), times T^2 (Hinton et al., arXiv 1503.02531), plus the mean squared
+error of the centred logits. For any other output, it is the mean squared error over the variance of the
+teacher's, for each part of the output separately (``edgekit/compiler/evaluate/output_parts.py``).
 
-A detector's scores, which are of 0 to 1: the divergence of Bernoulli's distributions. The squared error has
-no gradient where a Sigmoid is near 0 and should not be. Its boxes count as much as the teacher is sure that
-something is there, and its classes as much as it is sure of an object (``DetectorRows``): what it says of the
-background is never read.
+For a detector's scores of 0 to 1, it is the divergence of Bernoulli distributions. The squared error has no
+gradient where a Sigmoid is wrongly near 0. Boxes are weighted by the teacher's best score (times its
+objectness), classes by its objectness (``DetectorRows``): apps never read predictions for the background.
 """
 
 from __future__ import annotations
@@ -42,11 +40,11 @@ LEAST_SCORE = 1e-6
 
 @dataclass(frozen=True)
 class DetectorRows:
-    """An output with a row for each place: a box, perhaps an objectness, and a score for each class, 0 to 1.
+    """Output with a row for each place: a box, perhaps an objectness, and a score for each class, 0 to 1.
 
     Attributes:
-        axis: Of the box, objectness and scores; that of the rows is the other one behind the first.
-        objectness: Index of the objectness; None: there is none.
+        axis: Axis of box, objectness and scores; the axis of the rows is the other one after the first.
+        objectness: Index of the objectness; None if there is none.
         classes: Index of the first class.
     """
 
@@ -56,7 +54,7 @@ class DetectorRows:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Box, objectness and classes, which are of different nature."""
+        """Return the parts: box, objectness and classes."""
         last = Part(self.axis, self.classes, sys.maxsize, "")
         if self.objectness is None:
             return Part(self.axis, 0, self.classes, ""), last
@@ -64,11 +62,11 @@ class DetectorRows:
         return Part(self.axis, 0, place, ""), Part(self.axis, place, place + 1, ""), last
 
     def weights(self, part: Part, teacher: Tensor) -> Tensor | None:
-        """How much each row of a part counts: ``[batch, *shape with 1 on the axis]``; None: all alike.
+        """Return the weight of each row of a part: ``[batch, *shape with 1 on the axis]``; None if equal.
 
         Args:
             part: One of ``parts``.
-            teacher: Its output, ``[batch, *shape]``.
+            teacher: The teacher's output, ``[batch, *shape]``.
         """
         if not self.scores(part):
             axis = self.axis + 1
@@ -77,11 +75,11 @@ class DetectorRows:
         return None if self.objectness in (None, part.start) else self.objects(teacher)
 
     def scores(self, part: Part) -> bool:
-        """Whether it holds numbers of 0 to 1."""
+        """Return whether a part contains scores of 0 to 1."""
         return part.start in (self.objectness, self.classes)
 
     def objects(self, teacher: Tensor) -> Tensor:
-        """How sure the teacher is of an object, for each row: ``[batch, *shape with 1 on the axis]``."""
+        """Return the teacher's confidence in an object per row: ``[batch, *shape with 1 on the axis]``."""
         axis = self.axis + 1
         if self.objectness is not None:
             return teacher.narrow(axis, self.objectness, 1)
@@ -98,16 +96,16 @@ DETECTORS: Mapping[str, DetectorRows] = {
 
 @dataclass(frozen=True)
 class Term:
-    """A value of the student that is compared with one of the teacher.
+    """Term of the loss: a value of the student that is compared with one of the teacher.
 
     Attributes:
-        student: Its name.
-        teacher: The other's name.
-        axis: Of the classes, if it holds logits; else None.
-        parts: That are compared apart; none: it is one part.
-        weight: In the sum of all terms.
-        rows: Of a detector, whose rows do not count alike.
-        channels: The teacher's that the student's are, along the axis 1; none: all.
+        student: Name of the student's value.
+        teacher: Name of the teacher's value.
+        axis: Axis of the classes if the value contains logits, else None.
+        parts: Parts that are compared separately; empty if there is one part.
+        weight: Weight in the sum of all terms.
+        rows: Rows of a detector, which have different weights.
+        channels: The teacher's channels that match the student's, along axis 1; empty for all.
     """
 
     student: str
@@ -119,18 +117,18 @@ class Term:
     channels: tuple[int, ...] = ()
 
     def of_teacher(self, answers: Mapping[str, Tensor]) -> Tensor:
-        """The teacher's value, ``[batch, *shape of the student's]``."""
+        """Return the teacher's value, ``[batch, *shape of the student's]``."""
         value = answers[self.teacher]
         return value.index_select(2, torch.tensor(self.channels)) if self.channels else value
 
 
 def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> list[Term]:
-    """A term for each float output; outputs of both are in the same order.
+    """Return a term for each float output; outputs of both are in the same order.
 
     Args:
-        teacher: Canonical.
-        student: Canonical, with outputs of the same shapes.
-        card: With the task ``classify`` of logits it says what they are.
+        teacher: The canonical teacher.
+        student: The canonical student, with outputs of the same shapes.
+        card: Card that identifies logits by the task ``classify``, or None.
     """
     found = []
     parts = find_parts(teacher.graph)
@@ -151,9 +149,9 @@ def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> lis
 
 
 def shared_features(teacher: ir.Model, student: ir.Model) -> dict[str, bool]:
-    """Values that both graphs have by name, evenly spread -> whether the student's has fewer channels.
+    """Map values that both graphs have by name, evenly spread, to whether the student's has fewer channels.
 
-    Of those that weights are multiplied with, which pruning fits to the teacher's.
+    They are inputs that weights are multiplied with, which pruning fits to the teacher's.
     """
     shapes = {str(value.name): static_dims(value) or () for node in teacher.graph for value in node.outputs}
     outputs = {str(value.name) for model in (teacher, student) for value in model.graph.outputs}
@@ -174,23 +172,23 @@ def shared_features(teacher: ir.Model, student: ir.Model) -> dict[str, bool]:
 def feature_terms(
     shared: Mapping[str, bool], channels: Mapping[str, tuple[int, ...]], weight: float
 ) -> list[Term]:
-    """Terms of ``shared_features``; of those with fewer channels as far as these were found in the teacher.
+    """Return terms of ``shared_features``, without values with fewer channels that have no matches.
 
     Args:
         shared: Value -> whether the student's has fewer channels.
-        channels: Value -> which of the teacher's the student's are.
-        weight: Of all together.
+        channels: Value -> the teacher's channels that match the student's.
+        weight: Total weight of the terms.
     """
     names = [name for name, fewer in shared.items() if not fewer or name in channels]
     return [Term(name, name, weight=weight / len(names), channels=channels.get(name, ())) for name in names]
 
 
 class DistillationLoss:
-    """The loss of a batch.
+    """Loss of a batch.
 
     Args:
-        terms: What is compared.
-        answers: The teacher's for some samples, by which errors are normalized: ``[batch, *shape]``.
+        terms: Terms of the loss.
+        answers: The teacher's outputs for some samples, ``[batch, *shape]``, to normalize errors.
     """
 
     def __init__(self, terms: Sequence[Term], answers: Mapping[str, Tensor]) -> None:
@@ -210,11 +208,11 @@ class DistillationLoss:
                     self._scales[term, part] = _variance(value, term.axis, weights), mean
 
     def __call__(self, student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> Tensor:
-        """A scalar; 0 where the student answers as the teacher does.
+        """Compute the loss, a scalar; 0 if the student's values equal the teacher's.
 
         Args:
-            student: Values by name, ``[batch, *shape]``.
-            teacher: The same.
+            student: The student's values by name, ``[batch, *shape]``.
+            teacher: The teacher's values, in the same form.
         """
         total = torch.zeros(())
         for (term, part), (variance, mean) in self._scales.items():
@@ -230,7 +228,7 @@ class DistillationLoss:
 
 
 def _of_logits(made: Tensor, wanted: Tensor, axis: int, variance: float) -> Tensor:
-    """``axis``: with the batch in front."""
+    """Compute the loss of logits; ``axis`` counts the batch axis."""
     target = torch.softmax(wanted / TEMPERATURE, axis)
     divergence = target * (
         torch.log_softmax(wanted / TEMPERATURE, axis) - torch.log_softmax(made / TEMPERATURE, axis)
@@ -240,7 +238,7 @@ def _of_logits(made: Tensor, wanted: Tensor, axis: int, variance: float) -> Tens
 
 
 def _of(value: Tensor, part: Part | None) -> Tensor:
-    """A part of ``[batch, *shape]``; the batch is in front of the part's axis."""
+    """Return a part of ``[batch, *shape]``; the part's axis does not count the batch axis."""
     if part is None:
         return value
     stop = min(part.stop, value.shape[part.axis + 1])
@@ -256,7 +254,7 @@ def _are_scores(term: Term, part: Part | None) -> bool:
 
 
 def _divergence(made: Tensor, wanted: Tensor, weights: Tensor | None) -> Tensor:
-    """Of Bernoulli's distributions (Kullback-Leibler), the mean."""
+    """Compute the mean Kullback-Leibler divergence of Bernoulli distributions."""
     p, q = (each.clamp(LEAST_SCORE, 1 - LEAST_SCORE) for each in (wanted, made))
     found = p * (p.log() - q.log()) + (1 - p) * ((1 - p).log() - (1 - q).log())
     return (found if weights is None else weights * found).mean()
@@ -269,7 +267,7 @@ def _squared_error(made: Tensor, wanted: Tensor, weights: Tensor | None) -> Tens
 
 
 def _variance(value: Tensor, axis: int | None, weights: Tensor | None = None) -> float:
-    """Of the centred logits with an axis; of rows that do not count alike the weighted one."""
+    """Compute the variance: of centred logits if there is an axis, weighted if there are weights."""
     centred = value if axis is None else value - value.mean(axis + 1, True)
     if weights is not None:
         share = weights / weights.mean().clamp(min=LEAST_VARIANCE)
@@ -279,7 +277,7 @@ def _variance(value: Tensor, axis: int | None, weights: Tensor | None = None) ->
 
 
 def _logits(output: ir.Value) -> tuple[str, int] | None:
-    """What goes into the Softmax that makes an output, and its axis; None if none does."""
+    """Return the input of the Softmax that makes an output, and its axis; None if there is no Softmax."""
     node = output.producer()
     if node is None or node.domain or node.op_type not in ("Softmax", "LogSoftmax"):
         return None

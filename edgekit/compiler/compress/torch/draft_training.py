@@ -1,9 +1,9 @@
-"""The training of a draft: some layers of a language model learn to end its own texts as all of them do.
+"""Training of a draft: some layers of a language model learn to continue its texts like the whole model.
 
-The draft reads with the model's own embedding and speaks with its own output matrix, which stay as they are.
-It learns from texts that the model wrote itself, greedy and sampled, by the Kullback-Leibler divergence of
-its next token from the model's at each of them (Hinton et al. 2015; for drafts Zhou et al. 2023, DistillSpec,
-arXiv 2310.08461). Everything random follows from the seed.
+The draft uses the model's own embedding and its own output matrix, which are not changed. It learns
+from texts that the model wrote, greedy and sampled, by the Kullback-Leibler divergence of its next token from
+the model's at each token (Hinton et al. 2015; for drafts Zhou et al. 2023, DistillSpec, arXiv 2310.08461).
+Everything random follows from the seed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TOGETHER = 16
 
 
 class Written(NamedTuple):
-    """Texts of a model, all of one length, with what it thought at each token.
+    """Texts of a model, all of one length, with its states at each token.
 
     Attributes:
         tokens: int64 [texts, tokens].
-        states: What its last norm gave, float32 [texts, tokens, width].
-        counts: bool [texts, tokens]: whether the token after it is learned; not what follows an end.
+        states: Outputs of its last norm, float32 [texts, tokens, width].
+        counts: bool [texts, tokens]: whether the next token is learned; False after the end of a text.
     """
 
     tokens: Tensor
@@ -40,12 +40,12 @@ class Written(NamedTuple):
     counts: Tensor
 
     def part(self, chosen: Any) -> Written:
-        """Some of the texts."""
+        """Return some of the texts."""
         return Written(self.tokens[chosen], self.states[chosen], self.counts[chosen])
 
 
 def model_weights(model: LanguageModel) -> dict[str, Tensor]:
-    """All weights of a model."""
+    """Return all weights of a model."""
     return {name: torch.from_numpy(np.array(model.weight(name))) for name in model.weight_names}
 
 
@@ -57,13 +57,13 @@ def write_texts(
     seed: int,
     say: Callable[[int], None],
 ) -> Written:
-    """The model's texts after these prompts, every other one greedy, the others sampled.
+    """Generate the model's texts for these prompts, every other one greedy, the others sampled.
 
     Args:
-        model, weights: Who writes.
-        prompts: Tokens, all of one length.
-        length: Tokens of a text with its prompt.
-        seed: Of the draws.
+        model, weights: The model that generates, and its weights.
+        prompts: Tokens of the prompts, all of one length.
+        length: Number of tokens of a text with its prompt.
+        seed: Random seed of the sampling.
         say: Called with the number of texts so far.
     """
     draws, parts = torch.Generator().manual_seed(seed), []
@@ -87,7 +87,7 @@ def write_texts(
 
 
 def chosen_layers(layers: int, kept: int) -> list[int]:
-    """Which layers a draft begins with: spread evenly, the first and the last among them.
+    """Choose the layers that a draft starts from: evenly spread, with the first and the last.
 
     >>> chosen_layers(30, 4), chosen_layers(30, 1), chosen_layers(2, 2)
     ([0, 10, 19, 29], [0], [0, 1])
@@ -96,14 +96,14 @@ def chosen_layers(layers: int, kept: int) -> list[int]:
 
 
 class DraftTraining(TrainingLoop):
-    """A draft while it is trained.
+    """Training loop of a draft.
 
     Args:
-        config: Of the draft.
-        weights: Of the draft; those of the layers and the last norm are trained.
-        training: Texts that it learns from.
-        validation: Texts that choose the best weights.
-        options: Of the training.
+        config: Configuration of the draft.
+        weights: Weights of the draft; those of the layers and the last norm are trained.
+        training: Texts to train on.
+        validation: Texts to choose the best weights by.
+        options: Options of the training.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class DraftTraining(TrainingLoop):
         validation: Written,
         options: TrainingOptions,
     ) -> DraftTraining:
-        """A draft of so many of a model's layers."""
+        """Create a draft from ``kept`` of a model's layers."""
         config, own = replace(model.config, layers=kept), dict[str, Tensor]()
         places = chosen_layers(model.config.layers, kept)
         for name in config.weight_shapes():
@@ -141,7 +141,7 @@ class DraftTraining(TrainingLoop):
         return cls(config, own, training, validation, options)
 
     def loss_of(self, texts: Written) -> float:
-        """Mean divergence from the model, in nats a token."""
+        """Compute the mean divergence from the model, in nats per token."""
         total = tokens = 0.0
         with torch.no_grad():
             for start in range(0, len(texts.tokens), self._batch):
@@ -151,7 +151,7 @@ class DraftTraining(TrainingLoop):
         return total / max(tokens, 1)
 
     def agreement(self, texts: Written) -> float:
-        """Share of the tokens at which its likeliest next one is the model's."""
+        """Compute the share of tokens at which its likeliest next token is the model's."""
         same = tokens = 0
         with torch.no_grad():
             for start in range(0, len(texts.tokens), self._batch):
@@ -162,7 +162,7 @@ class DraftTraining(TrainingLoop):
         return same / max(tokens, 1)
 
     def _rows(self, texts: Written) -> tuple[Tensor, Tensor]:
-        """Logits of the draft and of the model where they count."""
+        """Compute the logits of the draft and of the model at the tokens that count."""
         states = hidden(self.config, self.weights, texts.tokens)
         own = logits(self.config, self.weights, states[texts.counts])
         with torch.no_grad():

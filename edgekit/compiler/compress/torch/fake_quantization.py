@@ -137,7 +137,7 @@ def fake_quantize(
     Raises:
         MissingDependency: onnxscript is not installed.
         UsageError: there are no samples, their batch is not 1, or the target has no int8 for this model.
-        ProfileError: there is no such target.
+        ProfileError: the target does not exist.
         UnsupportedError: PyTorch cannot run a node of the model here.
         ModelError, SampleError: the model, or a sample, cannot be used.
     """

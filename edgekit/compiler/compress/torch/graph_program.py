@@ -1,10 +1,9 @@
-"""The table of ONNX operators in PyTorch, and the builder that makes steps of a graph's nodes.
+"""Table of ONNX operators in PyTorch, and the builder that makes steps of a graph's nodes.
 
-A function of the table decodes its node once, from static shapes and constants, and emits what runs for each
-sample. Its tensors have the graph's own shapes:
+A function of the table decodes its node once, from static shapes and constants, and emits the step that runs
+for each sample. Its tensors have the graph's own shapes:
 :class:`~edgekit.compiler.compress.torch.onnx_module.OnnxModule` maps it over a batch (``torch.func.vmap``).
-So a Reshape to ``1x64`` or heads of attention are right for any batch, and no axis has to be known as the
-batch.
+So a Reshape to ``1x64`` or heads of attention are right for any batch; no axis must be the batch.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ Tensor = Any
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A value of the graph, for the functions of the table.
+    """Value of the graph, for the functions of the table.
 
     Attributes:
-        name: Its name in the graph.
-        shape: Static.
-        dtype: As numpy's name, e.g. ``float32``.
-        const: The array of a constant, as it was when the module was made; None if the model computes it.
+        name: Name in the graph.
+        shape: Static shape.
+        dtype: Numpy name of the type, e.g. ``float32``.
+        const: Array of a constant when the module was made; None if the model computes the value.
     """
 
     name: str
@@ -49,13 +48,13 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What runs for one node: ``outputs = function(*inputs)``.
+    """Step of one node: ``outputs = function(*inputs)``.
 
     Attributes:
-        inputs: Names of values in the order of the node's inputs; None for one that is omitted.
-        function: Takes a tensor, or None, for each input; gives a tensor, or a tuple of them.
-        outputs: Names.
-        op_type: The node's.
+        inputs: Names of values in the order of the node's inputs; None for an omitted one.
+        function: Function of a tensor, or None, for each input; returns a tensor, or a tuple of them.
+        outputs: Names of the outputs.
+        op_type: Operator type of the node.
     """
 
     inputs: tuple[str | None, ...]
@@ -65,11 +64,11 @@ class Step:
 
 
 class Program:
-    """Makes a step of each node; the builder of the op table.
+    """Builder for the op table: it makes a step of each node.
 
     Attributes:
-        steps: In the order in which they run.
-        constants: Name -> array of what the steps read besides the graph's values.
+        steps: Steps in the order of execution.
+        constants: Name -> array that the steps read in addition to the graph's values.
     """
 
     def __init__(self) -> None:
@@ -98,9 +97,9 @@ class Program:
         """Append the step of the current node.
 
         Args:
-            function: As in :class:`Step`.
+            function: The function of the :class:`Step`.
             inputs: The node's inputs in their order.
-            outputs: How many of the node's outputs it makes.
+            outputs: Number of the node's outputs that it makes.
         """
         assert self._node is not None
         made = tuple(_described(value, None) for value in self._node.outputs[:outputs])
@@ -109,13 +108,13 @@ class Program:
         return made
 
     def out(self, index: int = 0) -> Value:
-        """The shape and type of an output of the current node."""
+        """Return an output of the current node, with its shape and type."""
         assert self._node is not None
         return _described(self._node.outputs[index], None)
 
     @property
     def output_count(self) -> int:
-        """How many outputs the current node has."""
+        """Return the number of outputs of the current node."""
         assert self._node is not None
         return len(self._node.outputs)
 
@@ -143,10 +142,10 @@ DTYPES: Mapping[str, Any] = {
 
 
 def constant(array: Array) -> Tensor:
-    """A tensor of a constant."""
+    """Convert a constant to a tensor."""
     return torch.from_numpy(np.array(array))
 
 
 def is_float(value: Value) -> bool:
-    """Whether gradients go through it."""
+    """Return whether gradients flow through a value."""
     return value.dtype.startswith("float")

@@ -2,8 +2,8 @@
 
     module -> ONNX, its parameters marked -> channel groups of the graph (as edgekit shrink's) -> parameters
 
-The rules are those of ``channel_rules``; a group that the module's own code does not let go (a size that is
-written in ``forward``) is found by removing one unit of it and running the module.
+The rules are those of ``channel_rules``. Removing one unit and running the module finds the groups that the
+module's own code needs (a size that is written in ``forward``).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _MIXING = ("fold_affine", "fold_focus")
 
 @dataclass(frozen=True, eq=False)
 class ParameterSlice:
-    """What a group's units have in one parameter or buffer.
+    """Slices of one parameter or buffer that belong to a group's units.
 
     Attributes:
-        name: As in ``state_dict``.
+        name: Name in ``state_dict``.
         axis: The axis that is cut.
         positions: int64 [units, positions of a unit].
         reads: Whether these are columns of weights that read the channels.
@@ -56,9 +56,9 @@ class PruneGroup:
     """Channels of a module that can only be removed together.
 
     Attributes:
-        name: Of the parameter that makes the channels first, without ``.weight``.
-        units: How many units there are; at least one has to stay.
-        slices: What they have in each parameter and buffer.
+        name: Name of the first parameter that makes the channels, without ``.weight``.
+        units: Number of units; at least one must remain.
+        slices: Slices of each parameter and buffer that belong to the units.
     """
 
     name: str
@@ -67,10 +67,10 @@ class PruneGroup:
 
 
 class PruneGroups(Sequence[PruneGroup]):
-    """The groups of one module, in the order in which it runs them.
+    """Groups of one module, in the order of execution.
 
     Attributes:
-        refused: Name of a group of the graph that the module cannot do without -> why.
+        refused: Name of a group of the graph that cannot be removed -> the reason.
     """
 
     def __init__(self, module: Any, groups: Sequence[PruneGroup], refused: Mapping[str, str]) -> None:
@@ -89,14 +89,14 @@ class PruneGroups(Sequence[PruneGroup]):
     def remove(self, units: Mapping[str, Sequence[int]]) -> None:
         """Remove units of the module, in place: parameters, buffers, and sizes of its layers.
 
-        The parameters that are cut are new objects: make the optimizer after this. The groups do not hold any
-        more; ``prune_groups`` finds those of what is left.
+        The parameters that are cut are new objects: make the optimizer after this. These groups are then
+        invalid; ``prune_groups`` finds those of the remaining module.
 
         Args:
-            units: Group -> which of its units.
+            units: Group -> indices of its units.
 
         Raises:
-            UsageError: there is no such group or unit, none would be left, or units were removed before.
+            UsageError: a group or unit does not exist, no unit would remain, or units were removed before.
         """
         if self._spent:
             raise UsageError(
@@ -109,10 +109,10 @@ class PruneGroups(Sequence[PruneGroup]):
         """Set the weights that read some units to zero, in place: the outputs are those of ``remove``.
 
         Args:
-            units: As for ``remove``.
+            units: Group -> indices of its units.
 
         Raises:
-            UsageError: as there.
+            UsageError: the units are invalid for ``remove``.
         """
         zero_parameters(self._module, self._cuts(units, reads_only=True))
 
@@ -136,18 +136,18 @@ class PruneGroups(Sequence[PruneGroup]):
 
 
 def prune_groups(module: Any, example_inputs: Any) -> PruneGroups:
-    """The groups of channels of a module that can be removed.
+    """Find the groups of channels of a module that can be removed.
 
     A group's channels go through Add, Concat, depthwise Convs, batch norms, heads of attention and so on, as
-    in ``edgekit shrink``. Each group is tried: one unit is removed from a copy, which has to answer as the
-    module in which nothing reads that unit.
+    in ``edgekit shrink``. Each group is tested: a copy without one unit must compute the same outputs as the
+    module in which no weights read that unit.
 
     Args:
-        module: A ``torch.nn.Module`` that ``torch.export`` takes, of float32. It is not changed.
-        example_inputs: A tensor, or a tuple of them: what the module is called with.
+        module: A ``torch.nn.Module`` of float32 that ``torch.export`` supports. It is not changed.
+        example_inputs: A tensor, or a tuple of tensors, to call the module with.
 
     Returns:
-        The groups; ``remove`` takes some of their units out of the module.
+        The groups; ``remove`` removes some of their units from the module.
 
     Raises:
         MissingDependency: torch or onnxscript is not installed.
@@ -191,7 +191,7 @@ def _torch() -> Any:
 
 
 def _with_biases(module: Any) -> Any:
-    """Give every Conv a bias: torch.onnx computes the zeros of one without, which looks like no constant."""
+    """Give every Conv a bias: torch.onnx computes missing zeros at run time, instead of as a constant."""
     import torch
 
     for layer in module.modules():
@@ -201,7 +201,7 @@ def _with_biases(module: Any) -> Any:
 
 
 def _graph(module: Any, examples: tuple[Any, ...]) -> Any:
-    """The canonical graph, but every constant is of one parameter."""
+    """Return the canonical graph, except that every constant comes from one parameter."""
     import torch
 
     name = type(module).__name__
@@ -227,7 +227,7 @@ def _group(
     known: Collection[str],
     taken: Mapping[str, PruneGroup],
 ) -> PruneGroup | str:
-    """The group in terms of the module's own (``known``) parameters, or why there are none."""
+    """Express the group by the module's own (``known``) parameters, or return why that is impossible."""
     slices: list[ParameterSlice] = []
     for use in _uses(group, channels):
         array = array_of(input_of(use.node, use.index))
@@ -252,7 +252,7 @@ def _group(
 
 
 def _uses(group: ChannelGroup, channels: Channels) -> Iterator[Use]:
-    """The uses that make the channels first."""
+    """Yield the uses that first make the channels."""
     units = group.units
     uses = [use for use in channels.labels.uses if np.isin(channels.labels.roots(use.ids), units).any()]
     yield from sorted(uses, key=lambda use: use.role != "output")
@@ -265,7 +265,7 @@ def _is_same(one: ParameterSlice, other: ParameterSlice) -> bool:
 
 
 def _contradicting(groups: Mapping[str, PruneGroup]) -> set[str]:
-    """Groups of which a place in a parameter belongs to two units."""
+    """Return the groups in which a position of a parameter belongs to two units."""
     owners: dict[tuple[str, int, int], set[tuple[str, int]]] = {}
     for group in groups.values():
         for each in group.slices:
@@ -276,7 +276,7 @@ def _contradicting(groups: Mapping[str, PruneGroup]) -> set[str]:
 
 
 def _why_not(module: Any, groups: PruneGroups, name: str, examples: tuple[Any, ...]) -> str:
-    """Why a module cannot do without a unit; "" if it can."""
+    """Return why a unit cannot be removed from a module; "" if it can."""
     import torch
 
     answers = []

@@ -18,7 +18,7 @@ CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transp
 
 
 def torch_pads(pads: Sequence[tuple[int, int]]) -> list[int]:
-    """(before, after) of the last axes in the order of ``torch.nn.functional.pad``: the last axis first."""
+    """Order (before, after) of the last axes for ``torch.nn.functional.pad``: the last axis first."""
     return [amount for pair in reversed(pads) for amount in pair]
 
 
@@ -36,7 +36,7 @@ def conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> tuple[Value, ...]:
-    """One to three spatial axes."""
+    """Emit a Conv of one to three spatial axes."""
     rank = X.rank - 2
     if rank not in CONV:
         raise Inexpressible(f"it has {rank} spatial axes; PyTorch has 1 to 3")
@@ -70,7 +70,7 @@ def conv_transpose(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> tuple[Value, ...]:
-    """The whole result, of which the pads are cut off; output_padding adds zeros before the bias."""
+    """Emit the whole result, and cut off the pads; output_padding adds zeros before the bias."""
     rank = X.rank - 2
     if rank not in CONV_TRANSPOSE:
         raise Inexpressible(f"it has {rank} spatial axes; PyTorch has 1 to 3")
@@ -101,7 +101,7 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> tuple[Value, ...]:
-    """alpha * A @ B + beta * C."""
+    """Emit alpha * A @ B + beta * C."""
 
     def run(a: Tensor, w: Tensor, c: Tensor | None = None) -> Tensor:
         product = (a.T if transA else a) @ (w.T if transB else w)
@@ -116,7 +116,7 @@ def gemm(
 
 @lower("MatMul", since=1)
 def matmul(b: Program, A: Value, B: Value) -> tuple[Value, ...]:
-    """As numpy's."""
+    """Emit a matrix product with numpy's semantics."""
     return b.emit(torch.matmul, A, B)
 
 
@@ -135,7 +135,7 @@ def attention(
     softcap: float = 0.0,
     **other: Any,
 ) -> tuple[Value, ...]:
-    """Four dimensions with equal heads, as the pass recognize_attention makes it."""
+    """Emit attention of four dimensions with equal heads, the form of the pass recognize_attention."""
     heads = {each.shape[1] for each in (Q, K, V)}
     if {Q.rank, K.rank, V.rank} != {4} or len(heads) != 1 or past_key or past_value or is_causal or softcap:
         raise Inexpressible("of attention, four dimensions with equal heads, a scale and a mask are known")

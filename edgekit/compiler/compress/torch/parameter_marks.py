@@ -1,8 +1,8 @@
-"""Which parameter of a module each number of an exported graph's constants comes from.
+"""Tracing of the constants of an exported graph to the module's parameters.
 
-The exported copy of the module has a different number in every place of its parameters and buffers: float32
-patterns in a row. An exporter and the passes only move them (Transpose, Reshape, a Split of joint weights),
-so a constant's own numbers say where they are from.
+Every position of the exported copy's parameters and buffers has a different number: consecutive float32
+patterns. An exporter and the passes only move them (Transpose, Reshape, a Split of joint weights), so a
+constant's own numbers identify their origin.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ LAST = 0x3F00_0000
 
 @dataclass(frozen=True)
 class Place:
-    """Where an axis of a constant comes from.
+    """Origin of an axis of a constant.
 
     Attributes:
-        name: Of the parameter or buffer, as in ``state_dict``.
-        axis: Its axis.
-        positions: int64, along that axis, for each index of the constant's axis.
+        name: Name of the parameter or buffer in ``state_dict``.
+        axis: Axis of the parameter or buffer.
+        positions: Positions along that axis, int64, for each index of the constant's axis.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Place:
 
 
 class ParameterMarks:
-    """Marks the float32 parameters and buffers of a module, in place.
+    """Marks in the float32 parameters and buffers of a module, set in place.
 
     Args:
-        module: A copy; its numbers are lost.
+        module: Copy of the module; its numbers are overwritten.
     """
 
     def __init__(self, module: Any) -> None:
@@ -63,7 +63,7 @@ class ParameterMarks:
             self._begins.append(end)
 
     def place(self, constant: Array, axis: int) -> Place | None:
-        """Where an axis of a constant comes from; None if it is of no parameter, or of no one axis."""
+        """Return the origin of a constant's axis; None if it is not one axis of one parameter."""
         if constant.dtype != np.float32 or not constant.size:
             return None
         marks = np.ascontiguousarray(constant).view(np.int32).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Which initializers of a graph are its weights: what training may change."""
+"""Choice of the initializers of a graph that are weights, which training may change."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MOVES = (
 
 
 def trained_weights(model: ir.Model) -> list[str]:
-    """Names of the float initializers that are weights, in the order of the nodes that read them.
+    """Return the names of the float initializers that are weights, in the order of their nodes.
 
-    The constant of an Add is one if it is added to a product (a bias). Other constants of elementwise
-    operators are not: they are a detector's grids and anchors, or scales of a formula.
+    The constant of an Add is a weight if it is added to a product (a bias). Other constants of elementwise
+    operators are not weights: they are a detector's grids and anchors, or scales of a formula.
     """
     found: dict[str, None] = {}
     for node in model.graph:
@@ -55,7 +55,7 @@ def _weight_inputs(node: ir.Node) -> tuple[int, ...]:
 
 
 def first_weights(model: ir.Model) -> dict[str, str]:
-    """Weights that are multiplied with an input of the graph itself -> that input's name."""
+    """Map weights that are multiplied with an input of the graph to that input's name."""
     moved = {str(value.name): str(value.name) for value in model.graph.inputs}
     found: dict[str, str] = {}
     for node in model.graph:

@@ -1,8 +1,8 @@
-"""The training of a student: AdamW, a warm-up and a cosine, averaged weights, the best by validation.
+"""Training loop of a student: AdamW, a warm-up and a cosine, averaged weights, the best by validation.
 
-Everything random follows from the seed and the number of the step. With a number of epochs the same command
-gives the same weights on the same machine; a limit in minutes ends where the time does, and its learning rate
-falls with the time.
+Everything random follows from the seed and the number of the step. With a number of epochs, the same command
+gives the same weights on the same machine. With a limit in minutes, the elapsed time determines the end and
+the learning rate.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ NORMALIZED_BY = 256
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a student is trained.
+    """Options of a student's training.
 
     Attributes:
-        epochs: How often each sample is seen; None: as often as the time allows.
-        minutes: When to end at the latest; None: no limit.
-        batch: Samples of one step.
-        learning_rate: The greatest.
-        lowered: Whether it may be less: where the answers to the validation samples are worse than before
-            training, training begins again with a third of it.
-        weight_decay: Of AdamW, for weights of two axes or more.
-        seed: Of everything random.
+        epochs: Number of passes over the samples; None for as many as the time allows.
+        minutes: Time limit in minutes; None for no limit.
+        batch: Number of samples of one step.
+        learning_rate: Peak learning rate.
+        lowered: Whether the rate may be lowered: if the validation loss is higher than before training,
+            training restarts with a third of it.
+        weight_decay: Weight decay of AdamW, for weights of two axes or more.
+        seed: Random seed.
     """
 
     epochs: float | None = None
@@ -70,7 +70,7 @@ class TrainingOptions:
     seed: int = 0
 
     def progress(self, epochs: float, seconds: float) -> float:
-        """How much of the training is done, 0 to 1."""
+        """Return the completed share of the training, 0 to 1."""
         parts = [0.0]
         if self.epochs is not None:
             parts.append(epochs / self.epochs)
@@ -81,13 +81,13 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class Moment:
-    """How far a training is, for its progress bar.
+    """Progress of a training, for its progress bar.
 
     Attributes:
-        progress: 0 to 1.
-        epochs: Made so far.
-        seconds: So far.
-        loss: Mean of the last steps.
+        progress: Completed share, 0 to 1.
+        epochs: Number of epochs so far.
+        seconds: Elapsed time in seconds.
+        loss: Mean loss of the last steps.
     """
 
     progress: float
@@ -98,7 +98,7 @@ class Moment:
 
 @contextmanager
 def asked_to_stop() -> Iterator[list[int]]:
-    """A list that Ctrl-C (SIGINT) appends to, in the main thread; a second one is a KeyboardInterrupt."""
+    """Yield a list that Ctrl-C (SIGINT) appends to, in the main thread; a second one interrupts."""
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -116,12 +116,12 @@ def asked_to_stop() -> Iterator[list[int]]:
 
 
 class TrainingLoop(ABC):
-    """What every training has in common; a subclass says what the loss is.
+    """Base class of trainings; a subclass defines the loss.
 
     Args:
-        parameters: What is trained.
-        samples: How many there are to train on.
-        options: How.
+        parameters: Parameters to train.
+        samples: Number of training samples.
+        options: Options of the training.
     """
 
     def __init__(self, parameters: list[Tensor], samples: int, options: TrainingOptions) -> None:
@@ -131,16 +131,16 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def _loss_of(self, indices: Array, epoch: int, place: int) -> Tensor:
-        """The loss of a step.
+        """Compute the loss of a step.
 
         Args:
-            indices: Of the samples trained on.
-            epoch, place: Of the step: what is random follows from them and the seed.
+            indices: Indices of the training samples.
+            epoch, place: Epoch and position of the step, which seed random choices together with the seed.
         """
 
     @abstractmethod
     def _validation_loss(self) -> float:
-        """The loss that chooses the best weights."""
+        """Compute the loss that chooses the best weights."""
 
     def run(
         self,
@@ -153,10 +153,10 @@ class TrainingLoop(ABC):
         Args:
             state: A new one, or a saved one. It is changed.
             report: Called after each step.
-            save: Called after each check, and when it is stopped.
+            save: Called after each check, and when the training is stopped.
 
         Returns:
-            Whether it came to the end; False: it was interrupted (Ctrl-C).
+            Whether the training finished; False if it was interrupted (Ctrl-C).
 
         Raises:
             UsageError: the loss is not finite, and the learning rate may not be lowered.
@@ -185,14 +185,14 @@ class TrainingLoop(ABC):
         return not stopped
 
     def _is_due(self, state: TrainingState, before: float, loss: float) -> bool:
-        """Whether this step comes to a check: one of CHECKS, the first one of a learning rate, or a fault."""
+        """Return whether a check is due: one of CHECKS, the first of a learning rate, or after a fault."""
         now, trial = self._progress(state), state.begun + TRIAL
         first = self._options.lowered and before < trial <= now
         return first or not math.isfinite(loss) or math.floor(now * CHECKS) > math.floor(before * CHECKS)
 
     def _is_astray(self, state: TrainingState, loss: float) -> bool:
-        """Whether the learning rate was too high: a loss is not finite, or what there is now is worse than
-        before training.
+        """Return whether the learning rate was too high: a loss is not finite, or the validation loss is
+        higher than before training.
 
         Raises:
             UsageError: the loss is not finite, and the rate may not be lowered.
@@ -206,7 +206,7 @@ class TrainingLoop(ABC):
         return may and not (math.isfinite(loss) and state.losses[-1] <= state.losses[0])
 
     def _lowered(self, state: TrainingState) -> Any:
-        """Begin again with a lower learning rate, from the best weights so far."""
+        """Restart with a lower learning rate, from the best weights so far."""
         self._put(state.best)
         state.averages = [each.clone() for each in state.best]
         state.learning_rate *= LOWERED
@@ -238,7 +238,7 @@ class TrainingLoop(ABC):
         return found
 
     def _check(self, state: TrainingState) -> None:
-        """The validation loss of the averages; they become the best if it is the least."""
+        """Compute the validation loss of the averages; keep them as the best if it is the lowest."""
         now = [each.detach().clone() for each in self._parameters]
         self._put(state.averages)
         loss = self._validation_loss()
@@ -278,17 +278,17 @@ class TrainingLoop(ABC):
 
 
 class Training(TrainingLoop):
-    """Trains a module on what a teacher answers.
+    """Training of a module on a teacher's outputs.
 
     Args:
         module: The student; its parameters are changed.
-        names: Input of the teacher -> that of the student.
-        teacher: Answers every batch.
-        terms: What is compared.
+        names: Inputs of the teacher -> those of the student.
+        teacher: The teacher, which runs on every batch.
+        terms: Terms of the loss.
         training: Samples to train on.
-        validation: Samples to choose by.
-        augmentation: Of the pictures trained on.
-        options: How.
+        validation: Samples to choose the best weights by.
+        augmentation: Augmentation of the training pictures.
+        options: Options of the training.
     """
 
     def __init__(

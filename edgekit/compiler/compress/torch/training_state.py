@@ -1,4 +1,4 @@
-"""What a training is at some step: saved whole, so that it can be resumed."""
+"""Complete state of a training at some step, saved to resume it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from edgekit.system.atomic_files import write_atomically
 
 @dataclass
 class TrainingState:
-    """Parameters are those of the module, in their order.
+    """State of a training. Lists of parameters are in the module's order.
 
     Attributes:
-        step: Steps that were made.
-        seconds: Of training so far.
-        losses: Of the validation samples, at each check; the first is before training.
+        step: Number of steps so far.
+        seconds: Duration of the training so far.
+        losses: Validation loss at each check; the first is before training.
         averages: Means of the last steps' parameters.
-        best: Averages with the least validation loss.
-        optimizer: The optimizer's own state; None before the first step.
-        parameters: As they are now.
-        learning_rate: The greatest from now on.
-        begun: How much of the training was done when it was chosen, 0 to 1.
+        best: Averages with the lowest validation loss.
+        optimizer: State of the optimizer; None before the first step.
+        parameters: Current parameters.
+        learning_rate: Peak learning rate from now on.
+        begun: Completed share of the training when this rate was chosen, 0 to 1.
     """
 
     step: int = 0
@@ -46,7 +46,7 @@ class TrainingState:
         return min(self.losses, default=math.inf)
 
     def average(self, parameters: list[Tensor], part: float) -> None:
-        """Move the averages to the parameters by a part of the way."""
+        """Move the averages towards the parameters by a fraction of the distance."""
         for mean, parameter in zip(self.averages, parameters, strict=True):
             mean.lerp_(parameter.detach(), part)
 
@@ -56,11 +56,11 @@ def save_state(path: Path, state: TrainingState, key: str) -> None:
 
     Args:
         path: The file.
-        state: What is saved.
-        key: Of what is trained on what: nothing else may resume it.
+        state: State to save.
+        key: Key of the training's data and models: only a training with the same key can resume it.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the file can't be written.
     """
     file = io.BytesIO()
     torch.save({"key": key, **vars(state)}, file)
@@ -68,11 +68,11 @@ def save_state(path: Path, state: TrainingState, key: str) -> None:
 
 
 def load_state(path: Path, key: str) -> TrainingState:
-    """Read a checkpoint; nothing in the file is run.
+    """Read a checkpoint, without executing code from the file.
 
     Raises:
-        UsageError: there is none, it is damaged, or it is of another training.
-        OSError: it can't be read.
+        UsageError: the file does not exist, is damaged, or is of another training.
+        OSError: the file can't be read.
     """
     try:
         content = path.read_bytes()

@@ -7,5 +7,5 @@
     processors.py     what a class costs on a processor, with sources
     estimate.py       cycles of one run, by function
 
-An estimate ranks files made of one network. It is no time, and is named ``estimated`` wherever it shows.
+An estimate ranks files made of one network. It is not a time, and is named ``estimated`` wherever it shows.
 """

@@ -35,12 +35,12 @@ WITHOUT = ("proc",)
 
 @dataclass(frozen=True)
 class Block:
-    """A straight piece of code that ran.
+    """Basic block that was executed.
 
     Attributes:
-        library: The file that it is part of; "" if of none.
-        address: In the address space of that file.
-        runs: How often it ran.
+        library: The file that contains it; "" if there is none.
+        address: Address in that file's address space.
+        runs: Number of executions.
         words: Its instructions.
     """
 
@@ -51,7 +51,7 @@ class Block:
 
 
 def emulator_folder() -> Path | None:
-    """The folder that ``tests/arm/setup`` made, if it can count instructions; else None."""
+    """Return the folder that ``tests/arm/setup`` made if it can count instructions, else None."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(os.environ.get("EDGEKIT_ARM") or cache / "edgekit-arm")
     return folder if (folder / "counting" / "block_counts.so").is_file() else None
@@ -61,8 +61,8 @@ class EmulatedEngine:
     """Python for aarch64 with a target's engine, kept running: its start takes seconds. Close it after use.
 
     Args:
-        folder: Of the emulator.
-        processor: The one to emulate.
+        folder: The emulator's folder.
+        processor: The processor to emulate.
         target: Name of the target whose artifacts run.
         inputs: The source model's inputs.
         outputs: The source model's outputs.
@@ -89,10 +89,10 @@ class EmulatedEngine:
         self._home = None
 
     def count_blocks(self, artifact: Artifact, timeout_seconds: float) -> list[Block]:
-        """The code of an artifact's first run, on one thread.
+        """Return the code that an artifact's first run executes, on one thread.
 
         Raises:
-            EngineError: it did not run, or not in time.
+            EngineError: the artifact did not run, or not in time.
         """
         end = time.monotonic() + timeout_seconds
         home = self._home or self._start()
@@ -130,7 +130,7 @@ class EmulatedEngine:
         return home
 
     def _answer(self, home: Path, job: Path, end: float) -> bytes:
-        """The line that answers a job; what did not answer is ended."""
+        """Return the response line to a job; end the process if it does not respond."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -176,8 +176,8 @@ def _command(folder: Path, processor: Processor, target: str, home: Path) -> lis
 
 
 def _make_root(rootfs: Path, root: Path, processor: Processor) -> None:
-    """The file system for aarch64 with a /proc/cpuinfo: this qemu shows this machine's, in which libraries
-    find no ARM processor. XNNPACK selects its kernels by the part number."""
+    """Make the aarch64 file system with a /proc/cpuinfo: qemu shows this machine's, in which libraries do not
+    find an ARM processor. XNNPACK selects its kernels by the part number."""
     (root / "proc").mkdir(parents=True)
     for entry in rootfs.iterdir():
         if entry.name not in WITHOUT:
@@ -188,7 +188,7 @@ def _make_root(rootfs: Path, root: Path, processor: Processor) -> None:
 
 
 def cpuinfo(processor: Processor, number: int) -> str:
-    """What Linux writes of one processor in /proc/cpuinfo (arch/arm64/kernel/cpuinfo.c)."""
+    """Return Linux's entry for one processor in /proc/cpuinfo (arch/arm64/kernel/cpuinfo.c)."""
     variant, revision = processor.variant
     facts = {
         "processor": number,
@@ -203,7 +203,7 @@ def cpuinfo(processor: Processor, number: int) -> str:
 
 
 def _parse(text: str, loaded: Mapping[str, int]) -> Iterator[Block]:
-    """The plugin's lines: address, runs and instructions of a block, hexadecimal."""
+    """Parse the plugin's lines: address, runs and instructions of a block, hexadecimal."""
     libraries = sorted((start, name) for name, start in loaded.items())
     for line in text.splitlines():
         if not line:

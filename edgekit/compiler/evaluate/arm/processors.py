@@ -1,4 +1,4 @@
-"""What instructions cost on Cortex-A72, Cortex-A76 and Cortex-X1: pipelines, and who needs which.
+"""Cost of instructions on Cortex-A72, Cortex-A76 and Cortex-X1: the pipelines that they need.
 
 From LLVM's scheduling models (llvm/lib/Target/AArch64), which name the section of Arm's Software Optimization
 Guide that each row was taken from:
@@ -27,14 +27,14 @@ WITHIN = {"W": "V", "X": "V", "M": "I"}
 
 @dataclass(frozen=True)
 class Processor:
-    """A processor whose cycles can be estimated.
+    """Processor whose cycles can be estimated.
 
     Attributes:
-        title: As Arm writes it.
+        title: Name in Arm's spelling.
         qemu: Name of the processor that qemu emulates: one with the same instruction sets.
-        part: Its part number in the register MIDR_EL1, by which XNNPACK selects kernels.
+        part: Part number in the register MIDR_EL1, by which XNNPACK selects kernels.
         variant: Variant and revision in the same register.
-        features: Its instruction sets as Linux names them in /proc/cpuinfo.
+        features: Instruction sets, by their names in Linux's /proc/cpuinfo.
         decoded: Instructions decoded per cycle.
         pipelines: Letter -> number of pipelines.
         costs: Class of instructions -> a letter for each micro-operation.
@@ -50,9 +50,9 @@ class Processor:
     costs: Mapping[str, str]
 
     def cycles(self, counts: Mapping[str, float]) -> float:
-        """Fewest cycles for these instructions, by class: those of the pipelines that take longest.
+        """Return a lower bound of cycles for instruction counts by class, from the busiest pipelines.
 
-        A bound: latencies, mispredicted branches and misses of the caches are left out.
+        Latencies, mispredicted branches and misses of the caches are left out.
         """
         turns = dict.fromkeys(self.pipelines, 0.0)
         for name, count in counts.items():

@@ -117,7 +117,7 @@ def run_layer(model: LanguageModel, layer: int, x: Array, product: Callable[...,
     Args:
         model: The model.
         layer: Its index.
-        x: What it reads.
+        x: The input.
         product: (inputs, names of matrices) -> the products with each transposed matrix.
     """
     c, prefix = model.config, f"model.layers.{layer}."

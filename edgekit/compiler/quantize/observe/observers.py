@@ -72,7 +72,7 @@ class Observer:
     """Collects the observation of one tensor, one array at a time.
 
     Args:
-        name: Of the tensor; seeds the draw of positions.
+        name: Name of the tensor; seeds the draw of positions.
         axis: The channel axis; None to observe per tensor.
         arrays: How many arrays will be passed to :meth:`update`.
     """
@@ -108,14 +108,14 @@ class Observer:
 
     @property
     def finite(self) -> bool | None:
-        """Whether all values so far are finite; None: some are not numbers."""
+        """Return whether all values so far are finite; None if some are NaN."""
         if self._low is None or self._high is None:
             return True
         low, high = float(self._low.min()), float(self._high.max())
         return None if math.isnan(low) or math.isnan(high) else math.isfinite(low) and math.isfinite(high)
 
     def observation(self) -> Observation:
-        """The statistics of all arrays; there was at least one."""
+        """Return the statistics of all arrays; at least one must have been added."""
         assert self._low is not None
         assert self._high is not None
         return Observation(self._low, self._high, np.concatenate(self._rows), self._axis, self._count)
@@ -136,18 +136,17 @@ def pool(observations: Sequence[Observation]) -> Observation:
 
 
 def thinned(sample: Array, values: int) -> Array:
-    """About ``values`` values of a sample [positions, C]: whole positions, evenly spread, at least one."""
+    """Return about ``values`` values of a sample [positions, C]: evenly spread positions, at least one."""
     step = -(-sample.size // max(values, 1))
     return sample[:: min(max(step, 1), max(len(sample), 1))]
 
 
 def channel_axis(value: ir.Value) -> int | None:
-    """The channel axis of a value, for per-channel scales.
+    """Return the channel axis of a value, for per-channel scales.
 
     Consumers decide before the producer, because they read the scales. Convolutions, pools and other ops with
     channels second: 1. MatMul, Gemm and normalizations of the last axis: the last. Without such a neighbour:
-    1
-    for rank 4 and up (images), the last for rank 3 (tokens x features) and below. None: the value is a
+    1 for rank 4 and up (images), the last for rank 3 (tokens x features) and below. None if the value is a
     scalar, or has more than CHANNELS_LIMIT channels there.
     """
     rank = len(value.shape) if value.shape is not None else 0
@@ -168,14 +167,14 @@ def channel_axis(value: ir.Value) -> int | None:
 
 
 def _parts(array: Array, axis: int | None) -> Array:
-    """The array as [before the axis, channels, after the axis]."""
+    """Reshape the array to [before the axis, channels, after the axis]."""
     if axis is None:
         return array.reshape(1, 1, -1)
     return array.reshape(math.prod(array.shape[:axis]), array.shape[axis], -1)
 
 
 def _positions(count: int, share: int, start: float) -> Array:
-    """``share`` of ``count`` positions, spread evenly without a period that could match a row's length.
+    """Return ``share`` of ``count`` positions, spread evenly, without a period that could match a row.
 
     Multiples of the golden ratio modulo 1, which fill [0, 1) evenly for any number of them.
     """

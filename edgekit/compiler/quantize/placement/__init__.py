@@ -1,1 +1,1 @@
-"""Which values are quantized under a target's rules, with which scales, and the resulting Q/DQ graph."""
+"""Placement of quantization under a target's rules: the values, their scales, and the Q/DQ graph."""

@@ -39,18 +39,18 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """The name of its first node, which has the weights."""
+        """Return the name of the first node, which has the weights."""
         return node_name(self.nodes[0])
 
     @property
     def is_agnostic(self) -> bool:
-        """Whether it is quantization-agnostic: it does not justify a Q/DQ pair by itself, and runs in int8
-        only next to other int8 kernels."""
+        """Return whether the kernel is quantization-agnostic: it runs in int8 only next to other int8
+        kernels, because it does not justify a Q/DQ pair by itself."""
         return self.rule.weight is None and not self.rule.alone
 
 
 def node_name(node: ir.Node) -> str:
-    """The quantizer's name of a node: that of its first output."""
+    """Return the quantizer's name of a node: that of its first output."""
     return str(node.outputs[0].name)
 
 
@@ -60,13 +60,12 @@ def find_kernels(
     float_nodes: Collection[str] = (),
     storable: Callable[[ir.Value], bool] = lambda value: True,
 ) -> tuple[Kernel, ...]:
-    """The int8 kernels of the target, in the graph's order.
+    """Return the int8 kernels of the target, in the graph's order.
 
     Excluded are nodes in ``float_nodes`` (nodes that would be fused after such a node may still be kernels of
-    their own), nodes after the last kernel with weights unless ``rules.outputs`` or
-    ``rules.integers``, nodes whose values are not
-    ``storable``, agnostic ops with float inputs only (they would need one more pair), and groups of connected
-    kernels that are all agnostic.
+    their own), nodes after the last kernel with weights unless ``rules.outputs`` or ``rules.integers``, nodes
+    whose values are not ``storable``, agnostic ops with float inputs only (they would need one more pair),
+    and groups of connected kernels that are all agnostic.
     """
     floats = set(float_nodes)
     while True:
@@ -80,14 +79,14 @@ def find_kernels(
 
 
 def rule_of(node: ir.Node, rules: Rules) -> OpRule | None:
-    """The first rule that the node matches, or None."""
+    """Return the first rule that the node matches, or None."""
     if node.domain:
         return None
     return next((rule for rule in rules.ops if rule.op == node.op_type and _fits(node, rule)), None)
 
 
 def stored_inputs(node: ir.Node, rule: OpRule) -> tuple[ir.Value, ...]:
-    """The float inputs that must be quantized, including constants but not weight and bias."""
+    """Return the float inputs that must be quantized, including constants but not weight and bias."""
     indices = rule.inputs or tuple(
         index for index in range(len(node.inputs)) if index not in (rule.weight, rule.bias)
     )
@@ -96,14 +95,14 @@ def stored_inputs(node: ir.Node, rule: OpRule) -> tuple[ir.Value, ...]:
 
 
 def is_depthwise(node: ir.Node) -> bool:
-    """Whether a Conv has one input channel for each of several groups."""
+    """Return whether a Conv has one input channel for each of several groups."""
     dims = static_dims(node.inputs[1]) if node.op_type == "Conv" else None
     groups = node.attributes["group"].as_int() if "group" in node.attributes else 1
     return dims is not None and groups > 1 and dims[1] == 1
 
 
 def silu_of(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
-    """The Sigmoid and the Mul of x * Sigmoid(x), if x and the Sigmoid have no other consumers."""
+    """Return the Sigmoid and the Mul of x * Sigmoid(x), if x and the Sigmoid have no other consumers."""
     readers = list(dict.fromkeys(use.node for use in value.uses()))
     if len(readers) != 2 or value.is_graph_output():
         return None
@@ -115,7 +114,7 @@ def silu_of(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
 
 
 def gate_of(node: ir.Node) -> ir.Node | None:
-    """The Sigmoid of a SiLU, for its Mul. If it stays float, so does the Mul: engines fuse the two."""
+    """Return the Sigmoid of a SiLU, for its Mul. If it stays float, so does the Mul: engines fuse them."""
     if node.op_type != "Mul" or node.domain:
         return None
     for value in node.inputs:
@@ -142,7 +141,7 @@ def _match(model: ir.Model, rules: Rules, floats: Collection[str]) -> Iterator[K
 
 
 def _fits(node: ir.Node, rule: OpRule) -> bool:
-    """Whether the node meets the rule's conditions on attributes, ranks and constant inputs."""
+    """Return whether the node meets the rule's conditions on attributes, ranks and constant inputs."""
     values = stored_inputs(node, rule)
     constant = [value for value in values if array_of(value) is not None]
     if not values or len(constant) == len(values) or (constant and not rule.constants):
@@ -159,7 +158,7 @@ def _fits(node: ir.Node, rule: OpRule) -> bool:
 
 
 def _has_weights(node: ir.Node, rule: OpRule) -> bool:
-    """Whether the weight is a float constant, and the bias, if there is one, has one value per channel."""
+    """Return whether the weight is a float constant, and any bias has one value per channel."""
     if rule.weight is None:
         return True
     weight = input_of(node, rule.weight)
@@ -178,7 +177,7 @@ def _has_weights(node: ir.Node, rule: OpRule) -> bool:
 
 
 def output_channels(node: ir.Node) -> int:
-    """The number of output channels of a node with weights, which is the size of its bias."""
+    """Return the number of output channels of a node with weights, which is the size of its bias."""
     dims = static_dims(node.outputs[0]) or ()
     return dims[1 if node.op_type in ("Conv", "ConvTranspose") else -1]
 
@@ -202,7 +201,7 @@ def _default(op: str, name: str) -> Any:
 
 
 def _fused_after(node: ir.Node, fusions: Sequence[Fusion], floats: Collection[str]) -> tuple[ir.Node, ...]:
-    """The longest fusion of the rules that matches after the node."""
+    """Return the longest fusion of the rules that matches after the node."""
     best: tuple[ir.Node, ...] = ()
     for fusion in fusions:
         if node.op_type not in fusion.ops[0] or len(node.outputs) != 1:
@@ -219,7 +218,7 @@ def _fused_after(node: ir.Node, fusions: Sequence[Fusion], floats: Collection[st
 
 
 def _step(node: ir.Node, choices: Sequence[str]) -> tuple[ir.Node, ...]:
-    """The nodes of the next op of a fusion, () if something else follows."""
+    """Return the nodes of the next op of a fusion, or () if another op follows."""
     value = node.outputs[0]
     if "Silu" in choices and (silu := silu_of(value)):
         return silu
@@ -237,7 +236,7 @@ def _step(node: ir.Node, choices: Sequence[str]) -> tuple[ir.Node, ...]:
 
 
 def _tail(model: ir.Model, kernels: Sequence[Kernel]) -> set[str]:
-    """Names of the nodes after the last kernel that is not agnostic."""
+    """Return the names of the nodes after the last kernel that is not agnostic."""
     compute = {node for kernel in kernels if not kernel.is_agnostic for node in kernel.nodes}
     tail: set[ir.Node] = set()
     for node in reversed(model.graph):
@@ -248,7 +247,7 @@ def _tail(model: ir.Model, kernels: Sequence[Kernel]) -> set[str]:
 
 
 def _without_float_inputs(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """Without agnostic ops that have float inputs only. Data-movement ops stay: int8 moves fewer bytes."""
+    """Remove agnostic ops that have float inputs only. Keep data movement: int8 moves fewer bytes."""
     kept, before = list(kernels), -1
     while len(kept) != before:
         before = len(kept)
@@ -262,7 +261,7 @@ def _without_float_inputs(kernels: Sequence[Kernel]) -> list[Kernel]:
 
 
 def _in_int8_groups(kernels: Sequence[Kernel]) -> Iterator[Kernel]:
-    """The kernels of connected groups (by shared values) in which at least one kernel is not agnostic."""
+    """Yield the kernels of groups (connected by shared values) with a kernel that is not agnostic."""
     groups = Groups()
     for kernel in kernels:
         groups.join([str(v.name) for v in (*kernel.inputs, *kernel.outputs) if array_of(v) is None])
@@ -277,7 +276,7 @@ class Groups:
         self._parent: dict[str, str] = {}
 
     def root(self, name: str) -> str:
-        """The representative of the group of ``name``."""
+        """Return the representative of the group of ``name``."""
         while (parent := self._parent.get(name, name)) != name:
             self._parent[name] = self._parent.get(parent, parent)
             name = parent

@@ -29,16 +29,16 @@ from edgekit.tensor_spec import Array
 
 
 def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules, float_weights: bool = False) -> ir.Model:
-    """A copy of the model quantized according to the plan, in standard ONNX operators.
+    """Return a copy of the model quantized according to the plan, in standard ONNX operators.
 
     Args:
         model: The canonical float graph that the plan is for. It is not changed.
-        plan: With the weights of every node that has any.
-        rules: Of the target; say how biases are stored.
-        float_weights: Leave weights and biases float, with pairs at the activations alone: what is trained.
+        plan: The plan, with the weights of every node that has any.
+        rules: The target's rules; they determine how biases are stored.
+        float_weights: Leave weights and biases float, with pairs at the activations only, for training.
 
     Returns:
-        Opset 23, with the model's signature.
+        A model of opset 23, with the original's signature.
 
     Raises:
         ValueError: the plan lacks the weights of a node, or is for another model.
@@ -66,7 +66,7 @@ def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules, float_weights: b
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """All values that a pair can follow, in the graph's order."""
+    """Yield all values that a pair can follow, in the graph's order."""
     yield from model.graph.inputs
     yield from (value for value in model.graph.initializers.values() if not value.is_graph_input())
     for node in model.graph:
@@ -74,7 +74,7 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
 
 
 class _Writer:
-    """Adds Q/DQ pairs and constants with unique names to one graph."""
+    """Writer of Q/DQ pairs and constants with unique names into one graph."""
 
     def __init__(self, model: ir.Model, plan: QuantizationPlan, rules: Rules) -> None:
         self._model = model
@@ -125,18 +125,18 @@ class _Writer:
             use.node.replace_input_with(use.idx, real)
 
     def _absorbs_offset(self, node: ir.Node) -> bool:
-        """Whether a consumer can read the value with the offset subtracted."""
+        """Return whether a consumer can read the value with the offset subtracted."""
         return (node_name(node) in self._plan.weights and absorbs_offset(node)) or self._moves_data(node)
 
     def _moves_data(self, node: ir.Node | None) -> bool:
-        """Whether an int8 node only moves data, so that input and output share a scale."""
+        """Return whether an int8 node only moves data, so that input and output share a scale."""
         if node is None or node_name(node) not in self._plan.nodes:
             return False
         rule = rule_of(node, self._rules)
         return rule is not None and rule.output == "inputs" and moves_data(node)
 
     def _add_number(self, value: ir.Value, number: float, name: str, after: ir.Node | None) -> ir.Value:
-        """The value plus a number."""
+        """Add a number to the value and return the sum."""
         node = ir.node("Add", [value, self._constant(f"{name}/constant", np.array(number, np.float32))])
         made = self._named(node, name, ir.DataType.FLOAT, value.shape)
         self._insert(node, after)
@@ -174,7 +174,7 @@ class _Writer:
     def _integer_bias(
         self, node: ir.Node, weights: QuantizedWeights, source: Affine, shape: tuple[int, ...]
     ) -> ir.Value:
-        """The int32 bias; its scale is the scale of the input times that of the weights."""
+        """Return the int32 bias; its scale is the scale of the input times that of the weights."""
         name, bias = node_name(node), np.asarray(weights.bias)
         scale = (source.scale.reshape(()) * weights.affine.scale).astype(np.float32)
         if scale.size > 1 and scale.size != bias.size:  # a grouped ConvTranspose: the axis is of one group

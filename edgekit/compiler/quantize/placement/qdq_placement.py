@@ -44,16 +44,15 @@ def place(
     outputs of a data-movement op share one scale, and the output of a kernel with a fixed scale uses that
     scale, so no engine has to requantize. Nodes after the last kernel with weights stay float, unless
     ``rules.outputs``. With ``rules.centred``, values whose consumers all allow it get a zero point although
-    the target requires
-    0: ``emit`` subtracts a constant from them.
+    the target requires 0: ``emit`` subtracts a constant from them.
 
     Args:
         model: The canonical float graph. It is not changed.
-        rules: Of the target.
-        observations: By value name. The nodes of a value that was not observed, or not finite, stay float.
-        recipe: How ranges are chosen.
+        rules: The target's rules.
+        observations: Observations by value name. Nodes of unobserved or non-finite values stay float.
+        recipe: The range rule.
         float_nodes: Names (first outputs) of nodes to keep in float.
-        range_cache: From earlier plans; choosing ranges takes most of the time.
+        range_cache: Ranges of earlier plans; choosing ranges takes most of the time.
 
     Returns:
         A plan without weights; empty if no node runs in int8.
@@ -88,7 +87,7 @@ def place(
 
 
 def stored_values(kernels: Sequence[Kernel]) -> dict[str, ir.Value]:
-    """The values that get a pair: inputs of kernels, and outputs that kernels can only produce as
+    """Return the values that get a pair: inputs of kernels, and outputs that kernels can only produce as
     integers."""
     stored: dict[str, ir.Value] = {}
     for kernel in kernels:
@@ -98,12 +97,12 @@ def stored_values(kernels: Sequence[Kernel]) -> dict[str, ir.Value]:
 
 
 def prescribed_values(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> frozenset[str]:
-    """Values of a plan whose scale must stay as it is: a kernel prescribes it, or they are constants.
+    """Return the values whose scale must not change: a kernel prescribes it, or they are constants.
 
     Args:
         model: The graph that the plan is for.
-        plan: From :func:`place`.
-        rules: Of the target.
+        plan: A plan from :func:`place`.
+        rules: The target's rules.
     """
     floats = [node_name(node) for node in model.graph if node_name(node) not in plan.nodes]
     kernels = find_kernels(model, rules, floats)
@@ -113,7 +112,7 @@ def prescribed_values(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> 
 
 
 def _groups(kernels: Sequence[Kernel]) -> Groups:
-    """Values that share one scale: the inputs and outputs of data-movement ops."""
+    """Group the values that share one scale: the inputs and outputs of data-movement ops."""
     groups = Groups()
     for kernel in kernels:
         if kernel.rule.output == "inputs":
@@ -122,7 +121,7 @@ def _groups(kernels: Sequence[Kernel]) -> Groups:
 
 
 def _fixed(kernels: Sequence[Kernel], rules: Rules) -> dict[str, tuple[float, int]]:
-    """Value -> the scale and zero point that its kernel prescribes, or that bytes have."""
+    """Map each value to the scale and zero point that its kernel prescribes, or that bytes have."""
     read = {} if rules.symmetric else {str(v.name): bytes_below(v) for k in kernels for v in k.inputs}
     return {name: (1.0, found[1] - 128) for name, found in read.items() if found is not None} | {
         str(value.name): kernel.rule.fixed
@@ -133,7 +132,7 @@ def _fixed(kernels: Sequence[Kernel], rules: Rules) -> dict[str, tuple[float, in
 
 
 def _conflicting(kernels: Sequence[Kernel], groups: Groups, rules: Rules) -> set[str]:
-    """Data-movement ops that would join a fixed scale with values that cannot have it; they stay float."""
+    """Return data-movement ops that would join a fixed scale with values that cannot have it."""
     fixed = _fixed(kernels, rules)
     moved = {str(v.name) for k in kernels if k.rule.output == "inputs" for v in k.outputs}
     sources: dict[str, set[tuple[float, int] | None]] = {}
@@ -158,7 +157,7 @@ def _affines(
     recipe: Recipe,
     range_cache: RangeCache,
 ) -> dict[str, Affine]:
-    """Value -> its scale and zero point, one for each group."""
+    """Map each value to its scale and zero point, one for each group."""
     fixed = _fixed(kernels, rules)
     members: dict[str, list[ir.Value]] = {}
     for name, value in stored_values(kernels).items():
@@ -186,7 +185,7 @@ def _affines(
 
 
 def _fixed_affine(fixed: tuple[float, int], rules: Rules) -> Affine:
-    """The scale and zero point that a rule has in int8 terms, in the type of the activations."""
+    """Convert a rule's scale and zero point from int8 to the type of the activations."""
     limits = np.iinfo(rules.activations)
     steps = 2 ** (limits.bits - 8)
     zero_point = limits.min + (fixed[1] + 128) * steps
@@ -202,7 +201,7 @@ def _constant_affine(values: Sequence[ir.Value], rules: Rules) -> Affine:
 
 
 def _observation(value: ir.Value, observations: Mapping[str, Observation]) -> Observation:
-    """The observation of a value; of a constant, its values."""
+    """Return the observation of a value; for a constant, of its values."""
     array = array_of(value)
     if array is None:
         return observations[str(value.name)]
@@ -217,7 +216,7 @@ def _noisy(
     observations: Mapping[str, Observation],
     rules: Rules,
 ) -> dict[str, list[Kernel]]:
-    """Values with only depthwise consumers whose channels cannot share one scale -> these consumers."""
+    """Map values whose channels cannot share one scale to their consumers, if all are depthwise."""
     assert rules.channel_noise is not None
     sizes: dict[str, int] = {}
     for name in activations:
@@ -242,8 +241,8 @@ def _noisy_producers(
     observations: Mapping[str, Observation],
     above: float,
 ) -> set[str]:
-    """Kernels that can only write integers, and whose output has channels that cannot share one scale, where
-    only depthwise Convs in float read it, directly or after an activation."""
+    """Return kernels that can only write integers, whose output's channels cannot share one scale, and whose
+    only readers are depthwise Convs in float, directly or after an activation."""
     read = {str(value.name) for kernel in kernels for value in kernel.inputs}
     return {
         kernel.name
@@ -258,7 +257,7 @@ def _noisy_producers(
 
 
 def _is_read_by_depthwise(value: ir.Value) -> bool:
-    """Whether all readers are depthwise Convs, directly or after an activation."""
+    """Return whether all readers are depthwise Convs, directly or after an activation."""
     silu = silu_of(value)
     readers = {use.node for use in (silu[1].outputs[0] if silu else value).uses()}
     after = [reader for reader in readers if reader.op_type in CURVES and not reader.domain]
@@ -272,7 +271,7 @@ def _is_read_by_depthwise(value: ir.Value) -> bool:
 
 
 def _producers(readers: Sequence[Kernel], kernels: Sequence[Kernel]) -> set[str]:
-    """The kernels that produce the inputs of these, directly or through float nodes."""
+    """Return the kernels that produce the inputs of these, directly or through float nodes."""
     owners = {node: kernel.name for kernel in kernels for node in kernel.nodes}
     found: set[str] = set()
     pending = [value.producer() for reader in readers for value in reader.inputs]
@@ -288,7 +287,7 @@ def _producers(readers: Sequence[Kernel], kernels: Sequence[Kernel]) -> set[str]
 
 
 def _curve_after(value: ir.Value) -> Curve | None:
-    """The activation function that is the only consumer of a value; range errors are measured after it."""
+    """Return the activation that is a value's only consumer; range errors are measured after it."""
     if silu_of(value):
         return Curve("Silu")
     users = {use.node for use in value.uses()}
@@ -304,7 +303,7 @@ def _curve_after(value: ir.Value) -> Curve | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """An activation function that saturates, so that part of its input range does not matter.
+    """Activation function that saturates, so that part of its input range does not matter.
 
     Attributes:
         op: A key of ``CURVES``.
@@ -320,14 +319,14 @@ class Curve:
 
 
 def _sigmoid(x: Array, alpha: float, beta: float) -> Array:
-    """Without overflow: exp of negative numbers only."""
+    """Compute the sigmoid without overflow: exp of negative numbers only."""
     small: Array = np.exp(-np.abs(x))
     result: Array = np.where(x >= 0, 1, small) / (1 + small)
     return result
 
 
 def _gelu(x: Array, alpha: float, beta: float) -> Array:
-    """The tanh approximation; its error of 5e-4 is far below an 8-bit quantization step."""
+    """Compute the tanh approximation; its error of 5e-4 is far below an 8-bit quantization step."""
     result: Array = x / 2 * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
     return result
 

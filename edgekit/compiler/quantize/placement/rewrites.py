@@ -30,8 +30,8 @@ def rewritten(
 
     Args:
         model: The canonical float graph. It is not changed.
-        observations: Of its values.
-        rules: Of the target.
+        observations: Observations of its values.
+        rules: The target's rules.
         float_nodes: Names of nodes to keep in float; they have the same names in the new graph.
 
     Returns:

@@ -35,7 +35,7 @@ input."""
 
 
 def can_center(values: Sequence[ir.Value], kernels: Sequence[Kernel]) -> bool:
-    """Whether values that share one scale may be centred.
+    """Return whether values that share one scale may be centred.
 
     Every layer with weights that reads them must absorb the offset in its bias and must not pad; other int8
     consumers may only move data.
@@ -60,7 +60,7 @@ def can_center(values: Sequence[ir.Value], kernels: Sequence[Kernel]) -> bool:
 
 
 def absorbs_offset(node: ir.Node) -> bool:
-    """Whether the bias of a layer can absorb a constant offset of its input."""
+    """Return whether the bias of a layer can absorb a constant offset of its input."""
     if node.op_type == "Gemm":
         return True
     return (
@@ -71,14 +71,14 @@ def absorbs_offset(node: ir.Node) -> bool:
 
 
 def moves_data(node: ir.Node) -> bool:
-    """Whether a constant offset of the input gives the same offset of the output."""
+    """Return whether a constant offset of the input gives the same offset of the output."""
     if node.op_type == "Resize":
         return text_of(node, "coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize"
     return node.op_type in DATA_MOVEMENT_OPS
 
 
 def offset_of(by: Affine, rules: Rules) -> float:
-    """The constant that is subtracted from a value before it is quantized; 0 if it is not centred."""
+    """Return the constant that is subtracted from a value before it is quantized; 0 if it is not centred."""
     if not rules.centred or by.scale.size != 1:
         return 0.0
     steps = _middle(by) - int(by.zero_point.reshape(()))
@@ -86,7 +86,7 @@ def offset_of(by: Affine, rules: Rules) -> float:
 
 
 def centred(by: Affine) -> Affine:
-    """The quantization of the centred value."""
+    """Return the quantization of the centred value."""
     return Affine(by.scale, np.full(by.scale.shape, _middle(by), by.dtype), by.dtype, by.axis)
 
 
@@ -95,7 +95,7 @@ def _middle(by: Affine) -> int:
 
 
 def bias_for(node: ir.Node, weights: QuantizedWeights, constant: float) -> Array:
-    """The bias of a layer that reads a centred input: float32 [output channels].
+    """Compute the bias of a layer that reads a centred input: float32 [output channels].
 
     It is computed from the quantized weights, so that their errors do not multiply the constant.
     """

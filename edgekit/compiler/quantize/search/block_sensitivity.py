@@ -1,4 +1,4 @@
-"""How much of the result each block alone loses when it is quantized.
+"""Sensitivity of blocks: the loss of accuracy when one block alone is quantized.
 
 The reference executor runs a Q/DQ graph in which one block is quantized, so this needs no engine and depends
 on the target's rules only.
@@ -41,19 +41,19 @@ def measure_block_snr_db(
     has_time: Callable[[], bool],
     report: Callable[[str], None],
 ) -> dict[str, float]:
-    """Block -> dB: the power of the float model's result over that of the change, for each block alone.
+    """Measure each block alone, in dB: the power of the float model's result over that of the change.
 
-    The result is what the task's metric compares where it can tell small changes (boxes and their scores),
+    The result is what the task's metric compares where it resolves small changes (boxes and their scores),
     and the worst output otherwise (``Evaluator.change_db``).
 
     Args:
-        context: Of the build.
-        graph: What a plan with these float nodes applies to.
-        rules: Of the target, with the settings of the placement.
+        context: The build's search context.
+        graph: The graph that a plan with these float nodes applies to.
+        rules: The target's rules, with the settings of the placement.
         floats: Nodes that stay float.
-        key: What the measurements are cached under, beside the context.
-        has_time: Called before each block; the rest is left out when it says no.
-        report: Called with what is being done.
+        key: Cache key of the measurements, in addition to the context.
+        has_time: Called before each block; the remaining blocks are skipped when it returns False.
+        report: Called with a progress message.
     """
     plan = place(graph.model, rules, graph.observations, DEFAULT, floats, context.range_cache)
     plan = optimize(graph.model, plan, rules, context.calibration, BASELINE)
@@ -76,7 +76,7 @@ def measure_block_snr_db(
 
 
 def _most_changed(graph: PreparedGraph, plan: QuantizationPlan, rules: Rules) -> list[str]:
-    """The blocks with the largest errors of their own quantized inputs and weights, largest first."""
+    """Return the blocks with the largest errors of their own quantized inputs and weights, largest first."""
     nodes = {node_name(node): node for node in graph.model.graph}
 
     def noise(name: str) -> float:

@@ -58,14 +58,14 @@ COMPILED_LIMIT = 4
 
 @dataclass(frozen=True, eq=False)
 class CompiledCandidate:
-    """One candidate, compiled.
+    """Compiled candidate.
 
     Attributes:
         config: The candidate.
-        rules: Of the target.
-        plan: What is quantized, with weights.
+        rules: The target's rules.
+        plan: The quantization plan, with weights.
         model: The canonical graph with Q/DQ pairs.
-        artifact: From the target's compiler.
+        artifact: Output of the target's compiler.
         floats: Blocks with weights that stay float, though the target can compute them in int8.
     """
 
@@ -79,7 +79,7 @@ class CompiledCandidate:
 
 @dataclass(frozen=True, eq=False)
 class _Quantized:
-    """One candidate before it is compiled."""
+    """Candidate before it is compiled."""
 
     rules: Rules
     plan: QuantizationPlan
@@ -88,20 +88,20 @@ class _Quantized:
 
 
 class Candidates:
-    """The candidates of one target. Use as a context manager: the parent stays loaded for timing.
+    """Candidates of one target. Use as a context manager: the parent stays loaded for timing.
 
     Args:
-        context: Of the build.
-        target: What they are compiled for.
-        rules: Of the target.
+        context: The build's search context.
+        target: The target that they are compiled for.
+        rules: The target's rules.
         parent: The float variant's artifact, or None if it does not run on this machine.
-        version: Of the engine that runs the candidates; "" to run their Q/DQ graphs without an engine.
+        version: Version of the engine that runs the candidates; "" to run their Q/DQ graphs without one.
         known: Measurements of an earlier search of this build, which are not repeated.
-        estimator: Estimates the cycles of candidates that cannot be timed; None if nothing does.
+        estimator: Estimates the cycles of candidates that cannot be timed; None if there is none.
 
     Attributes:
-        report: Called with what is being done, e.g. ``rounding weights, step 3 of 50``.
-        deaths: How an earlier process of this build ended, by the candidate that it was measuring.
+        report: Called with a progress message, e.g. ``rounding weights, step 3 of 50``.
+        deaths: Reasons that earlier processes of this build ended, by the candidate being measured.
     """
 
     def __init__(
@@ -141,17 +141,17 @@ class Candidates:
 
     @property
     def timed(self) -> bool:
-        """Whether candidates are timed against the float parent."""
+        """Return whether candidates are timed against the float parent."""
         return self._timer is not None
 
     @property
     def estimates_for(self) -> str:
-        """The processor that cycles are estimated for; "" if they are not."""
+        """Return the processor that cycles are estimated for; "" if they are not."""
         return self.estimator.processor if self.estimator is not None else ""
 
     @property
     def placements(self) -> tuple[str, ...]:
-        """The target's placements, without those that are the same as an earlier one for this model."""
+        """Return the target's placements, without those that equal an earlier one for this model."""
         distinct: dict[object, str] = {}
         for name in self._rules.placements:
             rules = rules_of(name, self._rules)
@@ -208,8 +208,8 @@ class Candidates:
         return compiled
 
     def causes(self, config: CandidateConfig) -> list[tuple[Cause, str, float | None]]:
-        """Why plain int8 loses accuracy here, the worst first; what the candidate does about it; and the
-        noise / signal that is left, None in float."""
+        """Return the causes of plain int8's accuracy loss, the worst first, each with the candidate's remedy
+        and the remaining noise / signal, None in float."""
         context, plan = self._context, self.compile(config).plan
         rules = rules_of(config.placement, self._rules)
         prepared = self._prepare(config.floats | floats_of(config.placement, context.model, rules))
@@ -239,7 +239,7 @@ class Candidates:
         return measurement
 
     def is_known(self, config: CandidateConfig) -> bool:
-        """Whether it was measured before, in this build or by an earlier one: then it takes no time."""
+        """Return whether a measurement is cached, from this or an earlier build: it is not repeated."""
         if config not in self._known:
             recalled = measurement_cache.recall(self._key(config))
             measurement = parse_measurement(config, recalled) if recalled is not None else None
@@ -285,7 +285,7 @@ class Candidates:
         return Measurement(config, found, ratio, float_share=float_share, estimated=estimated)
 
     def _ratio(self, config: CandidateConfig, float_share: float, runner: Runner) -> float | None:
-        """Latency relative to the parent, timed once for all recipes with the same float share.
+        """Measure the latency relative to the parent, timed once for all recipes with the same float share.
 
         With the quick recipe, which only compares placements, it is timed roughly. A recipe changes which
         layers are float only by its ranges, which decide which channels cannot share a scale (``place``);
@@ -301,8 +301,8 @@ class Candidates:
         return self._ratios[structure]
 
     def _confirmed(self, ratio: float, config: CandidateConfig, runner: Runner) -> float:
-        """The ratio; the median of three where a rough timing was clearly faster and this one is not faster:
-        one of the two was disturbed."""
+        """Return the ratio, or the median of three if a rough timing was clearly faster and this one is not
+        faster: one of the two was disturbed."""
         quick = self._known.get(replace(config, recipe=QUICK))
         rough = quick.ratio if quick is not None else None
         if self._timer is None or rough is None or rough > CLEARLY_FASTER or ratio <= FASTER:
@@ -310,7 +310,7 @@ class Candidates:
         return sorted((rough, ratio, self._timer.ratio(runner)))[1]
 
     def _estimated(self, config: CandidateConfig, float_share: float, artifact: Artifact) -> float | None:
-        """Estimated cycles relative to the parent: once for all recipes with the same float share."""
+        """Estimate cycles relative to the parent: once for all recipes with the same float share."""
         structure = (config.placement, config.floats, float_share)
         if self.estimator is None:
             return None
@@ -323,16 +323,16 @@ class Candidates:
         return self._estimates[structure]
 
     def float_share(self, config: CandidateConfig) -> float:
-        """The least share (0 to 1) of MACs that stay float with this placement and these float nodes."""
+        """Return the least share (0 to 1) of MACs that stay float with this placement and float nodes."""
         floats = config.floats | floats_of(config.placement, self._context.model, self._rules)
         return float_share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
 
     def find_float_regions(
         self, config: CandidateConfig, has_time: Callable[[], bool], min_noise_share: float = 0.0
     ) -> tuple[Sequence[frozenset[str]], dict[str, float]]:
-        """Sets of nodes to keep in float, the most promising first, and the sensitivity of each block.
+        """Return sets of nodes to keep in float, the most promising first, and each block's sensitivity.
 
-        Only sets that remove at least ``min_noise_share`` (0 to 1) of the placement's quantization noise.
+        Each set removes at least ``min_noise_share`` (0 to 1) of the placement's quantization noise.
 
         The sensitivity is in dB, with that block alone quantized (``measure_block_snr_db``).
         """
@@ -355,7 +355,7 @@ class Candidates:
         return measure_block_snr_db(context, graph, rules, floats, key, has_time, self.report)
 
     def _prepare(self, floats: frozenset[str]) -> PreparedGraph:
-        """The graph that a plan with these float nodes applies to: float nodes are not rewritten."""
+        """Return the graph that a plan with these float nodes applies to: these are not rewritten."""
         if floats not in self._prepared:
             context = self._context
             self._prepared[floats] = PreparedGraph(

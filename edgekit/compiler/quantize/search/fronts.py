@@ -1,4 +1,4 @@
-"""Which measured candidates to ship: the Pareto front of time and accuracy."""
+"""Choice of the candidates to ship: the Pareto front of time and accuracy."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAX_POINTS = 3
 
 
 def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """The candidates worth shipping, the fastest first; each slower one is more accurate by MIN_GAIN.
+    """Return the candidates to ship, the fastest first; each slower one is more accurate by MIN_GAIN.
 
-    Only candidates that are faster than the parent; of two that differ by less than timing noise, the more
-    accurate one. If none could be timed: the one with the best ``untimed_score``.
+    All are faster than the parent. Of two that differ by less than timing noise, the more accurate one is
+    returned. If no candidate could be timed, the one with the best ``untimed_score`` is returned.
     """
     usable = [m for m in measurements if m.faster]
     if usable and all(m.ratio is None for m in usable):
@@ -43,8 +43,8 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 def with_better_times(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """The measurements, with the time of another recipe in place of a rough one, where one is known: recipes
-    of one structure differ in constants alone, so they take the same time."""
+    """Replace rough times by the time of another recipe, where known: recipes of one structure differ in
+    constants only, so they take the same time."""
     better = {
         (m.config.placement, m.config.floats, m.float_share): m.ratio
         for m in measurements
@@ -57,7 +57,7 @@ def with_better_times(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 def front_with(front: Sequence[Measurement], one: Measurement) -> list[Measurement]:
-    """The front, the fastest first, with this point on it unless one of its points is no slower and no less
+    """Add a point to the front, the fastest first, unless a point of the front is no slower and no less
     accurate.
 
     A front leaves out a point that gains little over a faster one, and has MAX_POINTS points at most: this
@@ -73,17 +73,17 @@ def front_with(front: Sequence[Measurement], one: Measurement) -> list[Measureme
 
 
 def _no_worse(one: Measurement, other: Measurement) -> bool:
-    """Whether one is as accurate as the other and, up to timing noise, as fast."""
+    """Return whether one is as accurate as the other and, up to timing noise, as fast."""
     return one.rank >= other.rank and FASTER * one.time <= other.time
 
 
 def rejection_reason(candidate: Measurement, winners: Sequence[Measurement], missed: str) -> str:
-    """Why a candidate is not shipped. The manifest records this text.
+    """Return the reason that a candidate is not shipped. The manifest records this text.
 
     Args:
-        candidate: The one that is not shipped.
-        winners: The ones that are.
-        missed: How it misses the accuracy goal; "" if it meets it.
+        candidate: The candidate that is not shipped.
+        winners: The candidates that are shipped.
+        missed: Description of the missed accuracy goal; "" if the candidate meets it.
     """
     if candidate.fidelity is None:
         return candidate.failure
@@ -114,13 +114,13 @@ def _score_text(measurement: Measurement) -> str:
 def best_with_baseline(
     winner: Measurement, measurements: list[Measurement], measure: Callable[[CandidateConfig], Measurement]
 ) -> Measurement:
-    """The winner, or the baseline recipe on its structure if that is more accurate on the validation set.
+    """Return the winner, or the baseline recipe on its structure if that is more accurate in validation.
 
     So no shipped variant is worse than min-max ranges with round-to-nearest.
 
     Args:
-        winner: From a search.
-        measurements: All of the search; the baseline is added if the search had no time for it.
+        winner: The best measurement of a search.
+        measurements: All measurements of the search; the baseline is added if the search had no time for it.
         measure: Compiles and measures a candidate.
     """
     baseline = replace(winner.config, recipe=BASELINE)
@@ -132,8 +132,8 @@ def best_with_baseline(
 
 
 def best_untimed(measurements: Sequence[Measurement]) -> Measurement:
-    """Of candidates that could not be timed the one with the best ``untimed_score``; where the cycles of some
-    are estimated, one of those."""
+    """Return the candidate with the best ``untimed_score``, for candidates that could not be timed. If cycles
+    are estimated for some candidates, only these are compared."""
     estimated = [m for m in measurements if m.estimated is not None and m.fidelity is not None]
     measurements = estimated or measurements
     return max(measurements, key=lambda m: (m.fidelity is not None, m.untimed_score, -m.float_share))

@@ -1,4 +1,4 @@
-"""One candidate of the int8 search, and its measurement."""
+"""Candidate of the int8 search, and its measurement."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SATURATED_CLASSES_DB = 25.0
 
 @dataclass(frozen=True)
 class CandidateConfig:
-    """One candidate: a placement of the target, a recipe, and the names of further nodes that stay float."""
+    """Candidate: a placement of the target, a recipe, and the names of further nodes that stay float."""
 
     placement: str
     recipe: Recipe = DEFAULT
@@ -63,20 +63,20 @@ class CandidateConfig:
 
     @classmethod
     def parse(cls, row: Json) -> CandidateConfig:
-        """The reverse of :meth:`as_json`. Raises KeyError or TypeError for anything else."""
+        """Parse the output of :meth:`as_json`. Raises KeyError or TypeError for anything else."""
         return cls(str(row["placement"]), Recipe(**row["recipe"]), frozenset(map(str, row["floats"])))
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measurement of one candidate.
+    """Measurement of one candidate.
 
     Attributes:
         config: The candidate.
-        fidelity: To the float model on the validation set; None if it could not be run.
+        fidelity: Fidelity to the float model on the validation set; None if it could not be run.
         ratio: Latency relative to the float parent; None if it was not timed.
-        failure: Why it could not be compiled or run; "" otherwise.
-        float_share: MACs (0 to 1) that stay float, of those that the target can compute in int8.
+        failure: Reason that it could not be compiled or run; "" otherwise.
+        float_share: Share (0 to 1) that stays float of the MACs that the target can compute in int8.
         estimated: Estimated cycles over the float parent's (``evaluate.arm``); None if not estimated.
     """
 
@@ -89,22 +89,22 @@ class Measurement:
 
     @property
     def rank(self) -> float:
-        """The accuracy that candidates are compared by; greater is better."""
+        """Return the accuracy that candidates are compared by; greater is better."""
         return self.fidelity.rank if self.fidelity is not None else -math.inf
 
     @property
     def unit(self) -> str:
-        """Unit of the rank: ``dB`` or ""."""
+        """Return the unit of the rank: ``dB`` or ""."""
         return self.fidelity.rank_unit if self.fidelity is not None else ""
 
     @property
     def is_classification(self) -> bool:
-        """Whether the fidelity is a top-1 agreement, and the rank an SNR in dB."""
+        """Return whether the fidelity is a top-1 agreement, and the rank an SNR in dB."""
         return self.fidelity is not None and bool(self.unit) and not self.fidelity.score.unit
 
     @property
     def saturated(self) -> bool:
-        """Whether the accuracy is so high that the search sees no further gain."""
+        """Return whether the accuracy is so high that the search sees no further gain."""
         if self.fidelity is None:
             return False
         if self.is_classification and self.fidelity.score.value >= SATURATED:
@@ -113,8 +113,8 @@ class Measurement:
 
     @property
     def untimed_score(self) -> float:
-        """Accuracy, capped at saturation, less a penalty for estimated cycles, or for float layers where they
-        are not estimated: compares untimed candidates."""
+        """Return a score that compares untimed candidates: accuracy, capped at saturation, less a penalty
+        for estimated cycles, or for float layers if cycles are not estimated."""
         rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank
         if self.estimated is not None:
             return rank - TIME_PENALTY[self.unit] * self.estimated
@@ -122,24 +122,24 @@ class Measurement:
 
     @property
     def time(self) -> float:
-        """The ratio that candidates are compared by; 1 if it was not timed. A rough one is taken as
+        """Return the ratio that candidates are compared by; 1 if it was not timed. A rough ratio counts as
         ROUGH_ERROR slower, so that a better timing is not lost to chance."""
         rough = 1 + ROUGH_ERROR if self.config.recipe == QUICK else 1.0
         return 1.0 if self.ratio is None else rough * self.ratio
 
     @property
     def faster(self) -> bool:
-        """Whether it is faster than the float parent; True if it ran and could not be timed."""
+        """Return whether it is faster than the float parent; True if it ran and could not be timed."""
         return self.fidelity is not None and (self.ratio is None or self.ratio <= FASTER)
 
 
 def saturation(unit: str) -> float:
-    """The rank that counts as saturated, for a rank in ``unit``."""
+    """Return the rank that counts as saturated, for a rank in ``unit``."""
     return SATURATED_CLASSES_DB if unit else SATURATED
 
 
 def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
-    """A measurement as JSON, with every digit. The keys are the file format."""
+    """Convert a measurement to JSON, with every digit. The keys are the file format."""
     found = None
     if measurement.fidelity is not None:
         task = measurement.fidelity.task
@@ -163,7 +163,7 @@ def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
 
 
 def parse_measurement(config: CandidateConfig, known: Json) -> Measurement | None:
-    """The reverse of :func:`measurement_as_json`; None for anything else."""
+    """Parse the output of :func:`measurement_as_json`; None for anything else."""
     try:
         found = known["found"]
         if found is not None:

@@ -18,22 +18,22 @@ RECORD_LIMIT_BYTES = 4 << 20
 
 
 def key(*facts: Json) -> str:
-    """The name of a record: sha256 over the facts, EdgeKit's version and the processor."""
+    """Compute the name of a record: sha256 over the facts, EdgeKit's version and the processor."""
     return hashlib.sha256(strict_json.encode([__version__, cpu.identity(), *facts])).hexdigest()
 
 
 def recall(name: str) -> Json:
-    """The value recorded under that name, or None."""
+    """Return the value recorded under that name, or None."""
     return json_records.recall(records_folder(), name, RECORD_LIMIT_BYTES)
 
 
 def record(name: str, value: Json) -> bool:
-    """Record a value. False if it could not be written."""
+    """Record a value. Return False if it could not be written."""
     return json_records.record(records_folder(), name, value, RECORDS_LIMIT)
 
 
 def figures_as_json(figures: Mapping[str, float]) -> Json:
-    """Figures by name as JSON, with every digit; JSON has no infinity.
+    """Convert figures by name to JSON, with every digit; JSON has no infinity.
 
     >>> figures_as_json({"conv": 12.5, "add": float("inf")})
     {'conv': '12.5', 'add': 'inf'}
@@ -42,7 +42,7 @@ def figures_as_json(figures: Mapping[str, float]) -> Json:
 
 
 def parse_figures(known: Json) -> dict[str, float]:
-    """The reverse of :func:`figures_as_json`; none for anything else."""
+    """Parse the output of :func:`figures_as_json`; {} for anything else."""
     try:
         return {str(name): float(value) for name, value in known.items()}
     except (AttributeError, TypeError, ValueError):
@@ -50,5 +50,5 @@ def parse_figures(known: Json) -> dict[str, float]:
 
 
 def records_folder() -> Path:
-    """The folder of the records; it need not exist."""
+    """Return the folder of the records; it need not exist."""
     return model_records.records_folder() / "searches"

@@ -1,4 +1,4 @@
-"""What the candidates of a build have in common: the float graph, its observations, and the samples."""
+"""Common data of a build's candidates: the float graph, its observations, and the samples."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from edgekit.tensor_spec import Array, TensorSpec
 
 @dataclass(frozen=True, eq=False)
 class SearchContext:
-    """What every candidate of a build is compiled from and measured with.
+    """Data that every candidate of a build is compiled from and measured with.
 
     Attributes:
         model: The canonical float graph.
-        inputs: Of the source model.
-        outputs: Of the source model.
-        observations: Of every value of ``model``, on the calibration set.
+        inputs: Inputs of the source model.
+        outputs: Outputs of the source model.
+        observations: Observations of every value of ``model``, on the calibration set.
         calibration: Samples to fit weights on.
         validation: Samples to compare candidates on.
         evaluator: Scores outputs for ``validation``.
-        digest: Of the model, the samples and the card; a part of the key of each cached measurement.
+        digest: Digest of the model, the samples and the card; a part of the key of each cached measurement.
         weight_cache: Quantized weights that candidates share.
         range_cache: Ranges that candidates share.
     """
@@ -49,13 +49,13 @@ class SearchContext:
 
 @dataclass(frozen=True, eq=False)
 class PreparedGraph:
-    """A rewritten graph with the observations of its values."""
+    """Rewritten graph with the observations of its values."""
 
     model: ir.Model
     observations: Mapping[str, Observation]
 
 
 def run_qdq_graph(model: ir.Model, samples: Sequence[Sample]) -> Sequence[Mapping[str, Array]]:
-    """The outputs of a Q/DQ graph, computed in float by the reference executor."""
+    """Run a Q/DQ graph in float on the reference executor, and return its outputs."""
     reference = Reference(model, threads=default_threads(), optimize=True)
     return keep_outputs(map(reference.run, samples))

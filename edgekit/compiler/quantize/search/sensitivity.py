@@ -1,4 +1,4 @@
-"""Which blocks of a quantized network lose the most accuracy, and which nodes to keep in float for it.
+"""Choice of nodes to keep in float, from the accuracy loss of each block of a quantized network.
 
 A block is one kernel with weights and the nodes fused after it. Its sensitivity is the SNR of the worst
 output when it alone is quantized. Float regions reach from the input to some block, or from some block to the
@@ -27,10 +27,10 @@ WORST_COUNTS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Block:
-    """One kernel with weights.
+    """Kernel with weights.
 
     Attributes:
-        name: Of the kernel.
+        name: Name of the kernel.
         nodes: Names of its nodes.
         first, last: Index of its first and last node in the graph.
         macs: Multiply-accumulates of one inference.
@@ -44,7 +44,7 @@ class Block:
 
 
 def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[Block]:
-    """The kernels with weights, in the graph's order."""
+    """Return the kernels with weights, in the graph's order."""
     order = {node_name(node): index for index, node in enumerate(model.graph)}
     found = []
     for kernel in kernels:
@@ -59,7 +59,7 @@ def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[Block]:
 def float_regions(
     model: ir.Model, blocks: Sequence[Block], noise: Mapping[str, float], min_noise_share: float = 0.0
 ) -> list[frozenset[str]]:
-    """Sets of nodes to keep in float, the most promising first: much noise and few MACs in them.
+    """Return sets of nodes to keep in float, the most promising first: much noise and few MACs.
 
     Args:
         model: The canonical float graph.
@@ -92,7 +92,7 @@ def float_regions(
 
 
 def _until(blocks: Sequence[Block], noise: Mapping[str, float], target_noise: float) -> Block:
-    """The first block at which the accumulated noise reaches the target."""
+    """Return the first block at which the accumulated noise reaches the target."""
     reached = 0.0
     for block in blocks:
         reached += noise[block.name]
@@ -102,7 +102,7 @@ def _until(blocks: Sequence[Block], noise: Mapping[str, float], target_noise: fl
 
 
 def _macs(node: ir.Node, weight: int) -> int:
-    """Multiply-accumulates of a Conv, ConvTranspose, Gemm or MatMul for one inference."""
+    """Count the multiply-accumulates of a Conv, ConvTranspose, Gemm or MatMul for one inference."""
     array, dims = array_of(node.inputs[weight]), static_dims(node.outputs[0])
     if array is None or dims is None:
         return 0
@@ -112,7 +112,7 @@ def _macs(node: ir.Node, weight: int) -> int:
 
 
 def single_kernel_plan(plan: QuantizationPlan, kernel: Kernel) -> QuantizationPlan:
-    """The part of a plan that belongs to one kernel."""
+    """Return the part of a plan that belongs to one kernel."""
     ends = {str(value.name) for value in (*kernel.inputs, *kernel.outputs)}
     return QuantizationPlan(
         {name: affine for name, affine in plan.activations.items() if name in ends},
@@ -122,6 +122,6 @@ def single_kernel_plan(plan: QuantizationPlan, kernel: Kernel) -> QuantizationPl
 
 
 def float_share_of(blocks: Sequence[Block], floats: Sequence[str]) -> float:
-    """The share (0 to 1) of the MACs of all blocks that is in the named ones."""
+    """Return the share (0 to 1) of all blocks' MACs that is in the named ones."""
     total = sum(block.macs for block in blocks)
     return round(sum(block.macs for block in blocks if block.name in set(floats)) / max(total, 1), 4)

@@ -174,7 +174,7 @@ class _FastestSearch:
         return [each for each in found if each is not None and _roughly_faster(each)]
 
     def _attempt(self, config: CandidateConfig, share: float = 1.0, must: bool = False) -> Measurement | None:
-        """The measurement of a candidate; None if there is no time for it."""
+        """Return the measurement of a candidate; None if there is no time for it."""
         for known in self._measurements:
             if known.config == config:
                 return known

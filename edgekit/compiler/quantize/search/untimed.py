@@ -1,7 +1,7 @@
 """The int8 search for a target that cannot be timed here.
 
-One candidate is chosen by ``untimed_score``, which penalizes estimated cycles, or float layers where nothing
-estimates them:
+One candidate is chosen by ``untimed_score``, which penalizes estimated cycles, or float layers where cycles
+are not estimated:
 
     1. the target's first placement with the default recipe, and the baseline; stop if the accuracy is
        saturated and cycles are not estimated
@@ -38,10 +38,10 @@ def search_untimed(
     float_share: Callable[[CandidateConfig], float],
     has_time: Callable[[CandidateConfig], bool],
 ) -> list[Measurement]:
-    """Search for a target that cannot be timed. Arguments and result as for ``search_front``, and one more.
+    """Search for a target that cannot be timed, with the arguments and result of ``search_front``.
 
     Args:
-        float_share: The share of MACs that a candidate leaves in float, known before it is compiled.
+        float_share: Returns the share of MACs that a candidate leaves in float, known before it is compiled.
     """
     measurements: list[Measurement] = []
     for config in _next_untimed_configs(placements, find_float_regions, float_share, measurements):
@@ -90,7 +90,7 @@ def _next_untimed_configs(
 
 
 def _least_penalty(measurements: Sequence[Measurement], unit: str, float_share: float) -> float:
-    """What a candidate with this share of float MACs loses at least: if cycles are estimated, as much as the
-    fastest one so far."""
+    """Return the least penalty of a candidate with this share of float MACs: if cycles are estimated, that of
+    the fastest candidate so far."""
     estimates = [each.estimated for each in measurements if each.estimated is not None]
     return TIME_PENALTY[unit] * min(estimates) if estimates else FLOAT_PENALTY[unit] * float_share

@@ -77,10 +77,10 @@ def optimize(
     Args:
         model: The canonical float graph. It is not changed.
         plan: From ``place``.
-        rules: Of the target that the plan is for.
+        rules: Rules of the target that the plan is for.
         samples: The calibration set; the first ``recipe.samples`` are used. Not needed for round-to-nearest
             without bias correction.
-        recipe: How weights are rounded.
+        recipe: Rules for rounding weights.
         cache: Results of earlier calls; new results are added. It does not change the result.
         progress: Called with (done, total) steps.
 
@@ -234,7 +234,7 @@ def to_nearest(product: WeightMatrix, by: Affine | None, rules: Rules) -> Quanti
     Args:
         product: A node with weights.
         by: Quantization of its input; None if it reads floats.
-        rules: Of the target.
+        rules: The target's rules.
     """
     matrix = product.matrix()
     pairs, limit = _pairs(product, rules)
@@ -258,8 +258,8 @@ def _round_product(
         x: Sample -> the input: integers of ``by``, or floats if that is None.
         by: Quantization of the input.
         target: The sampled positions and the float outputs there.
-        rules: Of the target.
-        recipe: How to round.
+        rules: The target's rules.
+        recipe: Rules for rounding.
         shared: The integers that it shares with other layers; only the bias is its own then.
     """
     matrix = product.matrix()

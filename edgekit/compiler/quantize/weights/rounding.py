@@ -85,8 +85,8 @@ def nearest(weights: Array, scales: Array, pairs: Array | None = None, limit: in
     Args:
         weights: float [groups, outputs, columns].
         scales: [groups, outputs].
-        pairs: As in :func:`channel_scales`.
-        limit: As in :func:`channel_scales`.
+        pairs: Argument of :func:`channel_scales`.
+        limit: Argument of :func:`channel_scales`.
 
     Returns:
         int8 [groups, outputs, columns], in -127 .. 127.
@@ -144,8 +144,8 @@ def gptq(
         scales: [groups, outputs].
         hessian: float64 [groups, columns, columns], positive semidefinite: the inputs' second moments. Dead
             columns and fewer observations than columns are fine.
-        pairs: As in :func:`channel_scales`.
-        limit: As in :func:`channel_scales`.
+        pairs: Argument of :func:`channel_scales`.
+        limit: Argument of :func:`channel_scales`.
 
     Returns:
         int8 [groups, outputs, columns], in -127 .. 127.

@@ -57,7 +57,7 @@ def find_targets(
         model: The canonical float graph.
         products: Layers of the model.
         samples: To run the model on.
-        digests: Of the samples, as ``sample_digest`` gives them.
+        digests: The ``sample_digest`` of each sample.
         count: Positions per layer, over all samples.
         values: Keep the outputs themselves, not only their means.
         report: Called after each sample.

@@ -24,7 +24,7 @@ blocks, and errors are compensated within a block."""
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Sums over the sampled positions of the quantized inputs x, in real units.
+    """Moments of the quantized inputs x: sums over the sampled positions, in real units.
 
     Attributes:
         means: float64 [samples, groups, columns], over the uniformly drawn positions of each sample.
@@ -46,14 +46,14 @@ def moments_of(
     recipe: Recipe,
     about_mean: bool,
 ) -> Moments:
-    """Sums over the positions of all samples.
+    """Sum over the positions of all samples.
 
     Integer inputs are summed exactly, several samples in one matrix product, and scaled afterwards. Float
     inputs use one product per sample, so that the result does not depend on batching.
 
     Args:
-        product: A layer with ``has_columns``.
-        x: Sample -> the input: integers of ``by``, or floats if that is None.
+        product: Layer with ``has_columns``.
+        x: Maps a sample to the input: integers of ``by``, or floats if that is None.
         by: Quantization of the input.
         target: The sampled positions and the float outputs there.
         recipe: Determines which moments are needed.
@@ -120,7 +120,7 @@ def moments_of(
 
 
 def _sums(rows: Array, by: Affine | None) -> Array:
-    """Sums over the positions: integers exactly in float32 (up to CHUNK of them), floats in float64."""
+    """Sum over the positions: integers exactly in float32 (up to CHUNK of them), floats in float64."""
     if not _exact(by):
         total: Array = rows.sum(axis=2, dtype=np.float64)
         return total
@@ -128,7 +128,7 @@ def _sums(rows: Array, by: Affine | None) -> Array:
 
 
 def _exact(by: Affine | None) -> bool:
-    """Whether float32 sums CHUNK products of such values without rounding."""
+    """Return whether float32 sums CHUNK products of such values without rounding."""
     return by is not None and by.dtype in ("int8", "uint8")
 
 
@@ -137,7 +137,7 @@ def _width(rows: Array) -> int:
 
 
 def _column_scales(product: WeightMatrix, by: Affine | None, shape: tuple[int, ...]) -> Array:
-    """The input's scale at each column, float64 [groups, columns]."""
+    """Return the input's scale at each column, float64 [groups, columns]."""
     if by is None:
         return np.ones(shape)
     scale = np.asarray(by.scale, np.float64)
@@ -147,6 +147,6 @@ def _column_scales(product: WeightMatrix, by: Affine | None, shape: tuple[int, .
 
 
 def column_blocks(columns: int) -> list[tuple[int, int]]:
-    """(start, end) of the blocks of columns that are rounded together."""
+    """Return (start, end) of the blocks of columns that are rounded together."""
     starts = range(0, columns, COLUMNS_LIMIT)
     return [(start, min(start + COLUMNS_LIMIT, columns)) for start in starts]

@@ -32,10 +32,10 @@ denormal."""
 
 @dataclass(frozen=True, eq=False)
 class SampleValues:
-    """One value over all samples.
+    """Values of one tensor over all samples.
 
     Attributes:
-        arrays: One for each sample.
+        arrays: One array for each sample.
         stored_as: Quantization of the arrays; None if they are not quantized.
     """
 
@@ -44,7 +44,7 @@ class SampleValues:
 
 
 def captured(node: ir.Node) -> list[ir.Value]:
-    """Values of the outer graph that the node's subgraphs read."""
+    """Return the values of the outer graph that the node's subgraphs read."""
     found: list[ir.Value] = []
     for attribute in node.attributes.values():
         graphs = (
@@ -65,12 +65,12 @@ def captured(node: ir.Node) -> list[ir.Value]:
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
-    """All values that the node and its subgraphs read."""
+    """Return all values that the node and its subgraphs read."""
     return [value for value in node.inputs if value is not None and value.name] + captured(node)
 
 
 def reads_integers(value: ir.Value, node: ir.Node, plan: QuantizationPlan) -> bool:
-    """Whether the node reads the value through its Q/DQ pair."""
+    """Return whether the node reads the value through its Q/DQ pair."""
     if str(value.name) not in plan.activations:
         return False
     producer = value.producer()
@@ -89,8 +89,8 @@ def run_segment(
     """Run nodes on every sample.
 
     Args:
-        nodes: In the graph's order.
-        plan: Says where Q/DQ pairs are.
+        nodes: Nodes in the graph's order.
+        plan: The plan that places Q/DQ pairs.
         replaced: (node, input index) -> the constant that replaces this input.
         kept: The inputs of the segment, for all samples.
         wanted: Value to return -> whether as the integers of its pair, or as floats.
@@ -131,7 +131,7 @@ def run_segment(
 
 
 def _small(array: Array) -> Array:
-    """A float32 array as float16 if that is precise enough."""
+    """Convert a float32 array to float16 if that is precise enough."""
     if array.dtype != np.float32 or not array.size:
         return array
     highest = max(float(array.max()), -float(array.min()))
@@ -140,7 +140,7 @@ def _small(array: Array) -> Array:
 
 
 class _Segment:
-    """An ONNX model under construction: nodes, with the Q/DQ pairs of their inputs."""
+    """ONNX model under construction: nodes, with the Q/DQ pairs of their inputs."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _Segment:
         return array.astype(np.float32) if array.dtype == np.float16 else array
 
     def _read(self, value: ir.Value, node: ir.Node) -> str:
-        """The name under which a node reads a value."""
+        """Return the name under which a node reads a value."""
         name = str(value.name)
         constant = array_of(value)
         if constant is not None:

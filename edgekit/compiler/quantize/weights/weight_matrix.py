@@ -23,7 +23,7 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True, eq=False)
 class WeightMatrix:
-    """A node with constant weights.
+    """Node with constant weights.
 
     Attributes:
         node: Conv, ConvTranspose, Gemm or MatMul.
@@ -52,25 +52,25 @@ class WeightMatrix:
 
     @property
     def input(self) -> ir.Value:
-        """The input that is multiplied by the weights."""
+        """Return the input that is multiplied by the weights."""
         value = self.node.inputs[0 if self.rule.weight else 1]
         assert value is not None
         return value
 
     @property
     def own_bias(self) -> bool:
-        """Whether the node itself adds the bias; if not, the Add after it does."""
+        """Return whether the node itself adds the bias; if not, the Add after it does."""
         return self.bias_input is not None and self.bias_input[0] is self.node
 
     @property
     def original_bias(self) -> Array | None:
-        """The bias without correction; None if the node has none."""
+        """Return the bias without correction; None if the node has none."""
         has = self.own_bias and self.bias_input is not None and self.bias_input[1] < len(self.node.inputs)
         return self.bias if has else None
 
     @property
     def channel_axis(self) -> int | None:
-        """The output channel axis of ``weights``; None if there is one channel."""
+        """Return the output channel axis of ``weights``; None if there is one channel."""
         if self.weights.ndim == 1:
             return None
         if self.node.op_type == "Conv":
@@ -83,23 +83,23 @@ class WeightMatrix:
 
     @property
     def has_columns(self) -> bool:
-        """Whether :meth:`rows` supports this node; if not, its weights are rounded to nearest."""
+        """Return whether :meth:`rows` supports this node; if not, its weights are rounded to nearest."""
         return self.node.op_type in ("Conv", "Gemm") or (
             self.node.op_type == "MatMul" and self.rule.weight == 1 and self.weights.ndim == 2
         )
 
     @property
     def depthwise(self) -> bool:
-        """Whether each of several groups has one input and one output channel. Such kernels add in int32."""
+        """Return whether several groups have one input and output channel each; kernels add in int32."""
         return 1 < self.groups == len(self.weights) and self.weights.shape[1] == 1
 
     @property
     def kernel_size(self) -> int:
-        """Number of elements of a Conv's kernel (kh * kw), else 1."""
+        """Return the number of elements of a Conv's kernel (kh * kw), else 1."""
         return int(np.prod(self.weights.shape[2:])) if self.node.op_type == "Conv" else 1
 
     def pairs(self) -> Array:
-        """The pairs of columns that a kernel adds in int16 (``pairs_of``); none for kernels that do not."""
+        """Return the pairs of columns that a kernel adds in int16 (``pairs_of``); empty for other kernels."""
         if self.depthwise or self.node.op_type == "ConvTranspose":
             return np.zeros((0, 2), np.int64)
         columns = self.matrix().shape[2]
@@ -111,28 +111,28 @@ class WeightMatrix:
         return each
 
     def matrix(self) -> Array:
-        """float64 [groups, outputs, columns]: a column is an input channel of the group and a kernel
-        element."""
+        """Return the weights as float64 [groups, outputs, columns]: a column is an input channel of the group
+        and a kernel element."""
         if self.channel_axis is None:
             return self.weights.reshape(1, 1, -1).astype(np.float64)
         first = np.moveaxis(self.weights, self.channel_axis, 0)
         return first.reshape(self.groups, len(first) // self.groups, -1).astype(np.float64)
 
     def from_matrix(self, matrix: Array) -> Array:
-        """The reverse of :meth:`matrix`: weights in the node's layout."""
+        """Convert a :meth:`matrix` back to weights in the node's layout."""
         if self.channel_axis is None:
             return matrix.reshape(-1)
         shape = np.moveaxis(self.weights, self.channel_axis, 0).shape
         return np.ascontiguousarray(np.moveaxis(matrix.reshape(shape), 0, self.channel_axis))
 
     def outputs(self, y: Array) -> Array:
-        """The node's output as [output channels, positions]."""
+        """Reshape the node's output to [output channels, positions]."""
         axis = 1 if self.node.op_type in ("Conv", "ConvTranspose") else y.ndim - 1
         first = np.moveaxis(y, axis, 0)
         return first.reshape(len(first), -1)
 
     def by_channel(self, x: Array) -> Array:
-        """The node's input as [input channels, everything else], for :meth:`rows`."""
+        """Reshape the node's input to [input channels, everything else], for :meth:`rows`."""
         if self.node.op_type == "Conv":
             return np.moveaxis(x, 1, 0).reshape(x.shape[1], -1)
         if self.node.op_type == "Gemm" and int_of(self.node, "transA", 0):
@@ -140,10 +140,10 @@ class WeightMatrix:
         return x.reshape(-1, x.shape[-1]).T
 
     def rows(self, x: Array, zero_point: Array, positions: Array) -> Array:
-        """The inputs of each column at some positions.
+        """Return the inputs of each column at some positions.
 
         Args:
-            x: From :meth:`by_channel`, integers or floats.
+            x: Output of :meth:`by_channel`, integers or floats.
             zero_point: [] or [input channels]; also the value of padding.
             positions: int64 [P]: flat indices into the output without its channels.
 
@@ -161,7 +161,7 @@ class WeightMatrix:
         return taken.reshape(self.groups, -1, len(positions))
 
     def _taps(self, positions: Array) -> tuple[Array, Array]:
-        """Flat input indices of the kernel's elements, int64 [elements, P], and whether they are in
+        """Return flat input indices of the kernel's elements, int64 [elements, P], and whether they are in
         bounds."""
         kernel = self.weights.shape[2:]
         rank = len(kernel)
@@ -184,7 +184,7 @@ class WeightMatrix:
 
 
 def product_of(node: ir.Node, rule: OpRule | None) -> WeightMatrix | None:
-    """The node as a matrix product, or None if it has no constant weights to quantize."""
+    """Return the node as a matrix product, or None if it has no constant weights to quantize."""
     if rule is None or rule.weight is None:
         return None
     weights = array_of(input_of(node, rule.weight))
@@ -222,7 +222,7 @@ def _bias(node: ir.Node, rule: OpRule) -> tuple[Array | None, tuple[ir.Node, int
 
 
 def _is_of_channels(constant: Array, node: ir.Node, channels: int) -> bool:
-    """Whether it has a value for each output channel; of as many rows as channels, not one for each row."""
+    """Return whether a constant has a value for each output channel, even with as many rows as channels."""
     if constant.size != channels or node.op_type not in ("Gemm", "MatMul"):
         return bool(constant.size == channels)
     return constant.ndim == 0 or constant.shape[-1] == channels

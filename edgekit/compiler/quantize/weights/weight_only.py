@@ -41,7 +41,7 @@ def with_stored_weights(
 
     Args:
         model: The canonical float graph. It is not changed.
-        rules: Of the target.
+        rules: The target's rules.
         form: One of ``rules.weight_forms``.
         samples: The calibration set; without samples weights are rounded to nearest.
         cache: Results of earlier calls; new results are added.
