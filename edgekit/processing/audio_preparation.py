@@ -17,7 +17,7 @@ VARIANCE_LEAST = 1e-7
 
 
 class AudioWindow(NamedTuple):
-    """Where a window lies in its sound, in seconds; zeros after the sound's end are not counted."""
+    """Position of a window in its sound, in seconds. Padding after the sound's end is not counted."""
 
     start_s: float
     end_s: float

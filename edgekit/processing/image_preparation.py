@@ -72,7 +72,7 @@ def from_bytes(image: ImageInput, pixels: Array) -> Array:
 
 
 def place_image(image: ImageInput, width: int, height: int) -> ImagePlacement:
-    """Where a frame of this size lies in the input."""
+    """Compute the placement of a frame of this size in the input."""
     used, target = _layout(image, width, height)
     scale_x, scale_y = target.width / used.width, target.height / used.height
     return ImagePlacement(

@@ -75,7 +75,7 @@ def _no_rate(rate: int | None, card: Card) -> None:
 
 
 def placement(card: Card, width: int, height: int) -> ImagePlacement:
-    """Where a frame of this size lies in the model's input.
+    """Compute the placement of a frame of this size in the model's input.
 
     Raises:
         CardError: the card's inputs are not one image.

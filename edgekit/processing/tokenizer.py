@@ -82,10 +82,10 @@ def padding_id(content: bytes) -> int:
 
 
 def vocabulary_size(content: bytes) -> int:
-    """How many tokens there are; ids are below that.
+    """Return the number of tokens. All ids are below it.
 
     Raises:
-        CardError: the file is no tokenizer.
+        CardError: the file is not a tokenizer.
     """
     table = _parsed(content)
     added = [number for number in _added(table).values() if isinstance(number, int)]

@@ -130,7 +130,7 @@ def read_audio(name: str, table: dict[str, Json], where: str) -> AudioInput:
 
 
 def frames_and_features(entry: AudioInput) -> tuple[int, int]:
-    """How many frames and how many features of each the input holds; its features are not None."""
+    """Return the input's number of frames and of features per frame. Its features must not be None."""
     assert entry.features is not None
     count = entry.features.count
     return math.prod(entry.shape) // count, count

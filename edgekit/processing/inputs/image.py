@@ -94,7 +94,7 @@ class ImageInput:
 
     @property
     def plain(self) -> bool:
-        """Whether pixels go in as they are."""
+        """Return whether pixel values are passed unchanged."""
         return not any(self.mean) and all(std == 1 for std in self.std) and self.dtype != "int8"
 
     @property
