@@ -311,7 +311,7 @@ async def _http_error(request: Request, problem: Exception) -> Response:
 
 
 def model_lines(models: ServedModels) -> list[str]:
-    """What is served, for the terminal."""
+    """Describe the served models for the terminal."""
     lines = []
     for model in models:
         active = model.session.active

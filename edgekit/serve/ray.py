@@ -70,7 +70,7 @@ class Replica:
             raise BusyError(str(problem)) from None
 
     async def __call__(self, request: HttpRequest) -> Response:
-        """The Open Inference Protocol over HTTP."""
+        """Handle a request of the Open Inference Protocol over HTTP."""
         from starlette.responses import JSONResponse
 
         try:
@@ -238,7 +238,7 @@ def infer(
 
 
 def _at_once(path: str, deadline_ms: float) -> float:
-    """As many requests as a replica answers in half of the deadline."""
+    """Return the number of requests that a replica answers in half of the deadline."""
     from edgekit.bundle.bundle import Bundle
 
     with Bundle.open(os.fspath(path)) as bundle:

@@ -88,17 +88,17 @@ class ServedModels(ModelTable):
     # --- loading and unloading ---------------------------------------------------------------------------
 
     def load(self, name: str, version: str | None = None) -> str:
-        """Load a version from the repository, or again; it answers for the model from now on.
+        """Load a version from the repository, or again. It becomes the model's current version.
 
         Args:
-            name: The model.
-            version: None: the newest that was not given up.
+            name: Name of the model.
+            version: Version; None: the newest that was not dropped.
 
         Returns:
             The version.
 
         Raises:
-            RequestError: 404: there is none; 409: it can't be loaded; what answers is as before.
+            RequestError: 404: it does not exist; 409: it cannot be loaded. The current version stays.
         """
         self._scan()
         with self._loads:
@@ -192,7 +192,7 @@ class ServedModels(ModelTable):
     # --- several workers ---------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Json]:
-        """What is loaded and what answers, by model, for other workers to follow."""
+        """Return the loaded and current versions by model, for other workers to follow."""
         with self._lock:
             return {name: self._state_of(name) for name in sorted({name for name, _ in self._entries})}
 

@@ -55,7 +55,7 @@ DRAIN_SECONDS = 30
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens."""
+    """Address on which a server listens."""
 
     host: str = "127.0.0.1"
     port: int = PORT

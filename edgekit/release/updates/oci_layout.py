@@ -220,12 +220,12 @@ def digest_of(content: bytes) -> str:
 
 
 def blob_path(folder: Path, digest: str) -> Path:
-    """Where the blob of a sha256 digest is."""
+    """Return the path of the blob with a sha256 digest."""
     return folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
 
 def why(problem: OSError | ValueError) -> str:
-    """What is wrong, without an error number."""
+    """Describe an error without its number."""
     if isinstance(problem, FileNotFoundError):
         return f"there is no {problem.filename}"
     return f"{problem.filename}: {problem.strerror}" if isinstance(problem, OSError) else str(problem)

@@ -47,7 +47,7 @@ class RoleKeys:
                 raise UsageError(f"{folder} is in {repository}, which is served to everybody; choose another")
 
     def path(self, role: str) -> Path:
-        """Where a role's key lies. Raises UsageError where the folder is not given."""
+        """Return the path of a role's key. Raises UsageError if the folder is not given."""
         if role not in OFFLINE:
             return self.online / f"{role}.pem"
         if self.offline is None:
