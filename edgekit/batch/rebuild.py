@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from edgekit.tensor_spec import Json
 
 OTHERS = ("targets", "precision", "shapes", "io", "assumed_shapes", "no_int8")
-"""The manifest's other options: read one by one, or what the build found out."""
+"""Other options of the manifest: read one by one, or detected by the build."""
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """What came out of a rebuild.
+    """Result of a rebuild.
 
     Attributes:
-        bundle: The new one, in memory.
-        changes: One for each variant of either.
-        tools: Package -> version before and after, of those that changed; "" where it was not there.
-        size_bytes: Of the file before and after.
-        notes: What else the user should know.
+        bundle: New bundle, in memory.
+        changes: A change for each variant of either bundle.
+        tools: Changed package -> version before and after; "" if it was absent.
+        size_bytes: Size of the file before and after, in bytes.
+        notes: Other notes for the user.
         kept: Whether the new bundle was written.
     """
 
@@ -58,12 +58,12 @@ class Rebuild:
 
     @property
     def worse(self) -> list[str]:
-        """Why it is worse; empty where it is not."""
+        """Return the reasons why the new bundle is worse, if any."""
         return [f"{change['variant']}: {why}" for change in self.changes for why in change["worse"]]
 
     @property
     def same(self) -> bool:
-        """Whether nothing that runs has changed."""
+        """Return whether all files that run are unchanged."""
         return all(change["same"] for change in self.changes)
 
     def as_json(self) -> dict[str, Json]:

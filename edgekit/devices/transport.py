@@ -76,7 +76,7 @@ def start(address: Address, remote: str) -> subprocess.Popen[bytes]:
 
 
 def why_unreachable(address: Address, stderr: str) -> str:
-    """What ssh or adb said, as something to do."""
+    """Return a remedy for an error of ssh or adb, or else its last line."""
     port = f"-p {address.port} " if address.port else ""
     for said, remedy in _SAID.items():
         if said in stderr:

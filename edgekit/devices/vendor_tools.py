@@ -133,10 +133,10 @@ TOOLS = (
 
 
 def look_for_tools(address: Address) -> Inventory:
-    """What a device without Python is, by its shell.
+    """Return the inventory of a device without Python, from its shell.
 
     Raises:
-        DeviceError: it can't be reached.
+        DeviceError: it cannot be reached.
     """
     search = "; ".join(
         f'p=$(command -v {t.name}) || p={t.usual}; [ -x "$p" ] && echo "tool {t.name} $p"' for t in TOOLS

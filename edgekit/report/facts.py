@@ -1,4 +1,4 @@
-"""What the page says of a bundle, from its manifest. It has its facts from where the text report has them."""
+"""Facts of a bundle for the page, from its manifest and the same sources as the text report's."""
 
 from __future__ import annotations
 
@@ -194,8 +194,8 @@ def _local(text: str) -> str:
 
 
 def _metric(variants: Sequence[Variant]) -> tuple[str, str]:
-    """What accuracy is drawn by: the task's metric on labels, or the agreement with the float model, where a
-    variant of these, which are timed, has such a score; or else the SNR."""
+    """Return the metric and unit of the accuracy axis: the task's metric on labels, or the agreement with
+    the float model, if one of these timed variants has such a score; otherwise the SNR."""
     for name in ("task", "agreement"):
         for variant in variants:
             score = variant.evidence.get(name)
@@ -227,7 +227,7 @@ def accuracy_of(variant: Variant, metric: str, whole: float) -> tuple[float | No
 
 
 def _points(variants: Sequence[Variant], metric: str) -> tuple[tuple[Point, ...], list[tuple[str, str]]]:
-    """What can be drawn, and of the others why not."""
+    """Return the points to draw, and the variants that cannot be drawn with the reason."""
     task = next((t for v in variants if (t := v.evidence.get("task")) and t["metric"] == metric), None)
     whole = float(task["float"]) if task else 1.0
     found: list[Point] = []
@@ -338,7 +338,7 @@ def _candidate(each: Mapping[str, Any]) -> Candidate:
 
 
 def _price(candidates: Sequence[Candidate], metric: str, unit: str) -> str:
-    """The most accurate chosen candidate against plain int8."""
+    """Compare the most accurate chosen candidate with plain int8."""
     chosen = [c for c in candidates if not c.lost and c.accuracy is not None]
     plain = next((c for c in candidates if c.plain and c.accuracy is not None), None)
     if not chosen or plain is None:

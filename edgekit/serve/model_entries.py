@@ -38,7 +38,7 @@ class Entry:
 
 
 class Candidate:
-    """Version on probation, and the version before it."""
+    """Candidate version under observation, and the version before it."""
 
     def __init__(self, version: str, before: str, now_s: float) -> None:
         self.version, self.before, self.looked_s = version, before, now_s

@@ -172,7 +172,7 @@ class ModelTable:
 
     def _make_room(self, more_bytes: int, but: Key) -> None:
         """Evict the least recently used versions, and scheduled ones last. Never evict versions that run or
-        are on probation."""
+        are under observation."""
         if self._memory_bytes is None:
             return
         with self._lock:

@@ -43,7 +43,7 @@ class ServeOptions:
     """Options for running models.
 
     Attributes:
-        engine: Name of the engine for the sessions; None chooses by the bundle.
+        engine: Name of the engine to try first, or None.
         threads: Number of threads of a run, for each model.
         deadline_ms: Maximum time of a request in milliseconds; a client may request less.
         queue: Maximum number of waiting requests per model.

@@ -27,8 +27,8 @@ class Decoder:
         optional_roles: Roles of the optional outputs. The decoder uses those that a card maps.
         over_windows: For a sound in windows: (predictions of all windows, options) -> the sound's prediction.
             None keeps the predictions of the windows.
-        classes: Role of the output with class scores, and (its shape, options) -> number of classes. A card
-            must have as many labels. None: the number does not follow from a shape.
+        classes: Role of the output with class scores, and (its shape, options) -> number of classes. A card's
+            labels must be as many. None: the number does not follow from a shape.
     """
 
     options: type[Any]

@@ -210,7 +210,7 @@ def _finding(measure: Measure, comparison: Comparison, alpha: float) -> Finding:
 def _value(
     device: Device, measure: Measure, baseline: str, bundle: str, began: float, answers: int
 ) -> float | None:
-    """Compare a device's first responses since the rollout's start with earlier ones; None: too few of either."""
+    """Compare a device's first responses since the rollout's start with earlier ones; None: too few."""
     old = device.intervals(baseline)
     before = _first([each for each in reversed(old) if each.end <= began], answers)
     after = _first([each for each in device.intervals(bundle) if each.start >= began], answers)
