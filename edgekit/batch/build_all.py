@@ -74,7 +74,7 @@ def build_all(
         on: ``local``, ``dask://HOST[:PORT]`` or ``ray://[HOST:PORT]``.
         workers: Local processes; None: one for every two cores.
         memory_mb: Limit of each model's process in megabytes; None: by the model's size.
-        retries: How often a build is tried again whose worker was lost.
+        retries: Maximum number of retries of a build whose worker was lost.
         progress: Called with each row, how many are done and how many there are.
 
     Returns:

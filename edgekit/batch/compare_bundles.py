@@ -29,12 +29,12 @@ class Change(TypedDict):
     """A variant before and after.
 
     Attributes:
-        same: Its files and options are the same bytes, so that nothing had to be measured.
-        score: What it is judged by, before and after, or None.
-        metric: Its name, or "".
-        latency: What ``edgekit bench --against`` says, or why it was not timed, or "".
+        same: Whether its files and options are the same bytes, so that nothing had to be measured.
+        score: Deciding score before and after, or None.
+        metric: Name of the score's metric, or "".
+        latency: Result of ``edgekit bench --against``, or the reason why it was not timed, or "".
         ratio: Time of the new one over the old one's, or None.
-        worse: Why the new one is worse.
+        worse: Reasons why the new variant is worse.
     """
 
     variant: str

@@ -90,7 +90,7 @@ def rebuild(
 
     Args:
         path: The bundle.
-        output: Where the new one goes; None: in its place.
+        output: Path of the new bundle; None: replace the old one.
         tools: A requirements file, as pip takes it: the build runs with these, installed beside; None: with
             what is installed here.
         seconds: For timing each variant against the old one.

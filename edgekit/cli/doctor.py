@@ -137,7 +137,7 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
     """This machine: engines, processor, memory, clocks, Python and EdgeKit's cache.
 
     Args:
-        engines: Of :func:`engines`.
+        engines: Rows from :func:`engines`.
     """
     governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     warnings = []

@@ -94,8 +94,8 @@ def measure(
     """Run a verb on a device.
 
     Args:
-        path: Of the bundle. It is not changed.
-        device: As ``--device`` has it.
+        path: Path of the bundle, which is not changed.
+        device: Address in the format of ``--device``.
         verb: ``bench``, ``verify`` or ``explain``.
         options: The verb's, by the names of its Python function.
         tell: Takes lines for the user: what was found, what is brought, a connection that was lost.

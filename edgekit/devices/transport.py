@@ -46,7 +46,7 @@ def command_line(address: Address, remote: str) -> list[str]:
     """The arguments of ssh or adb that run a command on a device.
 
     Args:
-        address: Whose parts can't be options.
+        address: Address whose parts cannot be options.
         remote: A command for the device's shell; every part of it that varies is quoted by the caller.
 
     Raises:

@@ -17,7 +17,7 @@ def answer(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a verb.
 
     Args:
-        path: Of the bundle.
+        path: Path of the bundle.
         request: ``verb`` and its ``options``.
 
     Returns:

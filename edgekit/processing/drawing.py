@@ -102,7 +102,7 @@ class Canvas:
 
         Args:
             mask: bool or 0 to 1, [rows, columns].
-            colour: Of the tint.
+            colour: Colour of the tint.
             origin: x, y of its top left pixel in the picture.
         """
         from PIL import Image

@@ -77,7 +77,7 @@ class Answers:
     """The samples that are shown, the worst disagreement first.
 
     Attributes:
-        said: What was compared, in words.
+        said: Description of the comparison.
         samples: At most SHOWN.
         missing: (variant, why it gave no answers).
     """

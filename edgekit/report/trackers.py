@@ -158,9 +158,9 @@ def log_to_mlflow(record: Record, files: Sequence[Path], uri: str) -> Logged:
     """A run of MLflow with parameters, metrics, and files as artifacts.
 
     Args:
-        record: What is logged.
+        record: Record to log.
         files: Artifacts.
-        uri: Of the tracking server, or of a store, e.g. ``sqlite:///mlflow.db``.
+        uri: URI of the tracking server or of a store, e.g. ``sqlite:///mlflow.db``.
 
     Raises:
         MissingDependency: the client is not installed.
@@ -202,8 +202,8 @@ def log_to_wandb(record: Record, files: Sequence[Path], project: str) -> Logged:
     The client's own settings hold, e.g. WANDB_MODE=offline, WANDB_DIR and WANDB_API_KEY.
 
     Args:
-        record: What is logged.
-        files: Of the artifact.
+        record: Record to log.
+        files: Files of the artifact.
         project: ``PROJECT`` or ``ENTITY/PROJECT``.
 
     Raises:

@@ -129,7 +129,7 @@ class Connections:
         """Count a new connection, which waits for its client; False: there are too many that do not wait.
 
         Args:
-            transport: Of the connection.
+            transport: Transport of the connection.
             host: Address of its client.
         """
         network = network_of(host)

@@ -51,8 +51,8 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
     """The methods of the protocol.
 
     Args:
-        service: What answers.
-        limit_bytes: Of a message.
+        service: Service that handles the calls.
+        limit_bytes: Maximum size of a message.
         unary: Name -> handler: given a message, the context, and what holds the memory of the message.
         infer: Handles a stream: given an iterator of messages that are not parsed, and the context.
     """

@@ -36,7 +36,7 @@ class InferPath:
     """Answers requests for inference.
 
     Args:
-        service: What runs them.
+        service: Service that runs the requests.
     """
 
     def __init__(self, service: Service) -> None:

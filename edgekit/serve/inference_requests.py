@@ -187,11 +187,11 @@ def timeout_ms(parameters: Mapping[str, Any]) -> float | None:
 
 
 class AnswerWriter:
-    """Writes the answers of one version of a model. Shapes are static, so where all outputs are asked for in
-    the binary form, everything but these bytes is written once.
+    """Writer of the responses of a model's version. Shapes are static, so if all outputs are requested in
+    binary form, everything but their bytes is written only once.
 
     Args:
-        model, version: As the answer names them.
+        model, version: Name and version in the response.
     """
 
     def __init__(self, model: str, version: str) -> None:

@@ -98,7 +98,7 @@ class Pictures:
         """The predictions of a model as server-sent events (HTML, section 9.2).
 
         Args:
-            name: Of the model.
+            name: Name of the model.
             last_id: The header ``Last-Event-ID``: where the client was before; "" for one that is new.
         """
         feed = self._feeds.setdefault(name, _Feed(self._service.memory.lease()))

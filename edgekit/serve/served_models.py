@@ -32,15 +32,15 @@ class ServedModels(ModelTable):
     """All models of a server. Thread-safe.
 
     Args:
-        bundles: By name and version, see :func:`bundles_by_name`; of each all versions are loaded.
-        options: How they are run.
+        bundles: Bundles by name and version, from :func:`bundles_by_name`; all versions are loaded.
+        options: Options for running them.
         repository: Folder of more bundles, whose newest versions are loaded, and which :meth:`load` looks
             into; None: nothing can be loaded later.
-        memory_bytes: Most that models may take; those that were not asked for the longest time leave, and are
-            loaded again when they are asked for. None: no limit.
-        window: Of a candidate.
-        clock: Monotonic, in seconds.
-        state: Of another worker, which this one follows instead of loading what is newest.
+        memory_bytes: Maximum memory of models in bytes. The least recently used ones are evicted, and loaded
+            again on request. None: no limit.
+        window: Observation window of a candidate's health.
+        clock: Monotonic clock in seconds.
+        state: State of another worker, which this one follows instead of loading the newest versions.
 
     Attributes:
         changed: Called when a candidate was committed or given up.

@@ -117,7 +117,7 @@ def read_features(table: Json, rate: int, where: str) -> Features:
 
     Args:
         table: The card's ``features``.
-        rate: Of the samples, in Hz.
+        rate: Sample rate in Hz.
         where: Begins every error's text.
 
     Raises:

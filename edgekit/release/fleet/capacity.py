@@ -23,8 +23,8 @@ class Spike:
 
     Attributes:
         start_s: When it begins.
-        seconds: How long it lasts.
-        factor: By which the rate is multiplied.
+        seconds: Duration in seconds.
+        factor: Factor by which the rate is multiplied.
     """
 
     start_s: float
@@ -127,7 +127,7 @@ def highest_rate(run_s: Array, runners: int, p99_ms: float, seconds: float = 60.
         runners: Runs at once.
         p99_ms: The time in which 99 % are to be answered.
         seconds: Simulated time at each rate.
-        seed: Of all that is drawn.
+        seed: Random seed.
 
     Raises:
         UsageError: not even single requests are answered in that time.

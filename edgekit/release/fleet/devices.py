@@ -132,7 +132,7 @@ class Fleet:
 
     Attributes:
         model: The model.
-        devices: By name.
+        devices: Devices by name.
     """
 
     model: str

@@ -38,7 +38,7 @@ def bill_of_materials(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]
 
     Args:
         bundle: It.
-        name: Of its file.
+        name: Name of its file.
         sha256: Of its file, as hexadecimal digits.
 
     Raises:

@@ -42,7 +42,7 @@ def download(
 
     Args:
         files: The repository.
-        target: What to fetch, with its size and hash.
+        target: Target to fetch, with its size and hash.
         folder: Private to this user; created.
 
     Returns:

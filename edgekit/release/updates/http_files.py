@@ -64,7 +64,7 @@ class FetchError(Exception):
     Attributes:
         status: The HTTP status, 0 where there was none.
         again: Whether the same request may succeed.
-        retry_after_s: How long the server asks to wait, in seconds.
+        retry_after_s: Delay that the server requests, in seconds.
     """
 
     def __init__(self, why: str, status: int = 0, again: bool = True, retry_after_s: float = 0.0) -> None:
@@ -149,8 +149,8 @@ class HttpFiles:
         """Wait before a request is repeated.
 
         Args:
-            problem: What happened to it.
-            failed: How many in a row have failed.
+            problem: Error of the request.
+            failed: Number of consecutive failures.
 
         Raises:
             FetchError: it is of no use, or has been tried often enough.

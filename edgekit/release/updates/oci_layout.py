@@ -87,11 +87,11 @@ class Artifact:
 
     Attributes:
         tag: Its tag; "" where it has none.
-        digest: Of its manifest: ``sha256:`` and hexadecimal digits.
+        digest: Digest of its manifest: ``sha256:`` and hexadecimal digits.
         file: The bundle's file name.
-        bundle: Where its bytes are.
-        signature: Where its signature file is; None: it has none.
-        size_bytes: Of the bundle.
+        bundle: Path of its bytes.
+        signature: Path of its signature file, or None.
+        size_bytes: Size of the bundle in bytes.
     """
 
     tag: str
@@ -115,7 +115,7 @@ def update(
         store: The device's store.
         reference: The layout: ``DIR``, or ``DIR:TAG``.
         signed: Whether the store has keys, one of which must have signed the bundle.
-        size_limit_bytes: Of all files of the artifact.
+        size_limit_bytes: Maximum size of all files of the artifact.
         dry_run: Check the layout, and install nothing.
 
     Returns:
@@ -145,7 +145,7 @@ def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> A
 
     Args:
         reference: ``DIR:TAG``; without a tag the layout's only artifact.
-        size_limit_bytes: Of all its layers.
+        size_limit_bytes: Maximum size of all its layers.
 
     Raises:
         UpdateError: something is missing, damaged, too large, or not as ``oci_publishing`` writes it.

@@ -62,12 +62,12 @@ def publish(
     channel is named after its source.
 
     Args:
-        repository: Where to.
+        repository: Target repository.
         bundle: The file; its signature file beside it, where there is one, is published too.
         channel: The channel.
         model: The model's name; "": see above.
         percent: Share of the devices that install it, 0 to 100.
-        keep: How many releases the channel names, at most.
+        keep: Maximum number of releases that the channel lists.
         deltas: To how many of the releases before it differences are made.
         add_model: Whether the channel, which has other models, gets this one too.
 

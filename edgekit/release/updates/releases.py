@@ -35,10 +35,10 @@ class Target:
 
     Attributes:
         path: Its name, e.g. ``stable/detector/3.edgekit``.
-        url_path: Where it is below the repository's URL.
+        url_path: Path relative to the repository's URL.
         size_bytes: Its size.
         sha256: Its hash, as hexadecimal digits.
-        custom: What is signed about it besides, not checked yet.
+        custom: Other signed data of the target, not checked yet.
     """
 
     path: str

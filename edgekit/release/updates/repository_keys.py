@@ -32,8 +32,8 @@ class RoleKeys:
     """The folders with the private keys.
 
     Args:
-        online: Of snapshot, timestamp and the channels.
-        offline: Of root and targets; None where none of these is to be signed.
+        online: Folder with the keys of snapshot, timestamp and the channels.
+        offline: Folder with the keys of root and targets; None if neither is signed.
         repository: The folder that is served.
 
     Raises:

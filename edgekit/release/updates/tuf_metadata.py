@@ -34,10 +34,10 @@ class Seen:
     """A channel as it is now.
 
     Attributes:
-        channel: What it says.
+        channel: Index of the channel.
         release: Asks it about a release by its number.
         target: Asks it about a file by its name.
-        clock_note: What is wrong with this device's clock; "": nothing.
+        clock_note: Error of this device's clock, or "".
     """
 
     channel: Channel
@@ -54,7 +54,7 @@ def open_channel(
 
     Args:
         files: The repository.
-        folder: Where trusted metadata is kept, ``metadata`` in it; private to this user.
+        folder: Folder whose ``metadata`` holds trusted metadata; private to this user.
         root: The root metadata that the device was given.
         name: The channel.
         now: The device's clock, UTC.

@@ -17,8 +17,8 @@ class KeypointInstance:
     """One thing found, with its keypoints.
 
     Attributes:
-        index: Of its class.
-        label: Of its class.
+        index: Class number.
+        label: Label of the class.
         score: 0 to 1.
         box: x1, y1, x2, y2 in the frame's pixels; None where the model gives none.
         points: x, y in the frame's pixels.

@@ -16,8 +16,8 @@ class Instance:
     """One thing found, with its mask.
 
     Attributes:
-        index: Of its class.
-        label: Of its class.
+        index: Class number.
+        label: Label of the class.
         score: 0 to 1.
         box: x1, y1, x2, y2 in the frame's pixels.
         left, top: The frame's pixel where the mask begins.
