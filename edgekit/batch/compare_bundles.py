@@ -20,7 +20,7 @@ SCORE_TOLERANCE = 0.005
 """A share (0 to 1), e.g. top-1, may be so much lower: another order of sums moves single answers."""
 SNR_TOLERANCE_DB = 1.0
 EXACT_ENOUGH_DB = 60.0
-"""An SNR from which on a lower one is no loss: an error of 1/1000 of the norm, far beyond every limit."""
+"""SNR above which a decrease is not a loss: an error of 1/1000 of the norm, far beyond every limit."""
 SIZE_TOLERANCE = 1.02
 """An engine's format may grow by its header."""
 

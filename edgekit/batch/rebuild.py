@@ -1,4 +1,4 @@
-"""Builds a bundle again from what its manifest says, with today's tools, and keeps it if it is no worse.
+"""Rebuild of a bundle by its manifest with today's tools; the result is kept if it is not worse.
 
 The model and the samples are not in a bundle: they are given, and held to the hashes in the manifest.
 """

@@ -108,10 +108,10 @@ def read_inventory(found: Mapping[str, Any], device: str) -> Inventory:
 
 
 def words(value: Any) -> str:
-    """A text on one line of a table, as a device says it.
+    """Check a device's text for one line of a table.
 
     Raises:
-        ValueError: it is none: too long, or with control characters or line ends.
+        ValueError: it is not valid: too long, or with control characters or line ends.
     """
     if not isinstance(value, str) or len(value) > WORDS_LIMIT_CHARS or not value.isprintable():
         raise ValueError(f"{strict_json.brief(value)} is not a name")

@@ -35,7 +35,7 @@ def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
         float64 [n], full scale is 1.
 
     Raises:
-        UsageError: it is no sound.
+        UsageError: it is not a sound.
     """
     if not isinstance(sound, np.ndarray):
         raise UsageError(f"a sound is a numpy array of floats or int16 [n], not a {type(sound).__name__}")

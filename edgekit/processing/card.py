@@ -192,7 +192,7 @@ def load_card(path: str | os.PathLike[str]) -> Card:
     another file of the machine.
 
     Raises:
-        CardError: it can't be read, is not TOML, or is no card.
+        CardError: it cannot be read, is not TOML, or is not a card.
     """
     path = Path(path)
     table = load_toml(_text(path, "a card", CARD_LIMIT_BYTES), str(path), CardError)
@@ -239,7 +239,7 @@ def parse_card(
 
     Args:
         table: The card.
-        inputs, outputs: The model's, to hold the card to; None where there is no model.
+        inputs, outputs: Inputs and outputs of the model, to check against; None without a model.
         where: Begins every error's text.
         files: Reads a file that the card names, by name; None: a text can't be prepared.
 

@@ -81,10 +81,10 @@ def read_stages(table: Json, where: str) -> tuple[Stage, ...]:
 
 
 def stage_name(table: Mapping[str, Json], where: str) -> str:
-    """The name of a stage: a word.
+    """Return the name of a stage: a word.
 
     Raises:
-        CardError: it is none.
+        CardError: it is not valid.
     """
     name = get(table, "name", str, where)
     if not (name.replace("-", "_").isidentifier() and name.isascii() and len(name) <= NAME_LIMIT_CHARS):

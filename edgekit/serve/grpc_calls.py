@@ -180,7 +180,7 @@ def parsed(kind: Any, content: bytes, lease: Lease) -> Any:
     """Return a message of a kind from its bytes, and hold what it takes.
 
     Raises:
-        RequestError: it is none. As ``Lease.hold``.
+        RequestError: it is not valid, or ``Lease.hold`` fails.
     """
     lease.hold(parsed_bytes(content))
     try:

@@ -261,7 +261,7 @@ def priority(parameters: Mapping[str, Any]) -> int:
     """The class of a request, from its parameter ``priority``; 0 where it does not say.
 
     Raises:
-        RequestError: it is no such class.
+        RequestError: it is not a valid class.
     """
     given = parameters.get("priority", 0)
     if type(given) is not int or not 0 <= given <= PRIORITIES:
@@ -327,7 +327,7 @@ def from_bytes(given: memoryview, spec: TensorSpec) -> Array:
     """The array of an input from its little-endian bytes; a copy.
 
     Raises:
-        RequestError: they are not as many as needed, or no booleans where the input is BOOL.
+        RequestError: their number is wrong, or they are not booleans and the input is BOOL.
     """
     dtype = np.dtype(spec.dtype)
     size = math.prod(spec.shape) * dtype.itemsize

@@ -71,7 +71,7 @@ class Pictures:
             lease: Holds the memory that the decoded picture takes.
 
         Raises:
-            RequestError: 400: it is no picture, or the model takes none. As ``Service.run``.
+            RequestError: 400: it is not a picture, or the model takes none; or ``Service.run`` fails.
         """
         self.check(model)
         session, before_bytes = model.session, lease.size_bytes

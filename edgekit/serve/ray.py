@@ -58,7 +58,7 @@ class Replica:
         """Run a model on arrays: exactly its inputs.
 
         Raises:
-            UsageError: there is no such model, or the arrays do not fit.
+            UsageError: the model does not exist, or the arrays do not fit.
             BusyError: the queue is longer than the deadline.
             EngineError: no variant answers.
         """

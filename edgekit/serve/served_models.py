@@ -43,7 +43,7 @@ class ServedModels(ModelTable):
         state: State of another worker, which this one follows instead of loading the newest versions.
 
     Attributes:
-        changed: Called when a candidate was committed or given up.
+        changed: Callback after a candidate was committed or dropped.
 
     Raises:
         As ``ServedModel``; what was loaded is closed.

@@ -1,8 +1,8 @@
-"""Rows that devices reported, out of the files in which a backend keeps them.
+"""Rows that devices reported, from the files in which a backend stores them.
 
-Two forms, told apart by their keys: a snapshot with a key ``report`` (``DeviceReport``), and the body of an
-OTLP request (``DeviceReport.otlp``). A row is from a stranger: one that is not as it should be is counted,
-with the reason, and passed over.
+A row has one of two forms: a snapshot with a key ``report`` (``DeviceReport``), or the body of an OTLP
+request (``DeviceReport.otlp``). Rows are untrusted: malformed ones are counted with the reason, and
+skipped.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Row
         now: Unix seconds: a row that was sent more than a day later, or before EARLIEST, is not used.
 
     Raises:
-        UsageError: a path does not exist, is no such file, or a folder has none.
+        UsageError: a path does not exist or is not such a file, or a folder has none.
         OSError: a file can't be read.
     """
     for path in _files(paths):
@@ -114,7 +114,7 @@ def decoded(line: bytes) -> Row:
 
     Raises:
         RowError: it is not one.
-        JsonError: it is no JSON.
+        JsonError: it is not valid JSON.
     """
     found = strict_json.decode(line, "row", ROW_LIMIT_BYTES)
     if not isinstance(found, dict):

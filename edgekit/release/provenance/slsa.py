@@ -36,7 +36,7 @@ def provenance_of(bundle: Bundle, name: str, sha256: str, builder: str = BUILDER
         builder: URI of who built it, e.g. of a CI's workflow.
 
     Raises:
-        UsageError: the builder is no URI.
+        UsageError: the builder is not a URI.
         BundleError: its provenance is not what a build writes.
     """
     scheme, colon, rest = builder.partition(":")

@@ -49,7 +49,7 @@ def download(
         The file's path.
 
     Raises:
-        UpdateError: it does not come, is not the one that is signed, or there is no room.
+        UpdateError: it cannot be fetched, differs from the signed one, or the disk is full.
             What has come is kept.
         OSError: it cannot be written.
     """

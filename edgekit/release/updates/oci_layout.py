@@ -124,7 +124,7 @@ def update(
     Raises:
         UpdateError: the layout is refused; the store is as it was.
         SignatureError, BundleError: the store refuses the bundle.
-        UsageError: there is no such layout or tag.
+        UsageError: the layout or tag does not exist.
     """
     found = open_artifact(reference, size_limit_bytes)
     if signed and found.signature is None:
@@ -149,7 +149,7 @@ def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> A
 
     Raises:
         UpdateError: something is missing, damaged, too large, or not as ``oci_publishing`` writes it.
-        UsageError: there is no such layout or tag.
+        UsageError: the layout or tag does not exist.
     """
     folder, tag = parse_reference(reference)
     if not folder.is_dir():

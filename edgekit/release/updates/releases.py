@@ -154,7 +154,7 @@ def choose(
         read: Asks the channel about one.
         device: The device's id.
         installed: The release that it has, 0: none of this channel.
-        refused: Digests of bundles that its store has given up, with the reason.
+        refused: Digests of bundles that its store has dropped, with the reason.
     """
     notes: list[str] = []
     for number in releases:

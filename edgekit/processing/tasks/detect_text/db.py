@@ -22,7 +22,7 @@ from edgekit.processing.tasks.detect_text.prediction import TextRegions
 from edgekit.tensor_spec import Array
 
 LEAST_SIDE = 3
-"""Pixels of the map: smaller components are no text. PaddleOCR's ``min_size``."""
+"""Minimum pixels of a text component in the map. PaddleOCR's ``min_size``."""
 LEAST_FRAME_SIDE = 3
 """A region is wider and higher than so many pixels of the frame."""
 SAME_LINE = 10
