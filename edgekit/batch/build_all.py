@@ -1,4 +1,4 @@
-"""Builds a whole matrix: what is there is kept, a lost worker costs a retry, a failed build no other one."""
+"""Build of a whole matrix: keeps finished builds, retries lost ones, and continues after failures."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from edgekit.tensor_spec import Json
 
 RETRIES = 2
-"""How often a build is tried again whose worker was lost."""
+"""Maximum number of retries of a build whose worker was lost."""
 TABLE = "catalogue.json"
 """File of the catalogue's folder with a row for each build of the last run."""
 RECORD_LIMIT_BYTES = 4 << 20
 
 
 class Catalogue(NamedTuple):
-    """What came out of a matrix.
+    """Result of building a matrix.
 
     Attributes:
         output: Folder or URL of the bundles.
-        rows: One for each build, in the order of the matrix.
+        rows: A row for each build, in the order of the matrix.
     """
 
     output: str
@@ -49,7 +49,7 @@ class Catalogue(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether every build has its bundle."""
+        """Return whether every build has its bundle."""
         return all(row["bundle"] is not None for row in self.rows)
 
     def as_json(self) -> dict[str, Json]:
@@ -67,14 +67,14 @@ def build_all(
 ) -> Catalogue:
     """Build all of a matrix (docs/build-all.md), and write the bundles, their records and the table.
 
-    A build whose content key has a record and a bundle is kept. Run again, it goes on where it was cut.
+    A build whose content key has a record and a bundle is kept. An interrupted run can be continued.
 
     Args:
         matrix: File in TOML.
         on: ``local``, ``dask://HOST[:PORT]`` or ``ray://[HOST:PORT]``.
         workers: Local processes; None: one for every two cores.
         memory_mb: Limit of each model's process in megabytes; None: by the model's size.
-        retries: How often a build is tried again whose worker was lost.
+        retries: Maximum number of retries of a build whose worker was lost.
         progress: Called with each row, how many are done and how many there are.
 
     Returns:

@@ -45,14 +45,14 @@ ENDED = "its process was ended by SIGKILL"
 
 
 class Job(NamedTuple):
-    """What a worker needs.
+    """Build job for a worker.
 
     Attributes:
-        build: Of the matrix.
-        key: Of its content.
+        build: Build of the matrix.
+        key: Content key of the build.
         output: Folder or URL of the catalogue, absolute.
-        tools: Versions by package that the worker must have: other ones make other bytes.
-        memory_mb: Limit of the model's process; None: by its size.
+        tools: Required package versions of the worker: other versions produce other bytes.
+        memory_mb: Memory limit of the model's process in MB; None: by the model's size.
     """
 
     build: Build
@@ -134,7 +134,7 @@ def empty_row(build: Build, key: str) -> Row:
 
 
 def record_name(key: str) -> str:
-    """Of the record of a key, below the catalogue's folder."""
+    """Return the name of a key's record, relative to the catalogue's folder."""
     return f"{RECORDS}/{key}.json"
 
 
@@ -198,7 +198,7 @@ def _number(value: Json, where: str) -> None:
 
 
 def _is_file_name(name: str) -> bool:
-    """Whether a name stays in its folder."""
+    """Return whether a name stays in its folder."""
     return bool(name) and not set(name) & {"/", "\\", "\0"} and name not in (".", "..")
 
 

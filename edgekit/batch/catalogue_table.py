@@ -13,14 +13,14 @@ COLUMNS = ("bundle", "state", "variants", "size", "fastest", "p50", "build")
 
 
 def catalogue_text(made: Catalogue) -> str:
-    """What ``edgekit build-all`` prints."""
+    """Return the output of ``edgekit build-all``."""
     lines = table(COLUMNS, [cells(row) for row in made.rows])
     failures = [line for row in made.rows for line in _failure(row)]
     return "\n".join([*lines, *(["", *failures] if failures else []), "", f"  {summary(made)}"])
 
 
 def summary(made: Catalogue) -> str:
-    """How many of each state, in a sentence."""
+    """Summarize the number of builds by state in a sentence."""
     states = [row["state"] for row in made.rows]
     counted = [f"{states.count(state)} {state}" for state in ("built", "kept", "failed") if state in states]
     return f"{len(states)} builds in {made.output}: {', '.join(counted)}"

@@ -1,4 +1,4 @@
-"""What a rebuild changed, as text and as Markdown."""
+"""Changes by a rebuild, as text and as Markdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = ("variant", "score", "size", "latency")
 
 
 def verdict(found: Rebuild) -> str:
-    """What was decided, in a sentence."""
+    """Return the decision in a sentence."""
     if found.worse:
         return f"not kept: {'; '.join(found.worse)}"
     if not found.kept:
@@ -26,7 +26,7 @@ def verdict(found: Rebuild) -> str:
 
 
 def change_text(found: Rebuild) -> str:
-    """What ``edgekit rebuild`` prints."""
+    """Return the output of ``edgekit rebuild``."""
     lines = table(COLUMNS, [cells(change) for change in found.changes])
     lines += ["", *(f"  tool      {line}" for line in tool_lines(found))] if found.tools else []
     notes = [f"  note      {note}" for note in found.notes]

@@ -20,7 +20,7 @@ SCORE_TOLERANCE = 0.005
 """A share (0 to 1), e.g. top-1, may be so much lower: another order of sums moves single answers."""
 SNR_TOLERANCE_DB = 1.0
 EXACT_ENOUGH_DB = 60.0
-"""An SNR from which on a lower one is no loss: an error of 1/1000 of the norm, far beyond every limit."""
+"""SNR above which a decrease is not a loss: an error of 1/1000 of the norm, far beyond every limit."""
 SIZE_TOLERANCE = 1.02
 """An engine's format may grow by its header."""
 
@@ -29,12 +29,12 @@ class Change(TypedDict):
     """A variant before and after.
 
     Attributes:
-        same: Its files and options are the same bytes, so that nothing had to be measured.
-        score: What it is judged by, before and after, or None.
-        metric: Its name, or "".
-        latency: What ``edgekit bench --against`` says, or why it was not timed, or "".
+        same: Whether its files and options are the same bytes, so that nothing had to be measured.
+        score: Deciding score before and after, or None.
+        metric: Name of the score's metric, or "".
+        latency: Result of ``edgekit bench --against``, or the reason why it was not timed, or "".
         ratio: Time of the new one over the old one's, or None.
-        worse: Why the new one is worse.
+        worse: Reasons why the new variant is worse.
     """
 
     variant: str

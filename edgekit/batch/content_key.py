@@ -1,6 +1,6 @@
-"""What a build depends on, as one hash: with the same one it gives the same bundle, but for measured times.
+"""Hash of everything that a build depends on. The same hash gives the same bundle, except measured times.
 
-Times are remembered on the machine that measured them (docs/decisions/0006).
+Times are stored on the machine that measured them (docs/decisions/0006).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ContentKeys:
 
 
 def tool_versions() -> dict[str, str]:
-    """Of every package that can change a bundle's bytes."""
+    """Return the versions of all packages that can change a bundle's bytes."""
     from edgekit.compiler.build import bundle_contents  # here: it loads the whole host side
 
     return bundle_contents.tool_versions()

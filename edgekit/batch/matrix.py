@@ -43,7 +43,7 @@ class Model:
     """A model of the matrix.
 
     Attributes:
-        name: What its bundles begin with.
+        name: Prefix of its bundles' names.
         source: Path or URL of its file.
         card: Path or URL of its card, or None.
         shapes: Static shapes by input name.
@@ -60,10 +60,10 @@ class Build:
     """One build of the matrix.
 
     Attributes:
-        name: Of the bundle, without ``.edgekit``.
-        model: To build.
-        targets: Of this one bundle.
-        precision: As ``edgekit.build`` takes it.
+        name: Name of the bundle without ``.edgekit``.
+        model: Model to build.
+        targets: Targets of this bundle.
+        precision: Value for ``edgekit.build``'s ``precision``.
         samples: Name of the sample set; "" for random samples.
         source: Path, glob or URL of the samples, or None.
         options: Other arguments of ``edgekit.build``.

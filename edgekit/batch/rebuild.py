@@ -1,4 +1,4 @@
-"""Builds a bundle again from what its manifest says, with today's tools, and keeps it if it is no worse.
+"""Rebuild of a bundle by its manifest with today's tools; the result is kept if it is not worse.
 
 The model and the samples are not in a bundle: they are given, and held to the hashes in the manifest.
 """
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from edgekit.tensor_spec import Json
 
 OTHERS = ("targets", "precision", "shapes", "io", "assumed_shapes", "no_int8")
-"""The manifest's other options: read one by one, or what the build found out."""
+"""Other options of the manifest: read one by one, or detected by the build."""
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """What came out of a rebuild.
+    """Result of a rebuild.
 
     Attributes:
-        bundle: The new one, in memory.
-        changes: One for each variant of either.
-        tools: Package -> version before and after, of those that changed; "" where it was not there.
-        size_bytes: Of the file before and after.
-        notes: What else the user should know.
+        bundle: New bundle, in memory.
+        changes: A change for each variant of either bundle.
+        tools: Changed package -> version before and after; "" if it was absent.
+        size_bytes: Size of the file before and after, in bytes.
+        notes: Other notes for the user.
         kept: Whether the new bundle was written.
     """
 
@@ -58,12 +58,12 @@ class Rebuild:
 
     @property
     def worse(self) -> list[str]:
-        """Why it is worse; empty where it is not."""
+        """Return the reasons why the new bundle is worse, if any."""
         return [f"{change['variant']}: {why}" for change in self.changes for why in change["worse"]]
 
     @property
     def same(self) -> bool:
-        """Whether nothing that runs has changed."""
+        """Return whether all files that run are unchanged."""
         return all(change["same"] for change in self.changes)
 
     def as_json(self) -> dict[str, Json]:
@@ -90,7 +90,7 @@ def rebuild(
 
     Args:
         path: The bundle.
-        output: Where the new one goes; None: in its place.
+        output: Path of the new bundle; None: replace the old one.
         tools: A requirements file, as pip takes it: the build runs with these, installed beside; None: with
             what is installed here.
         seconds: For timing each variant against the old one.

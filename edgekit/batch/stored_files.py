@@ -20,7 +20,7 @@ PIECE_BYTES = 1 << 20
 
 
 def is_url(source: str) -> bool:
-    """Whether a text is a URL and no path.
+    """Return whether a text is a URL and not a path.
 
     >>> is_url("s3://fleet/models"), is_url("models/detector.onnx"), is_url("C:/models")
     (True, False, False)
@@ -29,19 +29,19 @@ def is_url(source: str) -> bool:
 
 
 class Folder:
-    """A folder on a disk or at a URL, made when something is written into it. Names have no folder in them,
-    or one."""
+    """Folder on a disk or at a URL, created on the first write. File names contain at most one folder
+    name."""
 
     def __init__(self, root: str) -> None:
-        """Raises: UsageError: no such protocol. MissingDependency: a package is not installed."""
+        """Raises: UsageError: unknown protocol. MissingDependency: a package is not installed."""
         self.root, self._files = root.rstrip("/") or root, _file_system(root) if is_url(root) else None
 
     def at(self, name: str) -> str:
-        """Path or URL of a file."""
+        """Return the path or URL of a file."""
         return f"{self.root}/{name}"
 
     def read(self, name: str, limit_bytes: int) -> bytes | None:
-        """The content of a small file; None if there is none, or it is larger."""
+        """Return the content of a small file; None if it does not exist or is larger."""
         try:
             if self._files is None:
                 with open(self.at(name), "rb") as file:
@@ -54,7 +54,7 @@ class Folder:
         return content if len(content) <= limit_bytes else None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, whole or not at all. Raises: OSError: it can't be written."""
+        """Write a file, completely or not at all. Raises OSError if it cannot be written."""
         if self._files is None:
             path = Path(self.at(name))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,8 +82,8 @@ class Folder:
             self._files.copy(self.at(name), self.at(other))
 
     def holds(self, name: str, size_bytes: int, sha256: str) -> bool:
-        """Whether a file is there and is this one. At a URL its size alone is looked at: all of a catalogue
-        would have to be fetched."""
+        """Return whether a file exists and is this one. At a URL only its size is compared, because the
+        whole catalogue would have to be fetched."""
         if self._files is not None:
             return bool(self._files.exists(self.at(name)) and self._files.size(self.at(name)) == size_bytes)
         path = Path(self.at(name))
@@ -194,7 +194,7 @@ def _plain_name(source: str) -> str:
 
 
 def _file_system(url: str) -> Any:
-    """What fsspec opens a URL with."""
+    """Return fsspec's file system for a URL."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:

@@ -1,7 +1,7 @@
-"""Where builds run: processes of this machine, workers of a Dask cluster, or of a Ray cluster.
+"""Workers for builds: processes of this machine, or workers of a Dask or Ray cluster.
 
-Each is asked through ``concurrent.futures``. Dask and Ray talk in pickles, and neither asks who speaks unless
-it was set up with TLS: an address is one of a network that its users trust.
+All are used through ``concurrent.futures``. Dask and Ray exchange pickles, and neither authenticates peers
+unless it was set up with TLS. So an address must be in a network that its users trust.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ DASK_PORT = 8786
 
 
 class Workers(NamedTuple):
-    """Workers that are open.
+    """Open workers.
 
     Attributes:
-        submit: Starts a call of a function of a module with an argument that can be pickled.
-        at_once: How many calls to hand over; the others wait here. None: all.
-        lost: What a future raises whose worker died.
+        submit: Submits a call of a module's function with an argument that can be pickled.
+        at_once: Maximum number of submitted calls; the others wait here. None: no limit.
+        lost: Exceptions that a future raises if its worker died.
     """
 
     submit: Callable[[Callable[[Any], Any], Any], Future[Any]]
@@ -38,15 +38,15 @@ class Workers(NamedTuple):
 
 @contextlib.contextmanager
 def open_workers(on: str, count: int | None = None) -> Iterator[Workers]:
-    """Workers for as long as the context lasts.
+    """Open workers until the context ends.
 
     Args:
-        on: ``local``, ``dask://HOST[:PORT]`` or ``ray://[HOST:PORT]``; ``ray://`` alone is the cluster that
-            runs on this machine, or one that is started for the time.
-        count: Of local processes; None: one for every two cores.
+        on: ``local``, ``dask://HOST[:PORT]`` or ``ray://[HOST:PORT]``. ``ray://`` alone is the cluster that
+            runs on this machine, or a temporary one.
+        count: Number of local processes; None: one for every two cores.
 
     Raises:
-        UsageError: another address, or a count where the cluster has its own.
+        UsageError: invalid address, or a count for a cluster, which has its own.
         MissingDependency: the cluster's package is not installed.
         EngineError: the cluster does not answer.
     """

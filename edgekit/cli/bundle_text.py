@@ -1,4 +1,4 @@
-"""What ``edgekit build`` and ``edgekit inspect`` print about a bundle, as text and as JSON."""
+"""Output of ``edgekit build`` and ``edgekit inspect`` about a bundle, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str:
-    """What ``edgekit build`` prints: the report, the files of tracebacks, the bundle's file, and the next
-    step where there is something to run."""
+    """Return the output of ``edgekit build``: the report, the files of tracebacks, the bundle's file, and
+    the next step if a variant is usable."""
     file = f"  {path}  {size(path.stat().st_size)}  sha256 {bundle.digest[:16]}..."
     file_name = quote(str(path))
     verb = f"generate {file_name} -p Hello" if is_generation(bundle.card) else f"verify {file_name}"
@@ -29,7 +29,7 @@ def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str
 
 
 def cascade_text(bundle: Bundle, path: Path) -> str:
-    """What ``edgekit cascade`` prints."""
+    """Return the output of ``edgekit cascade``."""
     lines = [f"  stage     {name}  {_title(bundle.stage(name))}" for name in bundle.stages]
     first = f"  first     {_title(bundle)}"
     file = f"  {path}  {size(path.stat().st_size)}  sha256 {bundle.digest[:16]}..."
@@ -57,7 +57,7 @@ def faults(bundle: Bundle) -> list[dict[str, str | None]]:
 
 
 def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
-    """What ``edgekit inspect`` prints."""
+    """Return the output of ``edgekit inspect``."""
     source, made_by = bundle.manifest["source"], {"edgekit": bundle.manifest["edgekit"]}
     made_by |= bundle.manifest["tools"]
     lines = [

@@ -124,7 +124,7 @@ def _end(found: DistilledDraft | DistilledModel, output: Path, checkpoint: Path,
 
 
 def _ending(written: str, found: DistilledDraft | DistilledModel, checkpoint: Path) -> str:
-    """What the answer ends with: what was written, and how it goes on."""
+    """Return the end of the output: written files, and the next step."""
     ending = written or "  nothing was written"
     if not found.finished:
         ending += f"\n  {checkpoint} is kept: the same command with --resume goes on"

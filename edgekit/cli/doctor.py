@@ -28,12 +28,12 @@ from edgekit.target.installed_profiles import find_profile, profile_names
 
 
 class EngineStatus(Enum):
-    """Whether a target's engine works here."""
+    """Status of a target's engine on this machine."""
 
     OK = "ok"
     MISSING = "missing"
     BROKEN = "broken"
-    """It is installed, and its import fails."""
+    """The engine is installed, but its import fails."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ def targets() -> list[dict[str, Any]]:
 
 
 def tools() -> list[dict[str, Any]]:
-    """What targets use beside engines: ``{target, tool, found, purpose}``; ``found`` is None where it is not.
+    """List the targets' tools besides engines: ``{target, tool, found, purpose}``; ``found`` may be None.
 
-    A target lists them by the ``tools`` of its ``ENGINE`` (target/contract.py).
+    A target lists its tools in the ``tools`` of its ``ENGINE`` (target/contract.py).
     """
     found = []
     for name in registry.target_names():
@@ -127,7 +127,7 @@ HOST_PACKAGES = {
 
 
 def packaging() -> dict[str, Any]:
-    """Whether this machine can build bundles: ``{status, missing, install}``."""
+    """Check whether this machine can build bundles: ``{status, missing, install}``."""
     missing = [name for module, name in HOST_PACKAGES.items() if find_spec(module) is None]
     install = install_line("build") if missing else None
     return {"status": "missing" if missing else "ok", "missing": missing, "install": install}
@@ -137,7 +137,7 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
     """This machine: engines, processor, memory, clocks, Python and EdgeKit's cache.
 
     Args:
-        engines: Of :func:`engines`.
+        engines: Rows from :func:`engines`.
     """
     governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     warnings = []
@@ -176,10 +176,10 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
 
 
 def hidden_by_a_folder() -> str | None:
-    """What hides the package from a Python that is started in the current folder; None if nothing does.
+    """Describe a folder that hides the package from a Python started in the current folder, or return None.
 
-    An editable install is found last. Beside a clone that is called ``edgekit``, Python takes the clone's
-    folder for a package without code (PEP 420), and ``import edgekit`` has nothing in it.
+    Python finds an editable install last. Beside a clone called ``edgekit``, Python treats the clone's folder
+    as a namespace package (PEP 420), so ``import edgekit`` returns an empty module.
     """
     here = os.getcwd()
     spec = PathFinder.find_spec("edgekit", [here, *sys.path])
@@ -192,7 +192,7 @@ def hidden_by_a_folder() -> str | None:
 
 
 def targets_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What ``edgekit targets`` prints: each name for -t, and each engine once."""
+    """Return the output of ``edgekit targets``: all names for -t, and each engine once."""
     lines = []
     for row in rows:
         engine = row["version"] or row["status"]
@@ -203,7 +203,7 @@ def targets_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def doctor_text(found: Mapping[str, Any]) -> str:
-    """What ``edgekit doctor`` prints."""
+    """Return the output of ``edgekit doctor``."""
     engines = [
         (
             row["target"],
@@ -239,7 +239,7 @@ def doctor_text(found: Mapping[str, Any]) -> str:
 
 
 def _containment(kept: Mapping[str, str]) -> list[str]:
-    """What holds of the limits on the process that opens a model's file (docs/security.md)."""
+    """Describe the active limits of the process that opens a model's file (docs/security.md)."""
     holding = ", ".join(name for name, why in kept.items() if not why) or "none of its limits holds"
     lacking = [f"  contained without {name}: {why}" for name, why in kept.items() if why]
     return [f"  contained {holding}", *lacking]

@@ -94,7 +94,7 @@ def fitted(text: str, columns: int) -> str:
 
 
 def _broken(line: str, columns: int) -> list[str]:
-    """A line broken before the cell that is too much, or else between words. Cells are two spaces apart."""
+    """Break a line before the cell that is too wide, or else between words. Two spaces separate cells."""
     if line.lstrip().startswith(NEXT):
         return [line]
     indent = max((start for start in _cells(line) if start <= columns - ROOM_COLUMNS), default=0)
@@ -114,7 +114,7 @@ def _broken(line: str, columns: int) -> list[str]:
 
 
 def _cells(line: str) -> list[int]:
-    """Where its cells start."""
+    """Return the start positions of a line's cells."""
     return [match.end() for match in re.finditer(r"(?:^|\S) {2,}(?=\S)", line)]
 
 

@@ -40,7 +40,7 @@ def signature_options(command: F) -> F:
 
 
 def need_signature(bundle: Path, keys: Sequence[Path], signature: Path | None) -> SignedBy | None:
-    """Whose signature the bundle has, of these keys; None where no key is given."""
+    """Check a bundle's signature and return the signer among these keys; None if no key is given."""
     if signature is not None and not keys:
         raise UsageError("--signature is checked with a public key: give --key")
     if not keys:
@@ -51,7 +51,7 @@ def need_signature(bundle: Path, keys: Sequence[Path], signature: Path | None) -
 
 
 def need_documents(documents: Sequence[Path], keys: Sequence[Path], signed: SignedBy | None) -> None:
-    """Whether provenance and bills of materials are signed, and about the bundle that was."""
+    """Check that provenance and bills of materials are signed and describe the signed bundle."""
     if not documents:
         return
     if signed is None:

@@ -1,4 +1,4 @@
-"""What ``--device`` says: ``[user@]host[:port]``, reached over ssh, or ``adb:SERIAL``."""
+"""Device addresses of ``--device``: ``[user@]host[:port]``, reached over ssh, or ``adb:SERIAL``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 @dataclass(frozen=True)
 class Address:
-    """Where a device is.
+    """Address of a device.
 
     Attributes:
-        text: As it was given.
+        text: Address as the user wrote it.
         kind: ``ssh`` or ``adb``.
         host: ``[user@]host`` for ssh, or adb's serial number. It never begins with a dash.
-        port: Of ssh; None: as ssh's configuration says.
+        port: Port of ssh; None: the port of ssh's configuration.
     """
 
     text: str

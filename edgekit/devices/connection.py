@@ -52,7 +52,7 @@ class _Lost(Exception):  # noqa: N818  (it is tried again)
 
     Attributes:
         reached: Whether the device had answered at all.
-        stderr: What was said.
+        stderr: Error output of ssh or adb.
     """
 
     def __init__(self, reached: bool, stderr: str) -> None:
@@ -65,11 +65,11 @@ Payload = Callable[[], Iterator[bytes]]
 
 
 class Connection:
-    """A device that is asked one thing after the other.
+    """Connection to a device, which handles one request at a time.
 
     Args:
-        address: Where it is.
-        tell: Takes a line for the user: a lost connection, and that it goes on.
+        address: Address of the device.
+        tell: Callback for a line to the user: a lost connection, and that the work continues.
     """
 
     def __init__(self, address: Address, tell: Callable[[str], None]) -> None:
@@ -109,7 +109,7 @@ class Connection:
         """Have a file on the device, from the byte on that an earlier connection got to.
 
         Args:
-            content: Of the file.
+            content: Content of the file.
             digest: Its sha256, by which the device knows it.
             unpack: Whether it is a tar archive to be unpacked.
 

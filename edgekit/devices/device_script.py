@@ -63,13 +63,13 @@ def inventory() -> dict[str, Any]:
 
 
 def tool(name: str) -> str | None:
-    """Where a vendor's tool is, or None."""
+    """Return the path of a vendor's tool, or None."""
     usual = (path for path in TOOLS[name] if os.access(path, os.X_OK))
     return shutil.which(name) or next(usual, None)
 
 
 def received(digest: str) -> dict[str, Any]:
-    """How much of a file is here: ``{"whole": true}``, or the bytes that came before a connection broke."""
+    """Return a file's state: ``{"whole": true}``, or the bytes received before the connection broke."""
     whole = os.path.join(folder_here(), "whole", digest)
     if os.path.lexists(whole):
         os.utime(whole)
@@ -79,11 +79,11 @@ def received(digest: str) -> dict[str, Any]:
 
 
 def receive(source: BinaryIO, digest: str, size_bytes: int, offset: int, unpack: bool) -> dict[str, Any]:
-    """Append to what is here of a file; once its sha256 is right it is unpacked or kept, whole or not at all.
+    """Append to a partial file. Once its sha256 is right, unpack or keep it, completely or not at all.
 
     Raises:
-        ValueError: the sha256 is wrong; what came is thrown away.
-        EOFError: the connection ended early; what came is kept.
+        ValueError: the sha256 is wrong; the received bytes are discarded.
+        EOFError: the connection ended early; the received bytes are kept.
     """
     folder = folder_here()
     for name in ("parts", "whole"):

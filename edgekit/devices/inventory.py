@@ -1,4 +1,4 @@
-"""What is on a device, and the devices that are known here."""
+"""Inventory of a device, and the devices known on this machine."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Inventory:
         system: ``Linux 6.1.0``.
         libc: Name and version, e.g. ``("glibc", "2.36")``; ``("", "")`` where it is another one.
         python: Version; empty where there is none that runs EdgeKit.
-        memory_mb: Of the machine; None: unknown.
-        free_mb: Room where EdgeKit's folder is.
-        packages: Name, as :func:`normalized` gives it -> version, of what its Python has.
-        tools: Vendor's tool -> path.
+        memory_mb: Memory of the machine in MB; None: unknown.
+        free_mb: Free disk space in EdgeKit's folder, in MB.
+        packages: Name (normalized as in PEP 503) -> version of the packages of its Python.
+        tools: Name of a vendor's tool -> path.
     """
 
     machine: str
@@ -65,7 +65,7 @@ class Inventory:
 
 
 def normalized(name: str) -> str:
-    """A distribution's name in one spelling (PEP 503).
+    """Normalize a distribution's name (PEP 503).
 
     >>> normalized("ai_edge.Litert")
     'ai-edge-litert'
@@ -74,10 +74,10 @@ def normalized(name: str) -> str:
 
 
 def read_inventory(found: Mapping[str, Any], device: str) -> Inventory:
-    """What the script on the device says, checked.
+    """Check and convert the inventory that the script on the device reports.
 
     Raises:
-        DeviceError: it is not what the script says, or is a Python that has no wheels.
+        DeviceError: it is malformed, or there are no wheels for the device's Python.
     """
     try:
         if found["implementation"] != "cpython":
@@ -108,10 +108,10 @@ def read_inventory(found: Mapping[str, Any], device: str) -> Inventory:
 
 
 def words(value: Any) -> str:
-    """A text on one line of a table, as a device says it.
+    """Check a device's text for one line of a table.
 
     Raises:
-        ValueError: it is none: too long, or with control characters or line ends.
+        ValueError: it is not valid: too long, or with control characters or line ends.
     """
     if not isinstance(value, str) or len(value) > WORDS_LIMIT_CHARS or not value.isprintable():
         raise ValueError(f"{strict_json.brief(value)} is not a name")
@@ -131,8 +131,8 @@ def remember(address: str, inventory: Inventory, engines: Sequence[str] = ()) ->
     """Note what was found on a device. Where it can't be written nothing is noted.
 
     Args:
-        address: As ``--device`` has it.
-        inventory: Of the device.
+        address: Address in the format of ``--device``.
+        inventory: Inventory of the device.
         engines: Distributions with which it ran, its own and those brought, e.g. ``onnxruntime 1.23.2``.
     """
     seen = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")

@@ -1,4 +1,4 @@
-"""A verb on a device, from an address to figures: look, bring what is missing, run."""
+"""Run of a verb on a device: look at the device, install missing packages, measure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from edgekit.system.formats.plain_text import size
 from edgekit.tensor_spec import Json
 
 NEEDS = {"explain": ("build",)}
-"""Extras that a verb needs besides engines: times of LiteRT's operators are taken of graphs cut out of the
-file, and what they are called is read from it."""
+"""Extras that a verb needs besides engines. LiteRT's operators are timed as graphs cut out of the file, and
+their names are read from it."""
 ROOM = 4
-"""Times the size of an archive: itself, and what it is unpacked to."""
+"""Required space as a multiple of an archive's size: the archive and its unpacked files."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a verb said on a device.
+    """Results of a verb on a device.
 
     Attributes:
-        device: ``{cpu, isa, machine, system, python, cores}``.
-        by: ``edgekit``, or each vendor's tool that measured -> rows as the verb's ``--json`` has them.
-        manifest: Of the bundle that was measured.
+        device: Facts of the device: ``{cpu, isa, machine, system, python, cores}``.
+        by: ``edgekit``, or each vendor's tool that measured -> rows in the format of the verb's ``--json``.
+        manifest: Manifest of the measured bundle.
     """
 
     device: Mapping[str, Any]
@@ -44,16 +44,16 @@ class Measured:
 
     @property
     def results(self) -> list[Any]:
-        """All rows."""
+        """Return all rows."""
         return [row for rows in self.by.values() for row in rows]
 
     @property
     def by_tools(self) -> bool:
-        """Whether a vendor's tool measured."""
+        """Return whether a vendor's tool measured."""
         return BY_EDGEKIT not in self.by
 
     def merge_into(self, path: Path, verb: str) -> str:
-        """Add it to the bundle's file; see :func:`edgekit.devices.merge.merge`."""
+        """Add the results to the bundle's file with :func:`edgekit.devices.merge.merge`."""
         return merge.merge(path, self.manifest, verb, self.by, self.device)
 
 
@@ -94,8 +94,8 @@ def measure(
     """Run a verb on a device.
 
     Args:
-        path: Of the bundle. It is not changed.
-        device: As ``--device`` has it.
+        path: Path of the bundle, which is not changed.
+        device: Address in the format of ``--device``.
         verb: ``bench``, ``verify`` or ``explain``.
         options: The verb's, by the names of its Python function.
         tell: Takes lines for the user: what was found, what is brought, a connection that was lost.
@@ -160,7 +160,7 @@ def _by_tools(
 
 
 def _targets(bundle: Bundle, options: Mapping[str, Json]) -> list[str]:
-    """Whose engines are to be there."""
+    """Return the targets whose engines the device needs."""
     return sorted({variant.target for variant in _chosen(bundle, options) or kept_variants(bundle)})
 
 

@@ -38,7 +38,7 @@ def merge(
     """Add what was measured to a bundle's file.
 
     Args:
-        path: Of the bundle.
+        path: Path of the bundle.
         measured_of: Its manifest, as it was sent to the device.
         verb: ``bench``, ``verify`` or ``explain``.
         by: ``edgekit``, or the vendor's tool -> rows as the verb's ``--json`` has them, with ``variant``.

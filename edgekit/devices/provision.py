@@ -1,8 +1,8 @@
-"""What a device lacks, brought from this machine: EdgeKit itself, numpy and engines.
+"""Packages sent to a device: EdgeKit itself, numpy and engines.
 
-A device has often no network and no pip. So pip runs here, for the device's kind of processor, libc and
-Python, installs wheels into a folder, and the folder is sent as one archive. On the device it is unpacked
-beside others under ~/.cache/edgekit-device: nothing is installed into its system, and no rights are needed.
+A device often has no network and no pip. So pip runs here, for the device's kind of processor, libc and
+Python, and installs wheels into a folder, which is sent as one archive. The device unpacks it beside others
+under ~/.cache/edgekit-device: nothing is installed into its system, and no special rights are needed.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 PIP_SECONDS = 900
 KEPT_ARCHIVES = 8
 NOT_NEEDED = ("edgekit-sdk", "click")
-"""What EdgeKit requires and a measurement does not import."""
+"""Requirements of EdgeKit that a measurement does not import."""
 HAS_NO_WHEELS = {"tensorrt": "it comes with NVIDIA's JetPack", "coreml": "it is part of macOS"}
 OLDEST_GLIBC = 17
-"""manylinux2014; wheels for older ones run too, and no engine has any."""
+"""Minor version of manylinux2014's glibc. Wheels for older ones run too, but no engine has any."""
 
 
 class Archive(NamedTuple):
     """A gzipped tar archive to be unpacked on the device.
 
     Attributes:
-        content: Its bytes.
-        digest: Their sha256.
-        holds: What was asked for, e.g. ``onnxruntime 1.23.2``; what that requires is not named.
+        content: Bytes of the archive.
+        digest: sha256 of the bytes.
+        holds: Requested packages, e.g. ``onnxruntime 1.23.2``, without their own requirements.
     """
 
     content: bytes
@@ -55,12 +55,12 @@ class Archive(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a device is to have of a bundle's targets.
+    """Requirements of a bundle's targets on a device.
 
     Attributes:
-        missing: Requirements that the device does not meet, as pip takes them.
-        present: Distributions that it has: name -> version.
-        without: Target -> why there is nothing to bring.
+        missing: Requirements that the device does not meet, in pip's format.
+        present: Distributions that the device has: name -> version.
+        without: Target -> reason why it has no packages to send.
     """
 
     missing: tuple[str, ...]
@@ -75,9 +75,9 @@ def wanted(targets: Iterable[str], inventory: Inventory, extras: Sequence[str] =
     of its distribution.
 
     Args:
-        targets: Their names.
-        inventory: Of the device.
-        extras: Of EdgeKit, that are needed besides.
+        targets: Names of the targets.
+        inventory: Inventory of the device.
+        extras: Additional extras of EdgeKit.
 
     Raises:
         MissingDependency: the package ``packaging`` is not installed here.

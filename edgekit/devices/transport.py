@@ -46,7 +46,7 @@ def command_line(address: Address, remote: str) -> list[str]:
     """The arguments of ssh or adb that run a command on a device.
 
     Args:
-        address: Whose parts can't be options.
+        address: Address whose parts cannot be options.
         remote: A command for the device's shell; every part of it that varies is quoted by the caller.
 
     Raises:
@@ -76,7 +76,7 @@ def start(address: Address, remote: str) -> subprocess.Popen[bytes]:
 
 
 def why_unreachable(address: Address, stderr: str) -> str:
-    """What ssh or adb said, as something to do."""
+    """Return a remedy for an error of ssh or adb, or else its last line."""
     port = f"-p {address.port} " if address.port else ""
     for said, remedy in _SAID.items():
         if said in stderr:

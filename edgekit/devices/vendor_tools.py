@@ -37,15 +37,15 @@ WARMUP_RUNS = 3
 
 @dataclass(frozen=True)
 class VendorTool:
-    """A tool that runs one target's files.
+    """Vendor's tool that runs a target's files.
 
     Attributes:
-        name: Of the program.
-        target: Whose artifacts it takes.
-        file: Suffix of the file in the artifact that it is given.
-        usual: Where it is, if not on the PATH.
-        arguments: ``(path, threads, seconds)`` -> its arguments.
-        times: Its output -> ``p50_ms`` and others, or None where it has none.
+        name: Name of the program.
+        target: Target whose artifacts it runs.
+        file: Suffix of the artifact's file that it runs.
+        usual: Usual path, if it is not on the PATH.
+        arguments: Function from ``(path, threads, seconds)`` to its arguments.
+        times: Function from its output to ``p50_ms`` and others, or None if the output has no times.
     """
 
     name: str
@@ -133,10 +133,10 @@ TOOLS = (
 
 
 def look_for_tools(address: Address) -> Inventory:
-    """What a device without Python is, by its shell.
+    """Return the inventory of a device without Python, from its shell.
 
     Raises:
-        DeviceError: it can't be reached.
+        DeviceError: it cannot be reached.
     """
     search = "; ".join(
         f'p=$(command -v {t.name}) || p={t.usual}; [ -x "$p" ] && echo "tool {t.name} $p"' for t in TOOLS
@@ -167,13 +167,13 @@ def bench_by_tools(
     """Time variants with the vendors' tools that the device has.
 
     Args:
-        bundle: Has the files.
-        variants: Those that are wanted.
-        address: Of the device.
-        found: Of :func:`look_for_tools`.
-        threads: Of a run; trtexec has none.
-        seconds: Of the timed runs.
-        tell: Takes lines for the user.
+        bundle: Bundle with the files.
+        variants: Variants to time.
+        address: Address of the device.
+        found: Result of :func:`look_for_tools`.
+        threads: Number of threads of a run; trtexec has no such option.
+        seconds: Duration of the timed runs in seconds.
+        tell: Callback for lines to the user.
 
     Returns:
         Tool -> rows ``{variant, engine, threads, p50_ms, ...}``.

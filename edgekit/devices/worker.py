@@ -17,7 +17,7 @@ def answer(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a verb.
 
     Args:
-        path: Of the bundle.
+        path: Path of the bundle.
         request: ``verb`` and its ``options``.
 
     Returns:
@@ -36,7 +36,7 @@ def answer(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def device_facts() -> dict[str, Any]:
-    """What a measurement here is known by: ``{cpu, isa, machine, system, python, cores}``."""
+    """Return the facts that identify this device: ``{cpu, isa, machine, system, python, cores}``."""
     name, *isa = cpu.identity()
     return {
         "cpu": name,

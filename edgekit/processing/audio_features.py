@@ -33,7 +33,7 @@ def compute_features(samples: Array, features: Features, rate: int) -> Array:
     Args:
         samples: float64 [n], at least one frame.
         features: Which ones.
-        rate: Of the samples, in Hz.
+        rate: Sample rate in Hz.
 
     Returns:
         float64 [frames, features].

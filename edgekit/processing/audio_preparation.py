@@ -17,7 +17,7 @@ VARIANCE_LEAST = 1e-7
 
 
 class AudioWindow(NamedTuple):
-    """Where a window lies in its sound, in seconds; zeros after the sound's end are not counted."""
+    """Position of a window in its sound, in seconds. Padding after the sound's end is not counted."""
 
     start_s: float
     end_s: float
@@ -35,7 +35,7 @@ def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
         float64 [n], full scale is 1.
 
     Raises:
-        UsageError: it is no sound.
+        UsageError: it is not a sound.
     """
     if not isinstance(sound, np.ndarray):
         raise UsageError(f"a sound is a numpy array of floats or int16 [n], not a {type(sound).__name__}")

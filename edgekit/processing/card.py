@@ -51,10 +51,10 @@ CARD_LIMIT_BYTES, LABELS_LIMIT_BYTES = 1 << 20, 4 << 20
 
 @dataclass(frozen=True)
 class Card:
-    """How a model's inputs are made, its outputs read, and what an answer may take.
+    """Model card: preprocessing of the inputs, decoding of the outputs, and latency limits.
 
-    ``about``: who made it (ABOUT). ``states``: an input -> the output that it is at the next call.
-    ``files``: the content of the files that it names, a tokenizer; they travel beside it.
+    ``about``: authorship (keys: ABOUT). ``states``: input -> the output that is fed to it at the next call.
+    ``files``: contents of the files that the card names, e.g. a tokenizer. They are stored beside the card.
     """
 
     title: str
@@ -109,7 +109,7 @@ class Card:
 
     @property
     def carries(self) -> bool:
-        """Whether a run depends on the one before: by states, or by the context of a sound."""
+        """Return whether a run depends on the previous one, through states or audio context."""
         return bool(self.states) or any(getattr(entry, "context", 0) for entry in self.inputs.values())
 
     def check_steps(self) -> None:
@@ -130,10 +130,10 @@ class Card:
         return {entry.name: entry.constant() for entry in constant}
 
     def initial_states(self, inputs: Sequence[TensorSpec]) -> dict[str, Array]:
-        """What states are before the first call, by name: zeros, or the card's value.
+        """Return the states before the first call, by name: zeros, or the card's value.
 
         Args:
-            inputs: The model's.
+            inputs: Inputs of the model.
         """
         zeros = {spec.name: spec.zeros() for spec in inputs if spec.name in self.states}
         return {**zeros, **{name: value for name, value in self.constants().items() if name in zeros}}
@@ -192,7 +192,7 @@ def load_card(path: str | os.PathLike[str]) -> Card:
     another file of the machine.
 
     Raises:
-        CardError: it can't be read, is not TOML, or is no card.
+        CardError: it cannot be read, is not TOML, or is not a card.
     """
     path = Path(path)
     table = load_toml(_text(path, "a card", CARD_LIMIT_BYTES), str(path), CardError)
@@ -239,7 +239,7 @@ def parse_card(
 
     Args:
         table: The card.
-        inputs, outputs: The model's, to hold the card to; None where there is no model.
+        inputs, outputs: Inputs and outputs of the model, to check against; None without a model.
         where: Begins every error's text.
         files: Reads a file that the card names, by name; None: a text can't be prepared.
 

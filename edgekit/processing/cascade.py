@@ -33,20 +33,20 @@ NAME_LIMIT_CHARS = 40
 
 @dataclass(frozen=True)
 class Stage:
-    """A model that looks at each thing that the first one has found.
+    """Stage of a cascade: a model that runs on each object of the first stage.
 
     Attributes:
-        name: Of the stage; names the predictions in results.
-        crop: ``box``: the thing's box; ``corners``: its four corners, made upright; ``text``: the same, and
-            a line of text that stands on end is laid down.
-        margin: Box: how much is added on each side, as a part of the box's longer side.
+        name: Name of the stage, and of its predictions in results.
+        crop: ``box``: the object's box; ``corners``: its four corners, made upright; ``text``: the same, and
+            a vertical line of text is rotated to horizontal.
+        margin: Box: margin added on each side, as a share of the box's longer side.
         square: Box: whether the shorter side grows to the longer one. Beyond the frame the crop is black.
-        classes: Labels of the things that are looked at; empty for all.
-        score: Least score of the things that are looked at.
-        most: At most so many things are looked at, those with the best scores.
+        classes: Labels of the objects to process; empty for all.
+        score: Minimum score of the objects to process.
+        most: Maximum number of objects to process, best scores first.
         turn: Label of this stage's best class -> degrees anticlockwise by which the crop is turned for the
             stages after it, a multiple of 90, e.g. ``{"upside down" = 180}``.
-        turn_score: Least score of that class; below it the crop stays as it is.
+        turn_score: Minimum score of that class; below it the crop is not turned.
     """
 
     name: str
@@ -81,10 +81,10 @@ def read_stages(table: Json, where: str) -> tuple[Stage, ...]:
 
 
 def stage_name(table: Mapping[str, Json], where: str) -> str:
-    """The name of a stage: a word.
+    """Return the name of a stage: a word.
 
     Raises:
-        CardError: it is none.
+        CardError: it is not valid.
     """
     name = get(table, "name", str, where)
     if not (name.replace("-", "_").isidentifier() and name.isascii() and len(name) <= NAME_LIMIT_CHARS):

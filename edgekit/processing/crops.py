@@ -28,13 +28,13 @@ amount of memory."""
 
 @dataclass(frozen=True, eq=False)
 class Crop:
-    """One thing's part of a frame.
+    """Crop of a frame for an object.
 
     Attributes:
-        index: Of the thing in the first stage's prediction.
+        index: Index of the object in the first stage's prediction.
         pixels: uint8 [h, w, 3], contiguous.
-        to_frame: Points [n, 2] of the crop, x and y in its pixels -> the same in the frame's; None where
-            there is no way back, after a line of text was laid down.
+        to_frame: Function that maps points [n, 2] (x, y) from the crop's pixels to the frame's. None if
+            there is no inverse mapping, after a line of text was rotated to horizontal.
     """
 
     index: int
@@ -42,7 +42,7 @@ class Crop:
     to_frame: Way | None
 
     def turned(self, quarters: int) -> Crop:
-        """Turned anticlockwise by quarters."""
+        """Return the crop turned anticlockwise by quarters."""
         if quarters % 4 == 0:
             return self
         way, (height, width) = self.to_frame, self.pixels.shape[:2]

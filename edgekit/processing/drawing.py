@@ -85,7 +85,7 @@ class Canvas:
 
     @property
     def text_height(self) -> float:
-        """Of one line of text with its margins, in pixels; the same for all texts."""
+        """Return the height of a line of text with its margins, in pixels. All texts share it."""
         return float(self.font.size + 2 * self.line)
 
     def text(self, text: str, corner: tuple[float, float], colour: tuple[int, int, int]) -> None:
@@ -102,7 +102,7 @@ class Canvas:
 
         Args:
             mask: bool or 0 to 1, [rows, columns].
-            colour: Of the tint.
+            colour: Colour of the tint.
             origin: x, y of its top left pixel in the picture.
         """
         from PIL import Image

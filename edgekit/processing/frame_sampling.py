@@ -82,7 +82,7 @@ def linear_to_frame(planes: Array, placed: ImagePlacement) -> Array:
 
     Args:
         planes: [channels, height, width].
-        placed: Where the frame lies in the input; planes cover the input.
+        placed: Placement of the frame in the input; planes cover the input.
 
     Returns:
         float32 [channels, frame height, frame width].

@@ -23,17 +23,17 @@ _ABOUT = ("license",)
 
 
 class GenerationCard(NamedTuple):
-    """How a language model is used.
+    """Card of a language model.
 
     Attributes:
-        title: Of the model.
-        tokenizer: Name of a ``tokenizer.json`` of Hugging Face's tokenizers, beside the card. It puts
-            ``bos_id`` before a text itself.
-        chat_template: Name of a Jinja template beside the card; "" where there is none.
-        stop_ids: Tokens that end an answer.
-        bos_id: The token before every text; None: there is none.
-        context_length: Most tokens of a text with its answer.
-        about: ``license``, where the model's file says it.
+        title: Title of the model.
+        tokenizer: Name of a Hugging Face ``tokenizer.json`` beside the card. The tokenizer prepends
+            ``bos_id`` itself.
+        chat_template: Name of a Jinja template beside the card, or "".
+        stop_ids: Tokens that end a response.
+        bos_id: Token at the beginning of every text, or None.
+        context_length: Maximum number of tokens in a text and its response.
+        about: ``license``, if the model's file has one.
     """
 
     title: str
@@ -58,7 +58,7 @@ class GenerationCard(NamedTuple):
 
 
 def is_generation(card: Mapping[str, Json] | None) -> bool:
-    """Whether a bundle's card is that of a language model."""
+    """Return whether a bundle's card is that of a language model."""
     task = card.get("task") if card else None
     return isinstance(task, dict) and task.get("kind") == KIND
 

@@ -27,7 +27,7 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
     Args:
         image: The input.
         frame: uint8 [height, width, 3].
-        order: Of the frame's channels, ``rgb`` or ``bgr``.
+        order: Order of the frame's channels, ``rgb`` or ``bgr``.
 
     Returns:
         The input's dtype and shape.
@@ -72,7 +72,7 @@ def from_bytes(image: ImageInput, pixels: Array) -> Array:
 
 
 def place_image(image: ImageInput, width: int, height: int) -> ImagePlacement:
-    """Where a frame of this size lies in the input."""
+    """Compute the placement of a frame of this size in the input."""
     used, target = _layout(image, width, height)
     scale_x, scale_y = target.width / used.width, target.height / used.height
     return ImagePlacement(
@@ -129,7 +129,7 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
     Args:
         image: The input.
         planes: uint8 [channels, target.height, target.width].
-        target: Where the planes go in the input.
+        target: Position of the planes in the input.
     """
     dtype = np.dtype(image.dtype)
     feed = np.empty(image.shape, dtype)

@@ -1,4 +1,4 @@
-"""What an answer may take, as a card promises it."""
+"""Latency limits of a card."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ END_TO_END = "end_to_end"
 
 @dataclass(frozen=True)
 class Latency:
-    """What an answer may take.
+    """Latency limits of a response.
 
     Attributes:
-        p95_ms: Of the whole answer: 95 of 100 take at most that.
-        stages: The same by stage (``edgekit.processing.latency_contract``), for those that have a limit of
-            their own.
+        p95_ms: Limit of the 95th percentile of the total time, in milliseconds.
+        stages: Limit of the 95th percentile in milliseconds, for stages with their own limit. The module
+            lists the stages.
     """
 
     p95_ms: float

@@ -1,4 +1,4 @@
-"""Non-maximum suppression: of boxes of one class that cover each other, the best stays."""
+"""Non-maximum suppression: keep the best of overlapping boxes of a class."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import numpy as np
 from edgekit.tensor_spec import Array
 
 CANDIDATES = 1024
-"""Only so many of the best boxes are compared, each with each: 1024 take 14 ms and 10 MB, 300 take 1 ms."""
+"""Maximum number of boxes compared pairwise, best first: 1024 take 14 ms and 10 MB, 300 take 1 ms."""
 
 
 def suppress(boxes: Array, scores: Array, classes: Array, iou: float, top: int) -> Array:
-    """Greedy non-maximum suppression within each class.
+    """Run greedy non-maximum suppression within each class.
 
     Args:
         boxes: float32 [n, 4]: x1, y1, x2, y2.
         scores: float32 [n].
         classes: int64 [n].
-        iou: A box goes when it overlaps a better one of its class by more: intersection over union.
-        top: At most so many boxes stay.
+        iou: Maximum intersection over union with a better box of the class.
+        top: Maximum number of boxes to keep.
 
     Returns:
-        int64 [kept]: which boxes stay, best first; equal scores keep their order.
+        int64 [kept]: indices of the kept boxes, best first. Equal scores keep their order.
     """
     order = np.argsort(-scores, kind="stable")[:CANDIDATES]
     if len(order) < 2:
@@ -39,7 +39,7 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, top: int) 
 
 
 def _covered(boxes: Array, classes: Array, iou: float) -> Array:
-    """Whether each box overlaps each later one of its class by more than ``iou``: bool [n, n]."""
+    """Check whether each box overlaps each later box of its class by more than ``iou``: bool [n, n]."""
     if classes.min() == classes.max():
         return overlaps(boxes, boxes, iou)
     same: Array = classes[:, None] == classes[None, :]
@@ -55,12 +55,12 @@ def _covered(boxes: Array, classes: Array, iou: float) -> Array:
 
 
 def overlaps(boxes: Array, others: Array, iou: float) -> Array:
-    """Whether each of boxes [n, 4] overlaps each of others [m, 4] by more than ``iou``: bool [n, m]."""
+    """Check whether each of boxes [n, 4] overlaps each of others [m, 4] by more than ``iou``: bool [n, m]."""
     return _over(boxes.T[:, :, None], others.T[:, None, :], iou)
 
 
 def _over(boxes: Array, others: Array, iou: float) -> Array:
-    """Whether boxes [4, ...] overlap others [4, ...] by more than ``iou``."""
+    """Check whether boxes [4, ...] overlap others [4, ...] by more than ``iou``."""
     (x1, y1, x2, y2), (left, top, right, bottom) = boxes, others
     wide = np.minimum(x2, right) - np.maximum(x1, left)
     high = np.minimum(y2, bottom) - np.maximum(y1, top)

@@ -28,8 +28,8 @@ def prepare(
             states, which the caller adds.
         item: An image: uint8 [height, width, 3]. A sound: floats from -1 to 1 or int16, [n] or [n, channels],
             of at most one window. A text: a str.
-        order: Of an image's channels. Pillow gives ``rgb``; OpenCV's cameras and files give ``bgr``.
-        rate: Of a sound, in Hz; None: the card's.
+        order: Order of an image's channels. Pillow returns ``rgb``; OpenCV's cameras and files ``bgr``.
+        rate: Sample rate of a sound in Hz; None: the card's.
 
     Returns:
         Inputs by name, and what ``decode`` needs to know of the item: of an image its ``ImagePlacement``.
@@ -75,7 +75,7 @@ def _no_rate(rate: int | None, card: Card) -> None:
 
 
 def placement(card: Card, width: int, height: int) -> ImagePlacement:
-    """Where a frame of this size lies in the model's input.
+    """Compute the placement of a frame of this size in the model's input.
 
     Raises:
         CardError: the card's inputs are not one image.
@@ -90,7 +90,7 @@ def decode(card: Card, outputs: Mapping[str, Array], placed: Any, **options: Any
 
     Args:
         card: It has a task.
-        outputs: By the model's own names.
+        outputs: Outputs by the model's own names.
         placed: What ``prepare`` gave.
         options: Instead of the card's, e.g. ``score=0.6``.
 

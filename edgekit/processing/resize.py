@@ -152,7 +152,7 @@ def _column_index(index: Array, stride: int, channels: Sequence[int], interleave
 
 
 def _in_order(numbers: Array, interleaved: bool) -> Array:
-    """Of [taps, channels, columns]: [taps, channels x columns], or [taps, columns x channels]."""
+    """Reshape [taps, channels, columns] to [taps, channels x columns] or [taps, columns x channels]."""
     return (numbers.transpose(0, 2, 1) if interleaved else numbers).reshape(len(numbers), -1)
 
 

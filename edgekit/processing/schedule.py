@@ -1,4 +1,4 @@
-"""When a model is needed, as a card says it: the local hours in which a server keeps it in memory."""
+"""Schedule of a card: the local hours in which a server keeps a model in memory."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Schedule:
     """Local hours in which a model is needed.
 
     Attributes:
-        hours: ``06:00-09:30``; one that ends before it begins goes on after midnight.
-        days: On which they begin, of DAYS.
+        hours: Time ranges, e.g. ``06:00-09:30``. A range that ends before it begins passes midnight.
+        days: Days on which the ranges begin, from DAYS.
     """
 
     hours: Sequence[str]
     days: Sequence[str] = DAYS
 
     def covers(self, now: datetime) -> bool:
-        """Whether a local time is among them.
+        """Return whether a local time is within the hours.
 
         >>> night = Schedule(("22:00-05:00",), ("fri",))
         >>> [night.covers(datetime(2026, 1, day, 4)) for day in (2, 3)]  # a Friday and a Saturday

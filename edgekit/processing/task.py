@@ -1,4 +1,4 @@
-"""What a model's outputs mean: the ``[task]`` table of a card."""
+"""Meaning of a model's outputs: the ``[task]`` table of a card."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from edgekit.tensor_spec import Json
 
 @dataclass(frozen=True)
 class Task:
-    """What the outputs mean.
+    """Task of a model, with the decoder of its outputs.
 
     Attributes:
         kind: Name of a task in ``edgekit.processing.tasks``, e.g. ``classify`` or ``detect``.
-        decode: The form of the outputs, one of the task's decoders.
-        outputs: What an output is to the decoder -> its name in the model.
-        labels: Name by class number; "" where a number is unused.
-        options: The decoder's own, e.g. its score threshold.
+        decode: Name of one of the task's decoders, which fits the form of the outputs.
+        outputs: Role of an output in the decoder -> its name in the model.
+        labels: Class names by class number; "" for an unused number.
+        options: Options of the decoder, e.g. its score threshold.
     """
 
     kind: str

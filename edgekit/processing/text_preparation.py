@@ -14,7 +14,7 @@ from edgekit.tensor_spec import Array
 
 
 class TextTokens(NamedTuple):
-    """How a text lies in the input: ``mask`` int64 [tokens], 1 for a token and 0 for padding."""
+    """Tokens of a text in the input: ``mask`` int64 [tokens], 1 for a token and 0 for padding."""
 
     mask: Array
 
@@ -69,7 +69,7 @@ def token_arrays(
 def tokens_of(
     entries: Sequence[TextInput], feeds: Mapping[str, Array], files: Mapping[str, bytes]
 ) -> TextTokens:
-    """Which tokens of prepared inputs are no padding: by the mask, or where there is none by the ids."""
+    """Return which tokens of prepared inputs are not padding, from the mask, or else from the ids."""
     mask = next((entry for entry in entries if entry.part == "mask"), None)
     if mask is not None:
         return TextTokens(feeds[mask.name].reshape(-1).astype(np.int64))

@@ -42,7 +42,7 @@ def tokenize(
 
     Raises:
         UsageError: a text is none, or too long.
-        CardError: the file is no tokenizer, or fails.
+        CardError: the file is not a tokenizer, or fails.
         MissingDependency: the package is not installed.
     """
     _check(text)
@@ -68,7 +68,7 @@ def padding_id(content: bytes) -> int:
     """The id of padding: what the tokenizer pads with, or else its token of that name, or else 0.
 
     Raises:
-        CardError: the file is no tokenizer.
+        CardError: the file is not a tokenizer.
     """
     table = _parsed(content)
     padding = table.get("padding")
@@ -82,10 +82,10 @@ def padding_id(content: bytes) -> int:
 
 
 def vocabulary_size(content: bytes) -> int:
-    """How many tokens there are; ids are below that.
+    """Return the number of tokens. All ids are below it.
 
     Raises:
-        CardError: the file is no tokenizer.
+        CardError: the file is not a tokenizer.
     """
     table = _parsed(content)
     added = [number for number in _added(table).values() if isinstance(number, int)]
@@ -104,7 +104,7 @@ def open_whole(content: bytes) -> Any:
     """The package's own ``Tokenizer``, which neither truncates nor pads.
 
     Raises:
-        CardError: the file is no tokenizer.
+        CardError: the file is not a tokenizer.
         MissingDependency: the package is not installed.
     """
     try:
@@ -126,7 +126,7 @@ def guarded(call: Any, *values: Any, **options: Any) -> Any:
         return call(*values, **options)
     except (KeyboardInterrupt, SystemExit, MemoryError, CardError):
         raise
-    except BaseException as problem:  # a PanicException is no Exception
+    except BaseException as problem:  # a PanicException is not an Exception
         pass_on(problem)
         why = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise CardError(f"the card's tokenizer can't be used: {why}; save it anew with tokenizers") from None

@@ -1,8 +1,8 @@
-"""Samples with the float model's answer and each variant's side by side, the worst disagreements first.
+"""Samples with the predictions of the float model and each variant side by side, worst disagreements first.
 
 The float model is the bundle's fp32 variant that is closest to the source model, which the bundle does not
-hold. How far two answers are apart is told by the metric of the task
-(``metric.py`` in the task's folder), or by the SNR of the outputs where it has none.
+hold. The task's metric (``metric.py`` in the task's folder) measures the distance of two predictions. Without
+a metric it is the SNR of the outputs.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
     from edgekit.processing.card import Card
 
 COMPARED = 24
-"""So many samples are run, evenly spread over those given."""
+"""Number of samples to run, evenly spread over those given."""
 SHOWN = 6
-"""So many of them are shown."""
+"""Number of samples to show."""
 WIDTH_PIXELS = 480
-"""Of a picture on the page, at most."""
+"""Maximum width of a picture on the page."""
 QUALITY = 72
-"""Of its WebP."""
+"""WebP quality of a picture."""
 TEXT_LIMIT_CHARS = 600
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one variant says of one sample.
+    """Prediction of a variant for a sample.
 
     Attributes:
-        variant: Its name.
-        said: How it differs from the float model's, in words.
-        text: The answer in words.
-        picture: WebP in base64 with the answer drawn into it; "" where it can't be drawn.
-        width, height: Of the picture, in pixels.
+        variant: Name of the variant.
+        said: Difference from the float model's prediction, in words.
+        text: Prediction as text.
+        picture: WebP in base64 with the prediction drawn into it, or "" if it cannot be drawn.
+        width, height: Size of the picture in pixels.
     """
 
     variant: str
@@ -65,7 +65,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample: its file, the worst disagreement in words, the float model's answer and the others."""
+    """Sample: its file, the worst disagreement in words, and the predictions, the float model's first."""
 
     name: str
     disagreement: str
@@ -77,7 +77,7 @@ class Answers:
     """The samples that are shown, the worst disagreement first.
 
     Attributes:
-        said: What was compared, in words.
+        said: Description of the comparison.
         samples: At most SHOWN.
         missing: (variant, why it gave no answers).
     """

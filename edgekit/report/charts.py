@@ -1,4 +1,4 @@
-"""What the page draws, as Vega-Lite specifications (https://vega.github.io/vega-lite/docs/).
+"""Charts of the page, as Vega-Lite specifications (https://vega.github.io/vega-lite/docs/).
 
 Names and reasons from a file are data in them, never expressions or titles. Colours are the page's own CSS
 variables, so that a chart follows light, dark and print.

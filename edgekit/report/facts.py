@@ -1,4 +1,4 @@
-"""What the page says of a bundle, from its manifest. It has its facts from where the text report has them."""
+"""Facts of a bundle for the page, from its manifest and the same sources as the text report's."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Point:
     """A variant as it is drawn.
 
     Attributes:
-        name, profile: Of the variant.
+        name, profile: Name and profile of the variant.
         latency_ms: Median of a run on the machine of the build.
-        accuracy: By the metric of the chart.
+        accuracy: Accuracy by the metric of the chart.
         scored: Whether that was measured; otherwise it is the float model's own, see :func:`accuracy_of`.
-        size_mb: Of its files, in MB.
+        size_mb: Size of its files in MB.
         front: No other variant here is as good in all three and better in one.
         rejected: Whether the bundle is without it.
         said: All of it in words.
@@ -71,9 +71,9 @@ class Candidate:
     """A candidate of an int8 search; accuracy on the validation samples.
 
     Attributes:
-        choice: What is quantized and how, in words.
-        accuracy: By the metric of the search; None where it could not be made or run.
-        snr_db: Of the worst output.
+        choice: Description of the quantization.
+        accuracy: Accuracy by the metric of the search; None if it could not be built or run.
+        snr_db: SNR of the worst output in dB.
         ratio: Time over the float parent's; None where it was not timed.
         plain: Whether ranges are minimum and maximum, and weights are rounded to the nearest.
         lost: Why it is not in the bundle; "" where it is.
@@ -92,13 +92,13 @@ class Search:
     """The int8 search of one profile.
 
     Attributes:
-        profile: That was searched for.
-        said: How many candidates there were, in words.
-        metric, unit: Of the candidates' accuracy.
-        candidates: The chosen first, then by time.
+        profile: Profile of the search.
+        said: Number of candidates, in words.
+        metric, unit: Metric and unit of the candidates' accuracy.
+        candidates: Candidates, the chosen ones first, then by time.
         damage: (block, SNR in dB of the outputs with this block alone quantized, whether it stays float in
             every int8 variant that is kept, the classes of cause that are known of it), the worst first.
-        price: What the chosen candidate gains over plain int8 and costs, in words; "" where nothing tells.
+        price: Gain and cost of the chosen candidate over plain int8, in words; "" if unknown.
         floats: (int8 variant, the blocks that stay float in it).
     """
 
@@ -118,8 +118,8 @@ class Losses:
 
     Attributes:
         variant: Its name.
-        causes: The worst first.
-        said: What plain int8 would have made of it and what the repairs cost, and what is left out.
+        causes: Causes, the worst first.
+        said: Result of plain int8, cost of the repairs, and omitted causes, in words.
     """
 
     variant: str
@@ -194,8 +194,8 @@ def _local(text: str) -> str:
 
 
 def _metric(variants: Sequence[Variant]) -> tuple[str, str]:
-    """What accuracy is drawn by: the task's metric on labels, or the agreement with the float model, where a
-    variant of these, which are timed, has such a score; or else the SNR."""
+    """Return the metric and unit of the accuracy axis: the task's metric on labels, or the agreement with
+    the float model, if one of these timed variants has such a score; otherwise the SNR."""
     for name in ("task", "agreement"):
         for variant in variants:
             score = variant.evidence.get(name)
@@ -227,7 +227,7 @@ def accuracy_of(variant: Variant, metric: str, whole: float) -> tuple[float | No
 
 
 def _points(variants: Sequence[Variant], metric: str) -> tuple[tuple[Point, ...], list[tuple[str, str]]]:
-    """What can be drawn, and of the others why not."""
+    """Return the points to draw, and the variants that cannot be drawn with the reason."""
     task = next((t for v in variants if (t := v.evidence.get("task")) and t["metric"] == metric), None)
     whole = float(task["float"]) if task else 1.0
     found: list[Point] = []
@@ -338,7 +338,7 @@ def _candidate(each: Mapping[str, Any]) -> Candidate:
 
 
 def _price(candidates: Sequence[Candidate], metric: str, unit: str) -> str:
-    """The most accurate chosen candidate against plain int8."""
+    """Compare the most accurate chosen candidate with plain int8."""
     chosen = [c for c in candidates if not c.lost and c.accuracy is not None]
     plain = next((c for c in candidates if c.plain and c.accuracy is not None), None)
     if not chosen or plain is None:

@@ -1,4 +1,4 @@
-"""The page of a fleet: its table, how fast and how often it failed by bundle, and what a rollout may do."""
+"""Page of a fleet: its table, latency and failures by bundle, and the decision on a rollout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FINDING_COLUMNS = ("measure", "devices", "difference", "at least", "at most", "s
 
 @dataclass(frozen=True)
 class ModelFleet:
-    """What the page shows of a model."""
+    """Section of the page for a model."""
 
     model: str
     said: str
@@ -32,11 +32,11 @@ class ModelFleet:
 
 
 def fleet_page(fleets: Sequence[tuple[Fleet, Verdict | None]], name: str) -> str:
-    """One HTML document that loads nothing.
+    """Render a self-contained HTML document.
 
     Args:
-        fleets: Of each model, with what its rollout may do; None: one bundle alone is out.
-        name: For the title.
+        fleets: Fleet of each model, with the decision on its rollout; None: only one bundle is in use.
+        name: Name for the title.
 
     Raises:
         MissingDependency: the extra ``report`` is not installed.

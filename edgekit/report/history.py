@@ -73,8 +73,8 @@ def history_page(runs: Sequence[Run], name: str) -> str:
     """The page of a history: one HTML document that loads nothing.
 
     Args:
-        runs: As :func:`edgekit.compiler.bench.history.read_history` gives them.
-        name: Of the history, for the title.
+        runs: Runs from :func:`edgekit.compiler.bench.history.read_history`.
+        name: Name of the history, for the title.
 
     Raises:
         UsageError: no run has a result.

@@ -137,8 +137,8 @@ def _file(name: str) -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """What a browser may do with the page: run these scripts, which make functions from the expressions of a
-    chart ('unsafe-eval'), and show styles and pictures that are in it."""
+    """Return the page's content security policy. It allows these scripts, which compile the expressions of
+    a chart ('unsafe-eval'), and styles and pictures inside the page."""
     digests = [
         base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode() for script in scripts
     ]

@@ -46,12 +46,12 @@ not there would be waited for over minutes."""
 
 
 class Record(NamedTuple):
-    """What a tracker gets to know of a bundle.
+    """Record of a bundle for a tracker.
 
     Attributes:
-        name: Of the run: the bundle's file name.
-        parameters: Text by name; those of a variant as ``VARIANT/precision``.
-        metrics: Number by name, as ``VARIANT/p50_ms``: ``accuracy`` by the task's metric on labels, else by
+        name: Name of the run: the bundle's file name.
+        parameters: Text by name, e.g. ``VARIANT/precision`` for a variant.
+        metrics: Number by name, e.g. ``VARIANT/p50_ms``: ``accuracy`` by the task's metric on labels, else by
             the agreement with the float model; ``snr_db`` of the worst output against the source model;
             ``ratio`` of the time over the float parent's; ``p50_ms`` on the machine of the build;
             ``size_mb``.
@@ -63,14 +63,14 @@ class Record(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """Where a bundle was logged.
+    """Location of a logged bundle.
 
     Attributes:
         tracker: ``mlflow`` or ``wandb``.
-        place: The experiment or project.
-        run: Its id.
-        url: Of the run in the tracker's own pages; "" where there is none.
-        folder: What is still to be sent, of a client that is offline; "" otherwise.
+        place: Name of the experiment or project.
+        run: Id of the run.
+        url: URL of the run in the tracker's own pages, or "".
+        folder: Folder with unsent data of an offline client, or "".
     """
 
     tracker: str
@@ -81,10 +81,10 @@ class Logged(NamedTuple):
 
 
 def record_of(bundle: Bundle, path: Path) -> Record:
-    """What is logged of a bundle in the file ``path``.
+    """Return the record of a bundle in the file ``path``.
 
     Raises:
-        BundleError: its evidence is not what a build writes.
+        BundleError: its evidence is not in the format that a build writes.
     """
     manifest = bundle.manifest
     source = manifest["source"]
@@ -158,9 +158,9 @@ def log_to_mlflow(record: Record, files: Sequence[Path], uri: str) -> Logged:
     """A run of MLflow with parameters, metrics, and files as artifacts.
 
     Args:
-        record: What is logged.
+        record: Record to log.
         files: Artifacts.
-        uri: Of the tracking server, or of a store, e.g. ``sqlite:///mlflow.db``.
+        uri: URI of the tracking server or of a store, e.g. ``sqlite:///mlflow.db``.
 
     Raises:
         MissingDependency: the client is not installed.
@@ -202,8 +202,8 @@ def log_to_wandb(record: Record, files: Sequence[Path], project: str) -> Logged:
     The client's own settings hold, e.g. WANDB_MODE=offline, WANDB_DIR and WANDB_API_KEY.
 
     Args:
-        record: What is logged.
-        files: Of the artifact.
+        record: Record to log.
+        files: Files of the artifact.
         project: ``PROJECT`` or ``ENTITY/PROJECT``.
 
     Raises:

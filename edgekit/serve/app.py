@@ -200,16 +200,16 @@ def make_app(
     group: WorkerGroup | None = None,
     beside: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
 ) -> Starlette:
-    """The app of some models, which it closes when it ends.
+    """Create the app of some models, which it closes when it ends.
 
     Args:
-        models: Loaded.
-        access: Who may ask; None: loopback without a token.
-        in_flight: Most requests at once.
-        memory: For the bodies and tensors of requests; None: a quarter of what is free.
-        shared: Of a worker, one of several: metrics are of all.
-        group: Of such a worker: models are loaded and unloaded in all; None: in none.
-        beside: What runs as long as the app and answers by the same service, e.g. gRPC.
+        models: Loaded models.
+        access: Access rules; None: loopback without a token.
+        in_flight: Maximum number of concurrent requests.
+        memory: Memory for the bodies and tensors of requests; None: a quarter of the free memory.
+        shared: Metrics of all workers; None: this is the only worker.
+        group: Group of several workers, which load and unload models together; None: they never do.
+        beside: Context that runs as long as the app and uses the same service, e.g. gRPC.
     """
     fixed = shared is not None and group is None
     service = Service(models, access or Access(), in_flight, group, fixed, memory)
@@ -311,7 +311,7 @@ async def _http_error(request: Request, problem: Exception) -> Response:
 
 
 def model_lines(models: ServedModels) -> list[str]:
-    """What is served, for the terminal."""
+    """Describe the served models for the terminal."""
     lines = []
     for model in models:
         active = model.session.active

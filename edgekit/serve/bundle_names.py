@@ -1,4 +1,4 @@
-"""What bundles are called in URLs, and which two of them are one model."""
+"""Names of bundles in URLs, and pairs of bundles that are one model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from edgekit.errors import UsageError
 from edgekit.serve.served_model import Paths
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Of a model in a URL."""
+"""Name of a model in a URL."""
 Key = tuple[str, str]
 """A model's name and version."""
 
 
 def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Paths]:
-    """The bundles of a command line: ``PATH``, named as its source model, or ``NAME=PATH``; with the version
-    in the bundle (``edgekit build --bundle-version``), or 1. Two of one name and version are one model if one
-    of them has a larger batch size.
+    """Parse the bundles of a command line: ``PATH``, named as its source model, or ``NAME=PATH``. Versions
+    are those in the bundles (``edgekit build --bundle-version``), or 1. Two bundles with the same name and
+    version are one model if one of them has a larger batch size.
 
     Raises:
         UsageError: a name is malformed, or two bundles have the same name and version.
@@ -53,5 +53,5 @@ def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Paths]:
 
 
 def _batches(one: tuple[str, int], other: tuple[str, int]) -> bool:
-    """Whether two bundles, by source and batch size, are one model for single requests and for batches."""
+    """Return whether two bundles, by source and batch size, are one model for single and batched requests."""
     return one[0] == other[0] and min(one[1], other[1]) == 1 < max(one[1], other[1])

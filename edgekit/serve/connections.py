@@ -51,9 +51,9 @@ def connection_limits(connections: int, share: float, open_files: int | None, gr
     1024
 
     Args:
-        connections: Most that are wanted.
-        share: Part of them that one address may have.
-        open_files: None: there is no limit, or it is not known.
+        connections: Requested maximum number of connections.
+        share: Share of them that an address may have.
+        open_files: Limit of open files; None: no limit, or not known.
         grpc: Whether gRPC is served too.
 
     Raises:
@@ -129,7 +129,7 @@ class Connections:
         """Count a new connection, which waits for its client; False: there are too many that do not wait.
 
         Args:
-            transport: Of the connection.
+            transport: Transport of the connection.
             host: Address of its client.
         """
         network = network_of(host)

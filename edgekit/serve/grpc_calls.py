@@ -51,8 +51,8 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
     """The methods of the protocol.
 
     Args:
-        service: What answers.
-        limit_bytes: Of a message.
+        service: Service that handles the calls.
+        limit_bytes: Maximum size of a message.
         unary: Name -> handler: given a message, the context, and what holds the memory of the message.
         infer: Handles a stream: given an iterator of messages that are not parsed, and the context.
     """
@@ -180,7 +180,7 @@ def parsed(kind: Any, content: bytes, lease: Lease) -> Any:
     """Return a message of a kind from its bytes, and hold what it takes.
 
     Raises:
-        RequestError: it is none. As ``Lease.hold``.
+        RequestError: it is not valid, or ``Lease.hold`` fails.
     """
     lease.hold(parsed_bytes(content))
     try:

@@ -55,10 +55,10 @@ class GrpcServer:
     """A gRPC server in the running event loop.
 
     Args:
-        service: What answers.
+        service: Service that handles the calls.
         target: HOST:PORT.
-        limit_bytes: Of a message.
-        credentials: Of TLS; None: without.
+        limit_bytes: Maximum size of a message.
+        credentials: TLS credentials; None: without TLS.
         connections: Most of them.
     """
 

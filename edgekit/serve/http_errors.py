@@ -21,6 +21,6 @@ def error_response(message: str, status: int, retry_after_s: int | None = None) 
 
 
 def response_of(problem: Exception) -> Response:
-    """What a client is told of an error; see :func:`public_error`."""
+    """Return the HTTP response for an error, with the text of :func:`public_error`."""
     told = public_error(problem)
     return error_response(str(told), told.status, told.retry_after_s)

@@ -36,14 +36,14 @@ class InferPath:
     """Answers requests for inference.
 
     Args:
-        service: What runs them.
+        service: Service that runs the requests.
     """
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """As ASGI has it; ``scope["path_params"]`` names the model."""
+        """Handle an ASGI request; ``scope["path_params"]`` names the model."""
         with self._service.memory.lease(host_of(scope)) as lease:
             try:
                 content, headers = await self._answer(scope, receive, lease)

@@ -24,26 +24,26 @@ from edgekit.tensor_spec import Array, Json, TensorSpec
 
 EXTENSIONS = (BINARY, "model_repository")
 HEAD_LIMIT_BYTES = 64 << 10
-"""Size of everything but the tensors."""
+"""Maximum size of a request without its tensors."""
 VALUE_CHARS = 48
-"""Characters of one value in JSON, with its comma, brackets and indentation."""
+"""Maximum characters of a value in JSON, with its comma, brackets and indentation."""
 PRIORITIES = 8
 """Classes of requests; 1 is run first."""
 DEFAULT_PRIORITY = 4
 KEPT, KEPT_BYTES = 64, 2048
-"""Heads of a model that are kept, and the size of one."""
+"""Maximum number of cached heads of a model, and maximum size of one."""
 NUMBERS = {int, float, bool}
-"""Python's types of what JSON has for tensors."""
+"""Python types of JSON values in tensors."""
 KINDS = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers"}
-"""What numpy makes of them -> the word for it."""
+"""numpy's kind of a data type -> its word in errors."""
 
 
 class RequestError(EdgeKitError):
-    """A request is not what the protocol or the model takes; the client is told with a status of HTTP.
+    """Error of a request that the protocol or the model does not accept; sent with an HTTP status.
 
     Attributes:
-        status: 400, or what fits better.
-        retry_after_s: When the client may come again; None: never with this request.
+        status: HTTP status; 400 by default.
+        retry_after_s: Seconds after which the client may retry; None: this request never succeeds.
     """
 
     def __init__(self, message: str, status: int = 400, retry_after_s: int | None = None) -> None:
@@ -52,14 +52,14 @@ class RequestError(EdgeKitError):
 
 
 class Request(NamedTuple):
-    """What a client asks for.
+    """Inference request of a client.
 
     Attributes:
-        feeds: Every input by name.
-        wanted: The names of the outputs it wants, and whether each in the binary form.
-        id: Its own name for the request; "" for none.
-        timeout_ms: How long it may wait to be run; None: it does not say.
-        priority: Its class, as Triton numbers them: 1 is run first, 0 is the default class.
+        feeds: All inputs by name.
+        wanted: Names of the requested outputs, and whether each is sent in binary form.
+        id: The client's id of the request, or "".
+        timeout_ms: Maximum waiting time before the run, in milliseconds; None if the client sets none.
+        priority: Priority class with Triton's numbers: 1 is run first, 0 is the default class.
     """
 
     feeds: dict[str, Array]
@@ -70,14 +70,14 @@ class Request(NamedTuple):
 
 
 def body_limit_bytes(inputs: Sequence[TensorSpec]) -> int:
-    """The largest body of a request, in JSON or binary."""
+    """Return the maximum size of a request's body, in JSON or binary."""
     values = sum(math.prod(spec.shape) for spec in inputs)
     size_bytes = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in inputs)
     return HEAD_LIMIT_BYTES + max(size_bytes, VALUE_CHARS * values)
 
 
 class _Plan(NamedTuple):
-    """What the JSON of a request says whose tensors are all in the binary form."""
+    """Parsed JSON of a request whose tensors are all in binary form."""
 
     tensors: list[tuple[TensorSpec, int]]
     size_bytes: int
@@ -85,11 +85,11 @@ class _Plan(NamedTuple):
 
 
 class RequestReader:
-    """Reads the requests of one model. What it made of a small head it keeps: a client's requests seldom
-    differ in anything but their tensors.
+    """Reader of the requests of one model. It caches small parsed heads, because a client's requests
+    usually differ only in their tensors.
 
     Args:
-        inputs, outputs: The model's.
+        inputs, outputs: Inputs and outputs of the model.
     """
 
     def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
@@ -97,14 +97,14 @@ class RequestReader:
         self._plans: dict[bytes, _Plan] = {}
 
     def __call__(self, body: bytes, head_size: str | None) -> Request:
-        """A request.
+        """Read a request.
 
         Args:
-            body: All of it.
-            head_size: The header ``Inference-Header-Content-Length``; None where all is JSON.
+            body: The whole body.
+            head_size: Header ``Inference-Header-Content-Length``; None if the whole body is JSON.
 
         Raises:
-            RequestError: it is not one for this model.
+            RequestError: the request does not fit this model.
         """
         size = json_bytes(body, head_size)
         head, tail = body[:size], memoryview(body)[size:]
@@ -145,10 +145,10 @@ class RequestReader:
 
 
 def json_bytes(body: bytes, head_size: str | None) -> int:
-    """How much of a body is JSON.
+    """Return the number of JSON bytes in a body.
 
     Raises:
-        RequestError: the header does not say it, or the body has less.
+        RequestError: the header is not a number, or the body is shorter.
     """
     if head_size is None:
         return len(body)
@@ -175,10 +175,10 @@ def by_input(names: Sequence[Any], inputs: Sequence[TensorSpec]) -> list[TensorS
 
 
 def timeout_ms(parameters: Mapping[str, Any]) -> float | None:
-    """How long a request may wait, from its parameter ``timeout`` in microseconds; None: it does not say.
+    """Return a request's timeout in milliseconds from its parameter ``timeout`` in microseconds, or None.
 
     Raises:
-        RequestError: it is no such number.
+        RequestError: it is not a positive whole number.
     """
     timeout = parameters.get("timeout")
     if timeout is not None and (type(timeout) is not int or timeout <= 0):
@@ -187,11 +187,11 @@ def timeout_ms(parameters: Mapping[str, Any]) -> float | None:
 
 
 class AnswerWriter:
-    """Writes the answers of one version of a model. Shapes are static, so where all outputs are asked for in
-    the binary form, everything but these bytes is written once.
+    """Writer of the responses of a model's version. Shapes are static, so if all outputs are requested in
+    binary form, everything but their bytes is written only once.
 
     Args:
-        model, version: As the answer names them.
+        model, version: Name and version in the response.
     """
 
     def __init__(self, model: str, version: str) -> None:
@@ -199,7 +199,7 @@ class AnswerWriter:
         self._kept: dict[tuple[str, ...], tuple[bytes, dict[str, str]]] = {}
 
     def __call__(self, request: Request, arrays: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
-        """As :func:`answer_of`; the headers are not to be changed."""
+        """Return the body and headers of :func:`answer_of`. The caller must not change the headers."""
         if request.id or not all(request.wanted.values()):
             return answer_of(request, arrays, self._model, self._version)
         tail = b"".join([_little(arrays[name]).tobytes() for name in request.wanted])
@@ -261,7 +261,7 @@ def priority(parameters: Mapping[str, Any]) -> int:
     """The class of a request, from its parameter ``priority``; 0 where it does not say.
 
     Raises:
-        RequestError: it is no such class.
+        RequestError: it is not a valid class.
     """
     given = parameters.get("priority", 0)
     if type(given) is not int or not 0 <= given <= PRIORITIES:
@@ -327,7 +327,7 @@ def from_bytes(given: memoryview, spec: TensorSpec) -> Array:
     """The array of an input from its little-endian bytes; a copy.
 
     Raises:
-        RequestError: they are not as many as needed, or no booleans where the input is BOOL.
+        RequestError: their number is wrong, or they are not booleans and the input is BOOL.
     """
     dtype = np.dtype(spec.dtype)
     size = math.prod(spec.shape) * dtype.itemsize

@@ -1,4 +1,4 @@
-"""What a server knows of a version of a model, and the bundles of its repository."""
+"""State of a model's version in a server, and the bundles of its repository."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READY, LOADING, UNAVAILABLE = "READY", "LOADING", "UNAVAILABLE"
 
 
 class Entry:
-    """A version that is known, loaded or not."""
+    """Known version of a model, loaded or not."""
 
     def __init__(self, paths: Paths, pinned: bool) -> None:
         self.paths, self.pinned = paths, pinned
@@ -33,12 +33,12 @@ class Entry:
 
     @property
     def answers(self) -> bool:
-        """Whether it can: it is loaded, or will be when it is asked for."""
+        """Return whether it can answer: it is loaded, or is loaded on request."""
         return self.model is not None or self.left_by_memory
 
 
 class Candidate:
-    """A version that is watched, and the one before it."""
+    """Candidate version under observation, and the version before it."""
 
     def __init__(self, version: str, before: str, now_s: float) -> None:
         self.version, self.before, self.looked_s = version, before, now_s
@@ -46,7 +46,7 @@ class Candidate:
 
 
 def scanned(repository: Path, known: set[Path]) -> Mapping[Key, Paths]:
-    """New bundles of a folder; one that is damaged, or still being copied, is left out."""
+    """Return the new bundles of a folder; skip those that are damaged or still being copied."""
     whole: list[str] = []
     for path in sorted(repository.glob("*.edgekit")):
         if path in known:

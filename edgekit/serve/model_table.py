@@ -18,17 +18,17 @@ from edgekit.system.resident_memory import resident_bytes
 from edgekit.tensor_spec import Json
 
 AHEAD = timedelta(minutes=5)
-"""A model is loaded so long before its hours."""
+"""Time by which a model is loaded before its hours."""
 
 
 class ModelTable:
     """The versions of models in one process. Thread-safe.
 
     Args:
-        bundles, options, repository, memory_bytes, clock: As of :class:`ServedModels`.
+        bundles, options, repository, memory_bytes, clock: Arguments of :class:`ServedModels`.
 
     Attributes:
-        calendar: Tells the local time, of which the schedules of cards are.
+        calendar: Returns the local time, to which the schedules of cards refer.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class ModelTable:
             return iter([entry.model for entry in self._entries.values() if entry.model is not None])
 
     def versions(self, name: str) -> list[str]:
-        """The versions of a model that can answer, the newest last."""
+        """Return the versions of a model that can answer, the newest last."""
         with self._lock:
             found = [v for (n, v), e in self._entries.items() if n == name and e.answers]
         return sorted(found, key=int)
 
     def index(self) -> list[dict[str, Json]]:
-        """Every version that is known, as Triton's model repository extension has them."""
+        """Return all known versions in the form of Triton's model repository extension."""
         with self._lock:
             return [
                 {"name": name, "version": version, "state": entry.state, "reason": self._shown(name, version)}
@@ -75,10 +75,10 @@ class ModelTable:
         return self._entries[name, version].reason
 
     def resolve(self, name: str, version: str | None) -> Key:
-        """The version that is asked for; None: the one that answers for the model.
+        """Return the requested version, or for None the model's current version.
 
         Raises:
-            RequestError: 404: there is none, or it is not loaded.
+            RequestError: 404: it does not exist, or is not loaded.
         """
         with self._lock:
             quick = (name, str(self._current.get(name) if version is None else version))
@@ -98,10 +98,10 @@ class ModelTable:
             raise RequestError(f"{name} has no version {found[:32]!r}; it has {', '.join(versions)}", 404)
 
     def find(self, name: str, version: str | None) -> ServedModel:
-        """A version of a model; None: the one that answers.
+        """Return a version of a model, or for None its current version.
 
         Raises:
-            RequestError: 404: there is none; 503: it is not loaded now.
+            RequestError: 404: it does not exist; 503: it is not loaded now.
         """
         key = self.resolve(name, version)
         with self._lock:
@@ -111,16 +111,16 @@ class ModelTable:
         return model
 
     def is_out(self, key: Key) -> bool:
-        """Whether a version left by memory: :meth:`load_again` brings it back."""
+        """Return whether a version was evicted for memory. :meth:`load_again` loads it again."""
         with self._lock:
             return self._entries[key].model is None and self._entries[key].left_by_memory
 
     @contextmanager
     def used(self, key: Key) -> Iterator[ServedModel]:
-        """A version around a request: it is not closed before the end of it.
+        """Hold a version open during a request.
 
         Raises:
-            RequestError: 503: it is not loaded any more.
+            RequestError: 503: it is no longer loaded.
         """
         with self._lock:
             entry = self._entries[key]
@@ -140,10 +140,10 @@ class ModelTable:
             self._observe(key)
 
     def _observe(self, key: Key) -> None:
-        """Called after each request of a version."""
+        """Handle the end of a version's request (hook for subclasses)."""
 
     def _fill(self, key: Key, *, candidate: bool) -> None:
-        """Open a version. One at a time."""
+        """Open a version. Only one is opened at a time."""
         entry = self._entries[key]
         with self._lock:
             if self._closed:
@@ -171,8 +171,8 @@ class ModelTable:
         self._make_room(0, key)
 
     def _make_room(self, more_bytes: int, but: Key) -> None:
-        """Let those leave that were not asked for the longest time, and last those whose hours it is; not
-        those that run or are watched."""
+        """Evict the least recently used versions, and scheduled ones last. Never evict versions that run or
+        are under observation."""
         if self._memory_bytes is None:
             return
         with self._lock:
@@ -190,12 +190,12 @@ class ModelTable:
                 self._entries[key].left_by_memory = True
 
     def _is_scheduled(self, entry: Entry) -> bool:
-        """Whether it is within its hours, or will be soon."""
+        """Return whether a version is within its hours, or will be soon."""
         schedule, now = entry.schedule, self.calendar()
         return schedule is not None and (schedule.covers(now) or schedule.covers(now + AHEAD))
 
     def _retire(self, key: Key, reason: str) -> None:
-        """Take a version out; it is closed when its last request has its answer. Called with the lock."""
+        """Retire a version, which closes after its last request. The caller holds the lock."""
         entry = self._entries[key]
         model, entry.model = entry.model, None
         entry.state, entry.reason, entry.left_by_memory = UNAVAILABLE, reason, False
@@ -205,7 +205,7 @@ class ModelTable:
                 self._close(model)
 
     def _close(self, model: ServedModel) -> None:
-        """In a thread: freeing an engine takes time, and the event loop may be the caller."""
+        """Close in a thread: freeing an engine takes time, and the event loop may be the caller."""
         with self._lock:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             thread = threading.Thread(target=model.close, name="edgekit-unload", daemon=True)
@@ -213,7 +213,7 @@ class ModelTable:
             self._threads.append(thread)
 
     def _scan(self) -> None:
-        """Take new bundles of the repository."""
+        """Add new bundles of the repository."""
         if self._repository is None:
             return
         with self._lock:
@@ -224,7 +224,7 @@ class ModelTable:
                 self._entries.setdefault(key, Entry(paths, False))
 
     def close(self) -> None:
-        """Close every model, also the one that is being loaded; none is loaded any more."""
+        """Close all models, including one that is being loaded. No model can be loaded afterwards."""
         with self._lock:
             self._closed = True
         with self._loads, self._lock:

@@ -71,7 +71,7 @@ class Pictures:
             lease: Holds the memory that the decoded picture takes.
 
         Raises:
-            RequestError: 400: it is no picture, or the model takes none. As ``Service.run``.
+            RequestError: 400: it is not a picture, or the model takes none; or ``Service.run`` fails.
         """
         self.check(model)
         session, before_bytes = model.session, lease.size_bytes
@@ -98,7 +98,7 @@ class Pictures:
         """The predictions of a model as server-sent events (HTML, section 9.2).
 
         Args:
-            name: Of the model.
+            name: Name of the model.
             last_id: The header ``Last-Event-ID``: where the client was before; "" for one that is new.
         """
         feed = self._feeds.setdefault(name, _Feed(self._service.memory.lease()))

@@ -40,8 +40,8 @@ class Replica:
 
     Args:
         paths: Name -> path of a bundle.
-        options: How models are run.
-        kept: Most models in memory; the least recently used one leaves.
+        options: Options for running models.
+        kept: Maximum number of models in memory; the least recently used one is evicted.
     """
 
     def __init__(self, paths: Mapping[str, str], options: ServeOptions, kept: int) -> None:
@@ -58,7 +58,7 @@ class Replica:
         """Run a model on arrays: exactly its inputs.
 
         Raises:
-            UsageError: there is no such model, or the arrays do not fit.
+            UsageError: the model does not exist, or the arrays do not fit.
             BusyError: the queue is longer than the deadline.
             EngineError: no variant answers.
         """
@@ -70,7 +70,7 @@ class Replica:
             raise BusyError(str(problem)) from None
 
     async def __call__(self, request: HttpRequest) -> Response:
-        """The Open Inference Protocol over HTTP."""
+        """Handle a request of the Open Inference Protocol over HTTP."""
         from starlette.responses import JSONResponse
 
         try:
@@ -151,22 +151,22 @@ def deployment(
     kept: int = 3,
     scaling: Mapping[str, Any] | None = None,
 ) -> Any:
-    """An application of Ray Serve, for ``serve.run``.
+    """Return an application of Ray Serve, for ``serve.run``.
 
-    Run again with another bundle it is a rolling update: new replicas answer before the old ones end.
+    Running it again with another bundle is a rolling update: new replicas answer before the old ones end.
 
     Args:
-        bundles: Name -> path.
-        min_replicas: These are always open, with their model loaded: the warm pool. 0: scale to zero.
-        max_replicas: As many at most.
-        requests_a_replica: Requests at once from which on another replica is started; None: as many as one
-            answers in half of the deadline, by the latency in the bundle, i.e. scaling is by queue and by
-            latency.
-        cpus: Of each replica; its sessions run on so many threads.
-        gpus: Of each replica.
-        engine: Tried first.
-        deadline_ms: A request that would wait for longer is refused.
-        kept: With several models, how many a replica keeps in memory (model multiplexing).
+        bundles: Name of a model -> path of its bundle.
+        min_replicas: Number of replicas that are always open with their model loaded. 0: scale to zero.
+        max_replicas: Maximum number of replicas.
+        requests_a_replica: Number of concurrent requests per replica that starts another one. None: the
+            number that a replica answers in half of the deadline, by the latency in the bundle. Scaling then
+            depends on queue and latency.
+        cpus: Number of cores of each replica, and of threads of its sessions.
+        gpus: Number of GPUs of each replica.
+        engine: Engine to try first.
+        deadline_ms: Maximum waiting time of a request in milliseconds; longer ones are rejected.
+        kept: Number of models in a replica's memory, if there are several (model multiplexing).
         scaling: Other settings of Ray's ``AutoscalingConfig``, e.g. ``downscale_delay_s``.
 
     Raises:
@@ -209,10 +209,10 @@ def infer(
     """Ask a deployment, again where the replica was lost that had the request.
 
     Args:
-        handle: Of ``serve.run``.
+        handle: Handle from ``serve.run``.
         feeds: Every input by name.
         model: Its name, where there are several: requests go to replicas that have it in memory.
-        retries: How often a request is sent again.
+        retries: Maximum number of retries of a request.
         timeout_s: For an answer.
 
     Raises:
@@ -238,7 +238,7 @@ def infer(
 
 
 def _at_once(path: str, deadline_ms: float) -> float:
-    """As many requests as a replica answers in half of the deadline."""
+    """Return the number of requests that a replica answers in half of the deadline."""
     from edgekit.bundle.bundle import Bundle
 
     with Bundle.open(os.fspath(path)) as bundle:

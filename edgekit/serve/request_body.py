@@ -61,8 +61,8 @@ async def read_body(
     """All of a request's body.
 
     Args:
-        headers: Of the request.
-        receive: As ASGI has it.
+        headers: Headers of the request.
+        receive: ASGI's ``receive``.
         limit_bytes: More is an error.
         lease: Holds the memory that the body takes, twice while its pieces are joined.
 
@@ -109,10 +109,10 @@ async def read_body(
 
 
 class _Reader:
-    """Reads one body.
+    """Reader of a body.
 
     Attributes:
-        size_bytes: How much of it is there.
+        size_bytes: Number of bytes received.
     """
 
     def __init__(self, limit_bytes: int, lease: Lease | None) -> None:

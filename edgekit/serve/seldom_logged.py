@@ -1,4 +1,4 @@
-"""What any client can cause is logged seldom: else one client fills the disk."""
+"""Rate limit for warnings that any client can cause: otherwise one client fills the disk."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CAUSED = ("Invalid HTTP request received.", "Exceeded concurrency limit.", "Unsu
 
 
 class Seldom(logging.Filter):
-    """Lets each of uvicorn's warnings about requests pass once a minute, with how many there were since.
+    """Filter that passes each of uvicorn's request warnings once a minute, with the number of dropped ones.
 
     Args:
-        clock: Monotonic, in seconds.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,7 +39,7 @@ class Seldom(logging.Filter):
 
 
 def log_seldom() -> None:
-    """Once in a process that serves."""
+    """Install the filter, once per process."""
     logger = logging.getLogger("uvicorn.error")
     if not any(isinstance(each, Seldom) for each in logger.filters):
         logger.addFilter(Seldom())

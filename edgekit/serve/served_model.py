@@ -1,4 +1,4 @@
-"""One version of a model that is served: a session with its queue and metrics."""
+"""Served version of a model: a session with its queue and metrics."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from edgekit.tensor_spec import Array
 
 Paths = Sequence[Path]
-"""Of a model's bundle, and of the one with a larger batch size, if there is one."""
+"""Path of a model's bundle, and of its bundle with a larger batch size, if any."""
 QUEUE = 64
 DEADLINE_MS = 1000.0
 COPIES = 4
-"""Of a request's tensors, at 8 bytes a value: as they came, as the queue has them, the answer as arrays and
-as text."""
+"""Copies of a request's tensors at 8 bytes a value: received, queued, and the response as arrays and as
+text."""
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How models are run.
+    """Options for running models.
 
     Attributes:
-        engine: As of a Session.
-        threads: Of one run, of each model.
-        deadline_ms: How long a request may take; a client may ask for less.
-        queue: Most requests of a model that wait.
+        engine: Name of the engine to try first, or None.
+        threads: Number of threads of a run, for each model.
+        deadline_ms: Maximum time of a request in milliseconds; a client may request less.
+        queue: Maximum number of waiting requests per model.
     """
 
     engine: str | None = None
@@ -56,26 +56,26 @@ class ServeOptions:
 
 
 class ServedModel:
-    """One version of a model.
+    """Version of a model.
 
     Args:
-        name: In URLs.
-        version: Likewise.
-        paths: Of the bundle, and of the same model with a larger batch size, if there is one. It is used if
-            batches are faster, which is measured here, once per machine.
-        options: How it is run.
-        probe: As of a Session: load it once in a child first.
+        name: Name in URLs.
+        version: Version in URLs.
+        paths: Path of the bundle, and of the same model with a larger batch size, if any. The second is used
+            if batches are faster, which is measured here, once per machine.
+        options: Options for running it.
+        probe: Load the model once in a child process first.
 
     Attributes:
-        schedule: Of its card.
-        run_bytes: Memory that a request takes with its answer, once its body is read.
-        read, answer: Make its requests of bodies, and bodies of its answers.
-        users: Requests that have it now.
-        retired: It is closed when there is none any more.
+        schedule: Schedule of its card, or None.
+        run_bytes: Memory of a request and its response, after its body is read.
+        read, answer: Parse bodies into requests, and write responses as bodies.
+        users: Number of requests that use it now.
+        retired: Whether it closes after its last request.
 
     Raises:
-        As ``Session``; UsageError: the protocol has no type for an input or an output, or the second bundle
-        is not one of the same model.
+        EdgeKitError: ``Session`` fails; UsageError: the protocol has no type for an input or an output, or
+            the second bundle is of another model.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class ServedModel:
         """Queue a request.
 
         Args:
-            asked: What.
-            spent_s: How much of its time has passed.
-            reading_s: Part of that in which its body came; only a client's own deadline counts it.
+            asked: The request.
+            spent_s: Time that has passed since its arrival, in seconds.
+            reading_s: Part of that spent on receiving its body; only a client's own deadline counts it.
 
         Raises:
-            RequestError: 503: the queue is full, or too long for the deadline: refused at once, so that the
-                client can go elsewhere.
+            RequestError: 503: the queue is full, or too long for the deadline. It is rejected at once, so
+                that the client can try another server.
         """
         left_ms = self.options.deadline_ms - 1000 * (spent_s - reading_s)
         if asked.timeout_ms is not None:
@@ -142,11 +142,11 @@ class ServedModel:
             raise self.overdue(problem) from None
 
     def overdue(self, problem: BusyError) -> RequestError:
-        """What a client is told whose request was not run."""
+        """Return the error for a client whose request was not run."""
         return RequestError(str(problem), 503, max(1, math.ceil(self.requests.expected_s())))
 
     def close(self) -> None:
-        """Let the running request end, cancel those that wait, and free the engine."""
+        """Finish the running request, cancel the waiting ones, and free the engine."""
         self.requests.close()
         self.session.close()
         if self.many is not None:

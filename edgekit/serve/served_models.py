@@ -32,18 +32,18 @@ class ServedModels(ModelTable):
     """All models of a server. Thread-safe.
 
     Args:
-        bundles: By name and version, see :func:`bundles_by_name`; of each all versions are loaded.
-        options: How they are run.
+        bundles: Bundles by name and version, from :func:`bundles_by_name`; all versions are loaded.
+        options: Options for running them.
         repository: Folder of more bundles, whose newest versions are loaded, and which :meth:`load` looks
             into; None: nothing can be loaded later.
-        memory_bytes: Most that models may take; those that were not asked for the longest time leave, and are
-            loaded again when they are asked for. None: no limit.
-        window: Of a candidate.
-        clock: Monotonic, in seconds.
-        state: Of another worker, which this one follows instead of loading what is newest.
+        memory_bytes: Maximum memory of models in bytes. The least recently used ones are evicted, and loaded
+            again on request. None: no limit.
+        window: Observation window of a candidate's health.
+        clock: Monotonic clock in seconds.
+        state: State of another worker, which this one follows instead of loading the newest versions.
 
     Attributes:
-        changed: Called when a candidate was committed or given up.
+        changed: Callback after a candidate was committed or dropped.
 
     Raises:
         As ``ServedModel``; what was loaded is closed.
@@ -88,17 +88,17 @@ class ServedModels(ModelTable):
     # --- loading and unloading ---------------------------------------------------------------------------
 
     def load(self, name: str, version: str | None = None) -> str:
-        """Load a version from the repository, or again; it answers for the model from now on.
+        """Load a version from the repository, or again. It becomes the model's current version.
 
         Args:
-            name: The model.
-            version: None: the newest that was not given up.
+            name: Name of the model.
+            version: Version; None: the newest that was not dropped.
 
         Returns:
             The version.
 
         Raises:
-            RequestError: 404: there is none; 409: it can't be loaded; what answers is as before.
+            RequestError: 404: it does not exist; 409: it cannot be loaded. The current version stays.
         """
         self._scan()
         with self._loads:
@@ -192,7 +192,7 @@ class ServedModels(ModelTable):
     # --- several workers ---------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Json]:
-        """What is loaded and what answers, by model, for other workers to follow."""
+        """Return the loaded and current versions by model, for other workers to follow."""
         with self._lock:
             return {name: self._state_of(name) for name in sorted({name for name, _ in self._entries})}
 

@@ -55,7 +55,7 @@ DRAIN_SECONDS = 30
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens."""
+    """Address on which a server listens."""
 
     host: str = "127.0.0.1"
     port: int = PORT
@@ -133,15 +133,15 @@ def serve(
     """Serve until SIGTERM or Ctrl-C.
 
     Args:
-        bundles: By name and version.
+        bundles: Bundles by name and version.
         address: Port 0 takes a free one.
-        options: How models are run; with several workers the cores are shared out.
+        options: Options for running models; several workers share the cores.
         repository, memory_bytes: See ``ServedModels``.
-        grpc: Where gRPC listens; None: nowhere.
-        tls: Of both; None: plain.
+        grpc: Address on which gRPC listens; None: gRPC is off.
+        tls: TLS of HTTP and gRPC; None: without TLS.
         token: See ``token_for``.
         admin_token: Token that loads and unloads models; see ``Access``.
-        limits: Of connections and of the memory for requests.
+        limits: Limits of connections and of the memory for requests.
         workers: Processes. Each has every model loaded; a dead one is started again.
         announce: Called with the URL, gRPC's HOST:PORT and the models when they are loaded.
 

@@ -1,4 +1,4 @@
-"""What a server does for a request, over any protocol: who may ask, how many at once, and the run."""
+"""Handling of a request over any protocol: access, concurrency limits, and the run."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 CHANGES = 8
-"""Loads and unloads of one process that run or wait; more are refused."""
+"""Maximum number of running and waiting loads and unloads of a process."""
 IN_FLIGHT = 256
-"""Requests at once, of all models; more are refused."""
+"""Maximum number of concurrent requests for all models."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask.
+    """Access rules of a server.
 
     Attributes:
-        token: Of ``Authorization: Bearer ...``; None: everybody who reaches the socket.
-        loopback: The socket is on loopback: requests whose Host is another name are refused, because a web
-            page can point a name of its own at 127.0.0.1 (DNS rebinding).
-        admin_token: Token that loads and unloads models, and is good for everything else too. None: nobody
-            does over the network; on loopback without a token everybody may.
+        token: Token of ``Authorization: Bearer ...``; None: everybody who reaches the socket has access.
+        loopback: Whether the socket is on loopback. Requests with another Host are then rejected, because a
+            web page can point its own name at 127.0.0.1 (DNS rebinding).
+        admin_token: Token for loading and unloading models, which also allows everything else. None: nobody
+            may do so over the network; on loopback without a token everybody may.
         exposed: Whether another socket of the same server, that of gRPC, is not on loopback.
     """
 
@@ -55,11 +55,11 @@ class Access:
     exposed: bool = False
 
     def check(self, headers: Mapping[bytes, bytes], is_open: bool = False) -> None:
-        """Hold a request over HTTP to it.
+        """Check a request over HTTP.
 
         Args:
-            headers: Of the request, by name in lower case.
-            is_open: No token is needed.
+            headers: Headers of the request, by name in lower case.
+            is_open: Whether no token is needed.
 
         Raises:
             RequestError: 401 or 403.
@@ -78,7 +78,7 @@ class Access:
             raise RequestError(f"this server is for {LOOPBACK[0]} only, not for {host[:80]!r}", 403)
 
     def check_token(self, authorization: str) -> None:
-        """Raises: RequestError: 401."""
+        """Check a token. Raises RequestError: 401."""
         if self.token is None or _is_token(authorization, self.token):
             return
         if not _is_token(authorization, self.admin_token):
@@ -109,13 +109,13 @@ def _is_token(authorization: str, token: str | None) -> bool:
 
 
 def _check_origin(origin: str, host: str) -> None:
-    """Browsers let any web page send requests to any address, and name the page's origin in them."""
+    """Reject other sites' pages: browsers let any page send requests to any address, with its origin."""
     if origin.partition("://")[2] != host:
         raise RequestError("requests of other servers' web pages are refused", 403)
 
 
 def public_error(problem: Exception) -> RequestError:
-    """What a client is told; what an engine says, which may name paths of this machine, goes to the log."""
+    """Return the error for a client. Engine errors, which may contain local paths, go to the log."""
     if isinstance(problem, RequestError):
         return problem
     if isinstance(problem, UsageError):
@@ -128,15 +128,15 @@ def public_error(problem: Exception) -> RequestError:
 
 
 class Service:
-    """The models of a server, and its limits.
+    """Models of a server, and its limits.
 
     Args:
-        models: Loaded.
-        access: Who may ask.
-        in_flight: Most requests at once.
-        group: The worker processes that serve the same models; None: there is this one only.
-        fixed: Models are not loaded and unloaded.
-        memory: For requests; None: a quarter of what is free.
+        models: Loaded models.
+        access: Access rules.
+        in_flight: Maximum number of concurrent requests.
+        group: Group of worker processes that serve the same models; None: this is the only one.
+        fixed: Whether models cannot be loaded and unloaded.
+        memory: Memory for requests; None: a quarter of the free memory.
     """
 
     def __init__(

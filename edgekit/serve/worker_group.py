@@ -1,8 +1,8 @@
 """Several worker processes that load and unload the same models.
 
-Who is asked to load a version loads and checks it, writes what it then has to a file, and tells the others by
-their sockets, which follow. A worker that is started again follows the file too. One change at a time: its
-worker holds a lock.
+A worker that gets a load request loads and checks the version, writes its state to a file, and notifies the
+others by their sockets. The others follow, and so does a restarted worker. Changes are serialized: the worker
+that makes one holds a lock.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 STATE = "models.state"
 SECONDS = 600.0
-"""In which another worker must have loaded a version, or another change must have ended."""
+"""Timeout in seconds for another worker to load a version, and for another change to end."""
 
 
 class WorkerGroup:
-    """A worker among those of its server.
+    """Membership of a worker in its server's group.
 
     Args:
-        folder: Of this server's workers alone; it exists.
-        models: This worker's.
+        folder: Existing folder that only this server's workers use.
+        models: Models of this worker.
     """
 
     def __init__(self, folder: Path, models: ServedModels) -> None:
@@ -47,12 +47,12 @@ class WorkerGroup:
 
     @staticmethod
     def possible() -> bool:
-        """Whether this system has what it needs."""
+        """Return whether this system supports worker groups."""
         return hasattr(socket, "AF_UNIX") and hasattr(asyncio, "start_unix_server")
 
     @asynccontextmanager
     async def member(self) -> AsyncIterator[None]:
-        """As long as this worker runs. It begins with the models that the others have."""
+        """Join the group while this worker runs. The worker first loads the models of the others."""
         loop = asyncio.get_running_loop()
 
         def changed() -> None:
@@ -76,11 +76,11 @@ class WorkerGroup:
         """Change this worker's models, and then the others'.
 
         Args:
-            act: Changes these, in a thread.
+            act: Function that changes this worker's models; it runs in a thread.
 
         Raises:
-            RequestError: as ``act``; 409: another worker can't follow, and all are as before; 503: another
-                change does not end.
+            RequestError: ``act`` fails; 409: another worker cannot follow, and the change is undone; 503:
+                another change does not end.
         """
         async with self._alone():
             before = self._models.state()
@@ -103,7 +103,7 @@ class WorkerGroup:
             yield
 
     def _share_later(self) -> None:
-        """A candidate was committed or given up here: it is everywhere."""
+        """Share the commit or drop of a candidate with all workers."""
         task = asyncio.ensure_future(self._share())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -118,7 +118,7 @@ class WorkerGroup:
         os.replace(draft, self._folder / STATE)
 
     async def _follow(self) -> str:
-        """Have the models of the last change; what is wrong, or ""."""
+        """Load the models of the last change. Return the error, or ""."""
         state = last_state(self._folder)
         try:
             if state is not None:
@@ -128,7 +128,7 @@ class WorkerGroup:
         return ""
 
     async def _tell(self) -> str:
-        """Let the others follow; what is wrong, or ""."""
+        """Notify the others to follow. Return the first error, or ""."""
         others = [path for path in sorted(self._folder.glob("*.sock")) if path != self._own]
         problems = await asyncio.gather(*(_ask(path) for path in others))
         return next(filter(None, problems), "")
@@ -144,7 +144,7 @@ class WorkerGroup:
 
 
 def last_state(folder: Path) -> dict[str, Json] | None:
-    """What the workers of a folder have by the last change; None: there was none."""
+    """Return the state of a folder's workers after the last change, or None if there was no change."""
     try:
         found: dict[str, Json] = json.loads((folder / STATE).read_text("utf-8"))
     except FileNotFoundError:
@@ -153,8 +153,8 @@ def last_state(folder: Path) -> dict[str, Json] | None:
 
 
 async def _ask(path: Path) -> str:
-    """Let the worker with this socket follow; what is wrong, or "". One that has died is no problem: whoever
-    takes its place reads the state."""
+    """Notify the worker with this socket to follow. Return its error, or "". A dead worker is not an error:
+    its replacement reads the state."""
     try:
         reader, writer = await asyncio.open_unix_connection(path)
     except (ConnectionRefusedError, FileNotFoundError):

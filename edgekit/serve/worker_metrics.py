@@ -63,7 +63,7 @@ class WorkerMetrics:
 
 
 def _is_dead(path: Path) -> bool:
-    """Whether the process is gone that wrote a file, by the number in its name."""
+    """Return whether a file's writer has ended, by the process id in the file's name."""
     if os.name != "posix":  # elsewhere os.kill ends a process
         return False
     try:

@@ -13,10 +13,10 @@ class Runs(NamedTuple):
     """The runs of set pixels of a mask, row by row: int64 [runs] each.
 
     Attributes:
-        row: Of the run.
+        row: Row of the run.
         first, last: Its columns, both within.
         component: The number of its component, from 0, by the component's first run.
-        total: How many components there are; an int.
+        total: Number of components; an int.
     """
 
     row: Array

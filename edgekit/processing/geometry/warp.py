@@ -52,7 +52,7 @@ def crop_corners(
     Args:
         frame: uint8 [rows, columns, channels].
         corners: [4, 2]: x, y of the top left, top right, bottom right and bottom left corner.
-        width, height: Of the result; by default the longer of two opposite sides, rounded down.
+        width, height: Size of the result in pixels; default: the longer of two opposite sides, rounded down.
         interpolation: Between the frame's pixels.
 
     Returns:
@@ -102,7 +102,7 @@ class _Source(NamedTuple):
 
     Attributes:
         planes: float32 [channels, rows x columns].
-        columns: Of the part.
+        columns: Number of columns of the part.
         left, top: The frame's column and row of the part's first.
         low, high: The least and greatest x and y of a position; beyond them all taps are on the edge.
         taps: Across and down.
@@ -161,7 +161,7 @@ def _sampled(source: _Source, x: Array, y: Array) -> Array:
 
 
 def _weights(fraction: Array, taps: int) -> Array:
-    """Of each tap, float32 [taps, n]; of four Keys' kernel with a = -0.75, as OpenCV's."""
+    """Compute each tap's weights, float32 [taps, n]. Four taps use Keys' kernel, a = -0.75 as in OpenCV."""
     t = fraction.astype(np.float32)
     if taps == 2:
         return np.stack([1 - t, t])

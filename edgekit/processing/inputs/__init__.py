@@ -1,1 +1,1 @@
-"""What a card says of each input: one module a kind, found in ``READERS``."""
+"""Input tables of a card: one module for each kind, registered in ``READERS``."""

@@ -28,24 +28,24 @@ WINDOW_LIMIT = 1 << 24
 
 @dataclass(frozen=True)
 class AudioInput:
-    """An input that is one window of a sound, or the features of one.
+    """Audio input: a window of a sound, or its features.
 
     Attributes:
         name: The input's name in the model.
         shape: Static; with ``features`` the dimensions that are not 1 are frames and features.
-        rate: Samples a second that the model was trained on, in Hz.
-        window: Samples that one run takes, those of ``context`` included.
-        hop: Samples from the begin of a window to that of the next one.
-        context: How many of the window's samples are the last ones of the window before, zeros at first; then
-            ``hop`` is the rest.
-        normalize: Of the samples: ``max``: divided by the greatest one; ``peak``: by the greatest magnitude;
-            ``mean-std``: mean 0 and variance 1.
+        rate: Sample rate in Hz that the model was trained on.
+        window: Number of samples of a run, including those of ``context``.
+        hop: Number of samples from the start of a window to the start of the next one.
+        context: Number of samples repeated from the end of the previous window, zeros at first. ``hop`` is
+            then the rest of the window.
+        normalize: Normalization of the samples: ``max`` divides by the maximum, ``peak`` by the maximum
+            magnitude; ``mean-std`` makes mean 0 and variance 1.
         full_scale: Value of a full-scale sample: 1, or 32768 for models that were trained on int16.
-        features: None: the samples go in as they are.
-        layout: Of features: frames before features (``TF``), or after them (``FT``).
+        features: Feature settings; None: the input is the samples.
+        layout: Order of features: frames before features (``TF``), or after them (``FT``).
         mean: input = (value - mean) / std; the value is a sample or a feature.
         std: See ``mean``.
-        dtype: Of the input; integers are rounded and clipped.
+        dtype: Data type of the input; integers are rounded and clipped.
     """
 
     kind: ClassVar[str] = "audio"
@@ -130,7 +130,7 @@ def read_audio(name: str, table: dict[str, Json], where: str) -> AudioInput:
 
 
 def frames_and_features(entry: AudioInput) -> tuple[int, int]:
-    """How many frames and how many features of each the input holds; its features are not None."""
+    """Return the input's number of frames and of features per frame. Its features must not be None."""
     assert entry.features is not None
     count = entry.features.count
     return math.prod(entry.shape) // count, count

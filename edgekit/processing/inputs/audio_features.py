@@ -1,4 +1,4 @@
-"""What a card says of a sound's features: the table ``features`` of an audio input."""
+"""Audio features of a card: the table ``features`` of an audio input."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ LIMITS: Mapping[str, tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class Features:
-    """How a window's samples become features (``edgekit/processing/audio_features.py`` has the formulas).
+    """Feature settings of an audio input (formulas: ``edgekit/processing/audio_features.py``).
 
     Attributes:
         kind: ``spectrogram``, ``mel`` (a mel filter bank's energies), ``mfcc`` (their cosine transform).
-        frame: Samples of a frame, what others call ``win_length``.
+        frame: Frame length in samples (``win_length`` in other libraries).
         hop: Samples from one frame to the next.
-        n_fft: Points of the Fourier transform; the least power of two that holds a frame where a card does
-            not say.
-        window: Tapers a frame; ``-symmetric`` is for filters, the plain ones are periodic.
-        align: Where a frame lies in its ``n_fft`` points: ``left`` (TensorFlow, Kaldi) or in the ``center``
+        n_fft: Points of the Fourier transform. Default: the smallest power of two that is not below
+            ``frame``.
+        window: Window function of a frame. ``-symmetric`` windows are for filters; plain ones are periodic.
+        align: Position of a frame in its ``n_fft`` points: ``left`` (TensorFlow, Kaldi) or ``center``
             (librosa, PyTorch, which take ``n_fft`` samples a frame).
-        center: Pads half of ``n_fft`` at both ends, so that the first frame's middle is the first sample.
-        power: 1: magnitude, 2: power.
-        preemphasis: Of each frame: x[i] - preemphasis x[i - 1], as Kaldi does it.
-        remove_dc: Whether each frame's mean is taken away first.
-        mels: Bands of the filter bank.
-        fmin, fmax: Its ends in Hz; 0 as ``fmax``: half of the rate.
+        center: Padding of half of ``n_fft`` at both ends, which centres the first frame on the first sample.
+        power: Exponent: 1 for magnitude, 2 for power.
+        preemphasis: Coefficient applied to each frame: x[i] - preemphasis x[i - 1], as in Kaldi.
+        remove_dc: Whether each frame's mean is subtracted first.
+        mels: Number of bands of the filter bank.
+        fmin, fmax: Frequency limits of the filter bank in Hz. An ``fmax`` of 0 is half of the sample rate.
         mel_scale: ``htk``: 2595 log10(1 + f / 700); ``slaney``: linear to 1 kHz, then logarithmic.
         mel_norm: ``slaney``: each band is divided by half of its width in Hz.
-        triangles: Whether a band's slopes are straight over Hz (librosa, PyTorch) or mel (TensorFlow, Kaldi).
-        log: ``db`` is 10 log10.
-        offset: Added before the logarithm.
-        floor: Least value before the logarithm.
-        range: Values below the greatest one by more than this are raised; 0: none are.
-        coefficients: MFCC: the first ones that are kept.
-        dct: MFCC: scale of coefficient 0; ``htk`` is TensorFlow's: as that of the others.
-        cmvn: Each feature's mean over the frames is taken away, or it is divided by their deviation too.
+        triangles: Scale with linear band slopes: Hz (librosa, PyTorch) or mel (TensorFlow, Kaldi).
+        log: Logarithm; ``db`` is 10 log10.
+        offset: Value added before the logarithm.
+        floor: Minimum value before the logarithm.
+        range: Dynamic range: values further below the maximum are raised to it. 0 disables this.
+        coefficients: Number of leading MFCC coefficients to keep.
+        dct: Scale of MFCC coefficient 0. ``htk`` (TensorFlow) scales it like the others.
+        cmvn: Normalization of each feature over the frames: subtract the mean, also divide by the deviation.
     """
 
     kind: Literal["spectrogram", "mel", "mfcc"]
@@ -117,7 +117,7 @@ def read_features(table: Json, rate: int, where: str) -> Features:
 
     Args:
         table: The card's ``features``.
-        rate: Of the samples, in Hz.
+        rate: Sample rate in Hz.
         where: Begins every error's text.
 
     Raises:

@@ -41,26 +41,26 @@ ONLY_WITH: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ImageInput:
-    """An input that is one picture.
+    """Image input.
 
     Attributes:
         name: The input's name in the model.
         shape: Static, with a batch of 1; it freezes what the model leaves open.
-        layout: What the four dimensions are.
-        colour: What the model was trained on.
+        layout: Order of the four dimensions.
+        colour: Colour order that the model was trained on.
         resize: ``stretch`` to the input's size; ``letterbox``: at its proportions, the rest is ``pad``;
             ``center-crop``: the middle, of the input's proportions; ``fit-height``: a line of text, as high
             as the input, from its left edge, squeezed where it is too long; the rest is ``pad``.
-        place: Letterbox: where the picture goes.
+        place: Letterbox: position of the picture.
         pad: Letterbox and fit-height: value of the rest, 0 to 255, before ``mean`` and ``std``.
-        rounding: Letterbox: of the picture's shorter side in the input; YOLOX rounds ``down``, Ultralytics to
-            the ``nearest`` pixel.
-        crop: Center-crop: how much of the largest possible part is used, e.g. 0.875.
-        interpolation: Between pixels; the tests hold it to OpenCV's, or with ``antialias`` to Pillow's.
+        rounding: Letterbox: rounding of the picture's shorter side in the input. YOLOX rounds ``down``,
+            Ultralytics to the ``nearest`` pixel.
+        crop: Center-crop: share of the largest possible part that is used, e.g. 0.875.
+        interpolation: Interpolation of pixels, tested against OpenCV's, or with ``antialias`` Pillow's.
         antialias: Whether the filter widens when the picture shrinks.
-        mean: By channel, in the model's colour order; input = (pixel - mean) / std, pixels 0 to 255.
-        std: By channel.
-        dtype: Of the input; integers are rounded and clipped.
+        mean: Mean by channel, in the model's colour order; input = (pixel - mean) / std, pixels 0 to 255.
+        std: Standard deviation by channel.
+        dtype: Data type of the input; integers are rounded and clipped.
     """
 
     kind: ClassVar[str] = "image"
@@ -94,7 +94,7 @@ class ImageInput:
 
     @property
     def plain(self) -> bool:
-        """Whether pixels go in as they are."""
+        """Return whether pixel values are passed unchanged."""
         return not any(self.mean) and all(std == 1 for std in self.std) and self.dtype != "int8"
 
     @property

@@ -27,7 +27,7 @@ class TensorInput:
         range: Least and greatest value that it takes, for random samples; None where the card does not say.
         value: The constant that is fed with every picture, row by row: one number for all elements, or one
             for each; None where the caller gives the array.
-        dtype: Of the constant.
+        dtype: Data type of the constant.
     """
 
     kind: ClassVar[str] = "tensor"

@@ -26,19 +26,19 @@ _IN_NAMES = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 
 @dataclass(frozen=True)
 class TextInput:
-    """An input that is a part of one text.
+    """Text input: token ids, mask or types of a text.
 
     Attributes:
         name: The input's name in the model.
         shape: [1, tokens] or [tokens]; a longer text is truncated, a shorter one padded.
         part: ``ids`` of the tokens; ``mask``: 1 for a token, 0 for padding; ``types``: the segment of a
             token, 0 for the first text.
-        tokenizer: Of the ids: the file beside the card, as the ``tokenizers`` package saves it.
-        padding: Of the ids: the side.
-        pad_id: Of the ids: the padding; -1: the tokenizer's own.
-        special_tokens: Of the ids: whether the tokenizer adds its own, e.g. [CLS] and [SEP].
-        pair: Of the ids: whether two texts go in together, e.g. a question and a passage.
-        dtype: Of the input.
+        tokenizer: (ids) File beside the card, as the ``tokenizers`` package saves it.
+        padding: (ids) Padded side.
+        pad_id: (ids) Padding id; -1: the tokenizer's own.
+        special_tokens: (ids) Whether the tokenizer adds its own, e.g. [CLS] and [SEP].
+        pair: (ids) Whether the input is a pair of texts, e.g. a question and a passage.
+        dtype: Data type of the input.
     """
 
     kind: ClassVar[str] = "text"

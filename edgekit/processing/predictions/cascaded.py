@@ -1,4 +1,4 @@
-"""What a cascade answers: what the first stage has found, and what the later ones say of each thing."""
+"""Prediction of a cascade: objects of the first stage, and the later stages' predictions for each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from edgekit.tensor_spec import Json
 
 @dataclass(frozen=True, eq=False)
 class Cascaded:
-    """The predictions of a cascade.
+    """Predictions of a cascade.
 
     Attributes:
-        found: The first stage's prediction.
-        details: For each thing in it, by stage, the prediction of the stages that looked at it.
+        found: Prediction of the first stage.
+        details: Predictions of the later stages for each object, by stage name.
     """
 
     found: Any
@@ -25,7 +25,7 @@ class Cascaded:
         return len(self.found)
 
     def __iter__(self) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """Each thing with its details."""
+        """Iterate over the objects with their details."""
         return zip(self.found, self.details, strict=True)
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Cascaded:
         return "\n".join(lines)
 
     def as_json(self) -> list[dict[str, Json]]:
-        """As the first stage's, with ``details``: stage -> its prediction."""
+        """Return the first stage's rows, each with ``details``: stage -> its prediction."""
         return [
             {**thing, "details": {name: each.as_json() for name, each in details.items()}}
             for thing, details in zip(self.found.as_json(), self.details, strict=True)
@@ -46,6 +46,6 @@ class Cascaded:
 
 
 def _short(prediction: Any) -> str:
-    """The best of a prediction: its first line."""
+    """Return the best of a prediction: its first line."""
     text = str(prediction)
     return " ".join(text.splitlines()[0].split()) if text else "nothing"

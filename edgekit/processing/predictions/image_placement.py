@@ -1,4 +1,4 @@
-"""Where a frame lies within the model's input."""
+"""Placement of a frame within the model's input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class ImagePlacement:
-    """How a frame was placed in the model's input: input = frame x scale + offset, along each axis.
+    """Placement of a frame in the model's input: input = frame x scale + offset, along each axis.
 
     Coordinates are continuous: 0 is the left or top edge of the first pixel.
     """
@@ -26,7 +26,7 @@ class ImagePlacement:
     offset_y: float = 0.0
 
     def to_frame(self, points: Array) -> Array:
-        """Points of the input [..., 2 or 4 ...] as x, y, x, y ... in the frame's pixels, kept within it.
+        """Map points of the input [..., 2 or 4 ...] to x, y, x, y ... in frame pixels, clipped to the frame.
 
         >>> placed = ImagePlacement(100, 50, 50, 25, 0.5, 0.5)
         >>> placed.to_frame(np.array([[10.0, 10.0, 60.0, 20.0]])).tolist()

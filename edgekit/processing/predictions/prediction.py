@@ -1,4 +1,4 @@
-"""What all predictions have in common."""
+"""Common interface of all predictions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from edgekit.tensor_spec import Json
 
 
 class Prediction(Protocol):
-    """What every task's prediction can do."""
+    """Interface of every task's prediction."""
 
     def __str__(self) -> str:
-        """For people: a line for each thing."""
+        """Return text for people, with one line for each object."""
 
     def as_json(self) -> Json:
-        """For programs."""
+        """Return JSON for programs."""

@@ -1,4 +1,4 @@
-"""What was predicted for each of several texts."""
+"""Predictions for several texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TextPrediction:
 
 @dataclass(frozen=True, eq=False)
 class TextPredictions:
-    """Several texts, in order."""
+    """Predictions for several texts, in order."""
 
     texts: Sequence[TextPrediction]
 

@@ -1,4 +1,4 @@
-"""What was predicted for each window of a sound."""
+"""Predictions for the windows of a sound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgekit.tensor_spec import Json
 
 @dataclass(frozen=True, eq=False)
 class WindowPrediction:
-    """One window: from ``start_s`` to ``end_s`` (seconds from the sound's begin), and its prediction."""
+    """Prediction for a window from ``start_s`` to ``end_s``, in seconds from the sound's start."""
 
     start_s: float
     end_s: float
@@ -32,7 +32,7 @@ class WindowPrediction:
 
 @dataclass(frozen=True, eq=False)
 class WindowPredictions:
-    """Every window of a sound, in order."""
+    """Predictions for all windows of a sound, in order."""
 
     windows: Sequence[WindowPrediction]
 

@@ -31,7 +31,7 @@ def find_task(kind: str) -> TaskSpec:
 
 
 def has_task(kind: object) -> bool:
-    """Whether a task of this kind is installed."""
+    """Return whether a task of this kind is installed."""
     return isinstance(kind, str) and _task(kind) is not None
 
 
@@ -60,7 +60,7 @@ def find_decoder(kind: str, decode: str) -> Decoder:
 
 
 def has_decoder(kind: str, decode: str) -> bool:
-    """Whether a task decodes outputs of this form."""
+    """Return whether a task has a decoder for outputs of this form."""
     return has_task(kind) and decode in find_task(kind).decoders
 
 

@@ -1,4 +1,4 @@
-"""What a decoder is, and the checks that its options share."""
+"""Decoder interface, and checks shared by its options."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Outputs = Mapping[str, Array]  # by role
 
 @dataclass(frozen=True)
 class Decoder:
-    """One form of a task's outputs.
+    """Decoder for one form of a task's outputs.
 
     Attributes:
-        options: The frozen dataclass of what a card may set.
-        function: (outputs by role, options, what ``prepare`` said of the input, labels) -> the prediction.
+        options: Frozen dataclass of the options that a card may set.
+        function: (outputs by role, options, details of the input from ``prepare``, labels) -> the prediction.
             For an image the third is its ``ImagePlacement``.
-        roles: The outputs that it needs, by what they mean; a card says which output each one is.
-        optional_roles: Outputs that it takes where a card names them.
-        over_windows: Of a sound in windows: (every window's prediction, options) -> the whole sound's; None:
-            a whole sound's predictions are those of its windows.
-        classes: The output that has scores of classes, by role, and (its shape, options) -> how many they
-            are, by which a card's labels are counted; None: no shape says it.
+        roles: Roles of the required outputs. A card maps each role to an output.
+        optional_roles: Roles of the optional outputs. The decoder uses those that a card maps.
+        over_windows: For a sound in windows: (predictions of all windows, options) -> the sound's prediction.
+            None keeps the predictions of the windows.
+        classes: Role of the output with class scores, and (its shape, options) -> number of classes. A card's
+            labels must be as many. None: the number does not follow from a shape.
     """
 
     options: type[Any]
@@ -40,26 +40,26 @@ class Decoder:
 
 
 def classes_along(axis: int, role: str, less: int = 0) -> tuple[str, Callable[[tuple[int, ...], Any], int]]:
-    """``Decoder.classes`` of an output with a score for each class along an axis.
+    """Return ``Decoder.classes`` for an output with a score for each class along an axis.
 
     Args:
-        axis: Of the output.
-        role: Of the output.
-        less: How many places along the axis are no classes.
+        axis: Axis of the class scores.
+        role: Role of the output.
+        less: Number of positions along the axis that are not classes.
     """
     return role, lambda shape, options: shape[axis] - less
 
 
 def rows_of(outputs: Outputs, role: str, columns: int = 0) -> Array:
-    """An output [1, n, columns] as rows [n, columns].
+    """Return an output [1, n, columns] as rows [n, columns].
 
     Args:
-        outputs: By role.
-        role: Of the output.
-        columns: How many it must have; 0: at least one.
+        outputs: Outputs by role.
+        role: Role of the output.
+        columns: Required number of columns; 0 accepts any number from 1.
 
     Raises:
-        EngineError: it is of another form.
+        EngineError: the output has another shape.
     """
     values = outputs[role]
     last = values.shape[-1] if values.ndim else 0
@@ -70,10 +70,10 @@ def rows_of(outputs: Outputs, role: str, columns: int = 0) -> Array:
 
 
 def at_least(least: int, **values: int) -> None:
-    """Refuse values below ``least``.
+    """Check that values are whole numbers and at least ``least``.
 
     Raises:
-        ValueError: one is below it, or no whole number.
+        ValueError: a value is below it, or is not a whole number.
     """
     for name, value in values.items():
         if not hasattr(value, "__index__"):
@@ -83,10 +83,10 @@ def at_least(least: int, **values: int) -> None:
 
 
 def within(low: float, high: float, **values: float) -> None:
-    """Refuse values outside of ``low`` to ``high``.
+    """Check that values are numbers from ``low`` to ``high``.
 
     Raises:
-        ValueError: one is outside, or no number.
+        ValueError: a value is outside, or is not a number.
     """
     for name, value in values.items():
         if not hasattr(value, "__float__"):
@@ -96,10 +96,10 @@ def within(low: float, high: float, **values: float) -> None:
 
 
 def one_of(allowed: Sequence[str], **values: str) -> None:
-    """Refuse texts that are not ``allowed``.
+    """Check that texts are among ``allowed``.
 
     Raises:
-        ValueError: one is another.
+        ValueError: a text is not allowed.
     """
     for name, value in values.items():
         if value not in allowed:

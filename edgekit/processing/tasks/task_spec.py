@@ -1,4 +1,4 @@
-"""What a task consists of."""
+"""Parts of a task."""
 
 from __future__ import annotations
 

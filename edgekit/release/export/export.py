@@ -79,7 +79,7 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
 
 
 def exported_name(file: str, title: str) -> str:
-    """The name under which a file of an artifact is exported.
+    """Return the name under which a file of an artifact is exported.
 
     >>> exported_name("model.tflite", "yolox-rpi5-int8"), exported_name("trt.json", "m-jetson-fp16")
     ('yolox-rpi5-int8.tflite', 'm-jetson-fp16.trt.json')
@@ -90,7 +90,7 @@ def exported_name(file: str, title: str) -> str:
 
 
 def export_title(source_file: str, variant: str) -> str:
-    """Model and variant as a part of a file name: a bundle from elsewhere may hold any text in either.
+    """Return model and variant as a safe part of a file name. A foreign bundle may hold any text in either.
 
     >>> export_title("models/yolox_nano.onnx", "rpi5-int8"), export_title("../a b.onnx", "../../c")
     ('yolox_nano-rpi5-int8', 'a_b-c')
@@ -102,7 +102,7 @@ def export_title(source_file: str, variant: str) -> str:
 
 
 def _plain_use(variant: Variant, names: Mapping[str, str]) -> str:
-    """What the target says of using its files without EdgeKit; "" for nothing, or if it is not installed."""
+    """Return the target's notes on using its files without EdgeKit, or "", also if it is not installed."""
     from edgekit.target import registry
 
     try:
@@ -113,7 +113,7 @@ def _plain_use(variant: Variant, names: Mapping[str, str]) -> str:
 
 
 def _beside(variant: Variant, files: Mapping[str, bytes], title: str) -> dict[str, bytes]:
-    """What the target writes beside its files; nothing if it is not installed."""
+    """Return the extra files that the target exports; empty if it is not installed."""
     from edgekit.target import registry
 
     try:
@@ -127,7 +127,7 @@ def _beside(variant: Variant, files: Mapping[str, bytes], title: str) -> dict[st
 
 
 def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict[str, bytes]:
-    """What the target's ``app_files`` makes of them."""
+    """Convert the files for apps with the target's ``app_files``."""
     from edgekit.processing.card import parse_card
     from edgekit.target import registry
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 PORT = 8080
 DEADLINE_MS = 1000.0
-"""Of ``edgekit serve``."""
+"""Deadline of ``edgekit serve``."""
 MOST_AT_ONCE = 64
-"""Its queue."""
+"""Queue length of ``edgekit serve``."""
 NAME_LIMIT_CHARS = 52
-"""A name has 63 (RFC 1123), and both add to it."""
+"""Maximum length of a service name. The limit is 63 (RFC 1123), and both platforms add to the name."""
 MOST_REPLICAS = 10
 MEMORY_MB = 512
-"""Beside twice the bundle: Python, numpy and one engine."""
+"""Memory for Python, numpy and one engine, in addition to twice the bundle's size."""
 FETCH = (
     'python -c "import sys, fsspec; fsspec.core.url_to_fs(sys.argv[1])[0].get_file(*sys.argv[1:3])" '
     '"$1" "$2" && shift && exec edgekit serve "$@"'
@@ -35,15 +35,15 @@ FETCH = (
 
 
 def manifests(bundle: Bundle, url: str, image: str) -> str:
-    """An InferenceService of KServe and a Service of Knative, in YAML's JSON form.
+    """Return an InferenceService of KServe and a Service of Knative, in YAML's JSON form.
 
     Args:
-        bundle: To serve.
-        url: Where its file will lie, e.g. ``s3://models/detector.edgekit``.
+        bundle: Bundle to serve.
+        url: URL of the bundle's file, e.g. ``s3://models/detector.edgekit``.
         image: Container with EdgeKit, its extra ``serve`` and the engine; for Knative with ``fsspec`` too.
 
     Raises:
-        UsageError: the URL is none, or does not end in ``.edgekit``; the image has white space in it.
+        UsageError: the URL is not valid or does not end in ``.edgekit``, or the image has white space in it.
     """
     if "://" not in url or not url.endswith(".edgekit") or not url.isprintable() or " " in url:
         raise UsageError(
@@ -70,8 +70,8 @@ def service_name(bundle: Bundle) -> str:
 
 
 def requests_at_once(bundle: Bundle) -> int:
-    """How many requests one replica takes before another one is started: as many as it answers in half of the
-    deadline, by the time that was measured; of a bundle that was not timed one."""
+    """Return the number of concurrent requests per replica before another one is started. A replica answers
+    that many in half of the deadline, by its measured time; 1 if the bundle was not timed."""
     times = [
         (variant.evidence.get("timing") or {}).get("p50_ms") for variant in bundle.variants if variant.usable
     ]

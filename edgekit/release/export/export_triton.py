@@ -40,7 +40,7 @@ class TritonModel(NamedTuple):
     """A model of the repository.
 
     Attributes:
-        name: Of its folder, and of the model.
+        name: Name of its folder and of the model.
         files: Path below the folder -> content.
     """
 

@@ -33,15 +33,15 @@ IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,199}")
 
 @dataclass(frozen=True)
 class Service:
-    """What is served.
+    """Service that serves a bundle.
 
     Attributes:
-        name: Of the service and of the model in URLs.
-        bundle: The bundle's file name.
-        version: Of the model, as MAJOR.0.0.
-        requirement: What pip installs.
-        image: Of the container, for platforms that take containers.
-        uri: Where the platform gets the bundle, "" for beside the files.
+        name: Name of the service, and of the model in URLs.
+        bundle: File name of the bundle.
+        version: Version of the model, as MAJOR.0.0.
+        requirement: Requirement that pip installs.
+        image: Container image, for platforms that use containers.
+        uri: URI from which the platform fetches the bundle; "" if it is beside the files.
     """
 
     name: str
@@ -53,18 +53,18 @@ class Service:
 
 
 def service_of(bundle: Bundle, path: Path, name: str = "", image: str = "", uri: str = "") -> Service:
-    """What a bundle needs to be served.
+    """Describe the service of a bundle.
 
     Args:
         bundle: The bundle.
         path: Its file.
-        name: Of the service; "": that of the source model.
+        name: Name of the service; "": that of the source model.
         image: Reference of a container image, e.g. ``registry.example/detector:3``; "": ``NAME:VERSION``.
-        uri: Where a platform fetches the bundle, e.g. ``s3://bucket/detector.edgekit``.
+        uri: URI from which a platform fetches the bundle, e.g. ``s3://bucket/detector.edgekit``.
 
     Raises:
-        UsageError: a name or reference has characters that a platform refuses.
-        BundleError: the bundle's version is none.
+        UsageError: a name or reference has characters that a platform rejects.
+        BundleError: the bundle's version is not valid.
     """
     own = name or re.sub(
         r"[^a-z0-9-]+", "-", Path(str(bundle.manifest["source"]["file"])).stem.lower()
@@ -87,10 +87,10 @@ def service_of(bundle: Bundle, path: Path, name: str = "", image: str = "", uri:
 
 
 def platform_files(platform: str, service: Service) -> dict[str, str]:
-    """The files of a platform, by name.
+    """Return the files of a platform, by name.
 
     Raises:
-        UsageError: the platform needs something that ``service`` has not.
+        UsageError: ``service`` lacks something that the platform needs.
     """
     return PLATFORMS[platform](service)
 

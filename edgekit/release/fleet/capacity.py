@@ -1,8 +1,8 @@
-"""What a server can take, simulated: requests that come by chance, some runners, a queue with a deadline.
+"""Simulated capacity of a server: random arrivals, several runners, and a queue with a deadline.
 
-The model is that of ``edgekit serve``: a request is refused when the queue is full, or when it would be
-answered after its deadline by what runs took so far; others are answered in the order in which they came.
-Nothing is said of the network, nor of parsing, if that is no part of the given times.
+The model is ``edgekit serve``. It rejects a request when the queue is full, or when past run times predict
+a missed deadline. It answers the others in the order of arrival.
+The network is not simulated, nor is parsing, unless the given times include it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Spike:
 
     Attributes:
         start_s: When it begins.
-        seconds: How long it lasts.
-        factor: By which the rate is multiplied.
+        seconds: Duration in seconds.
+        factor: Factor by which the rate is multiplied.
     """
 
     start_s: float
@@ -34,14 +34,14 @@ class Spike:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What happened.
+    """Result of a simulation.
 
     Attributes:
-        requests: How many came.
-        refused: Of them, at once.
-        late: Accepted, and answered after the deadline.
-        seconds: Time from arrival to answer of those accepted, [accepted], in the order of arrival.
-        arrived_s: When they came, [accepted].
+        requests: Number of requests.
+        refused: Number of rejected requests.
+        late: Number of accepted requests that were answered after the deadline.
+        seconds: Time from arrival to response of the accepted requests, [accepted], in order of arrival.
+        arrived_s: Arrival times of the accepted requests in seconds, [accepted].
         busy: Share of the runners' time in which they ran.
     """
 
@@ -53,7 +53,7 @@ class Simulated:
     busy: float
 
     def quantile_ms(self, q: float) -> float:
-        """Of the time to an answer; nan if none was accepted."""
+        """Return a quantile of the response time in milliseconds, or nan if no request was accepted."""
         return float(1000 * np.quantile(self.seconds, q)) if len(self.seconds) else float("nan")
 
 
@@ -68,17 +68,17 @@ def simulate(
     spike: Spike | None = None,
     seed: int = 0,
 ) -> Simulated:
-    """Requests at a mean rate, independent of each other, to a server.
+    """Simulate a server that gets independent requests at a mean rate.
 
     Args:
-        rate: Requests a second.
-        run_s: Seconds that runs took when measured, [n]; each request draws one of them.
-        runners: Runs at once.
-        seconds: How long requests come.
-        queue: Most requests that wait.
-        deadline_s: From a request's arrival on.
-        spike: A time with more requests.
-        seed: Of all that is drawn.
+        rate: Requests per second.
+        run_s: Measured run times in seconds, [n]; each request draws one of them.
+        runners: Number of concurrent runs.
+        seconds: Duration of the simulated traffic.
+        queue: Maximum number of waiting requests.
+        deadline_s: Deadline in seconds from a request's arrival.
+        spike: Period with more requests.
+        seed: Random seed.
 
     Raises:
         UsageError: a number is not positive.
@@ -127,7 +127,7 @@ def highest_rate(run_s: Array, runners: int, p99_ms: float, seconds: float = 60.
         runners: Runs at once.
         p99_ms: The time in which 99 % are to be answered.
         seconds: Simulated time at each rate.
-        seed: Of all that is drawn.
+        seed: Random seed.
 
     Raises:
         UsageError: not even single requests are answered in that time.

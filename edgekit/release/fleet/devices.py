@@ -1,9 +1,9 @@
-"""Rows added up: what each device did with each bundle, over the time that its rows cover.
+"""Aggregated rows: the counts of each device with each bundle, over the time that its rows cover.
 
-Clocks of devices are wrong: a board without a battery says 1970 until its network sets it, and some say
-anything. A process whose start cannot be is taken to have started with its first row, no process of a bundle
-starts before the last row of another bundle that came before its own first one, and of many starts the first
-hundredth is left out (:func:`first_time`).
+Device clocks can be wrong: a board without a battery reports 1970 until its network sets the clock. A process
+with an impossible start is assumed to have started with its first row. No process of a bundle starts before
+the last row of another bundle that precedes its own first row. The first hundredth of many starts is ignored
+(:func:`first_time`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from edgekit.release.fleet.rows import EARLIEST, Row
 
 IGNORED = 0.01
-"""Share of the devices that can say anything and change no decision."""
+"""Share of the devices that may report anything without changing a decision."""
 
 
 class Amounts(NamedTuple):
-    """What was counted; cumulative, or in an interval."""
+    """Counts of a device, cumulative or in an interval."""
 
     answers: int = 0
     failed: int = 0
@@ -38,7 +38,7 @@ class Amounts(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """What a device did between two of its rows."""
+    """Counts of a device between two of its rows."""
 
     start: float
     end: float
@@ -99,7 +99,7 @@ class Device:
         return [process.last for (digest, _), process in self.processes.items() if digest == bundle]
 
     def start_s(self, bundle: str, process: _Process) -> float:
-        """When one of its processes started, as far as its own rows do not contradict it."""
+        """Return the start of one of its processes, corrected if its own rows contradict it."""
         since = process.last.since if process.last.since >= EARLIEST else process.first_sent
         before = (
             other.last.until
@@ -109,14 +109,14 @@ class Device:
         return max([since, *before])
 
     def first_s(self, bundle: str) -> float | None:
-        """When it ran a bundle first; None: never."""
+        """Return the time at which it first ran a bundle, or None."""
         starts = (
             self.start_s(digest, each) for (digest, _), each in self.processes.items() if digest == bundle
         )
         return min(starts, default=None)
 
     def intervals(self, bundle: str) -> list[Interval]:
-        """What it did with a bundle, the oldest first."""
+        """Return its counts with a bundle by interval, the oldest first."""
         found = [
             interval
             for (digest, _), process in self.processes.items()
@@ -132,7 +132,7 @@ class Fleet:
 
     Attributes:
         model: The model.
-        devices: By name.
+        devices: Devices by name.
     """
 
     model: str
@@ -140,7 +140,7 @@ class Fleet:
 
     @property
     def bundles(self) -> list[str]:
-        """Digests, in the order in which they were first started."""
+        """Return the bundles' digests, in the order of their first start."""
         starts: dict[str, list[float]] = {}
         for device in self.devices.values():
             for bundle in {digest for digest, _ in device.processes}:
@@ -158,13 +158,13 @@ def ignored(devices: int) -> int:
 
 
 def first_time(starts: Iterable[float]) -> float:
-    """The first of some devices' times, less those that are ignored; infinity: there is none."""
+    """Return the first of some devices' times after those that are ignored; infinity if there are none."""
     known = sorted(starts)
     return known[min(ignored(len(known)), len(known) - 1)] if known else math.inf
 
 
 def fleets(rows: Iterable[Row]) -> dict[str, Fleet]:
-    """Rows in any order, repeated or not, by model."""
+    """Group rows by model. They may be in any order and repeated."""
     found: dict[str, dict[str, Device]] = {}
     for row in rows:
         devices = found.setdefault(row.model, {})
@@ -175,5 +175,5 @@ def fleets(rows: Iterable[Row]) -> dict[str, Fleet]:
 
 
 def amounts_of(row: Row) -> Amounts:
-    """The cumulative counts of a row."""
+    """Return the cumulative counts of a row."""
     return Amounts(row.answers, row.failed, row.fallback, *row.times, *row.scores)

@@ -1,10 +1,10 @@
-"""Whether a staged rollout goes on: devices with the new bundle against those with the old one.
+"""Decisions of a staged rollout: devices with the new bundle against those with the old one.
 
-Each device counts once, with its first answers under the new conditions, and less what it did before: devices
-differ more from each other than a release differs from the last one. The two groups of devices are compared
-by a sequential test, which may be looked at after every report
-(:mod:`edgekit.release.fleet.sequential_test`). A hundredth of the devices can say anything and change
-nothing: means are trimmed by as many at both ends. Decisions only: no clock, no file.
+Each device counts once, by its first responses under the new conditions minus its earlier ones. Devices
+differ more from each other than two releases do. A sequential test compares the two groups of devices, and
+may be evaluated after every report (:mod:`edgekit.release.fleet.sequential_test`). A hundredth of the devices
+may report anything without changing a decision: means are trimmed by as many at both ends. This module reads
+no clock and no file.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from edgekit.runtime.store.health import burns_faster
 Decision = Literal["promote", "stop", "wait"]
 
 ANSWERS = 200
-"""After so many answers a device counts."""
+"""Minimum number of responses for a device to count."""
 ALPHA = 0.05
-"""At most this share of rollouts is stopped though the new bundle is no worse, and as many are promoted
-though it is worse by the margin."""
+"""Maximum share of rollouts that are stopped although the new bundle is not worse. The same limit applies to
+rollouts that are promoted although it is worse by the margin."""
 
 
 COUNTED = 0.9
-"""Share of a stage's devices after which it has told what it can: some devices are off for weeks."""
+"""Share of a stage's devices that completes the stage: some devices are off for weeks."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is compared; a larger value is worse.
+    """Measure by which bundles are compared; a larger value is worse.
 
     Attributes:
-        name: For people.
-        margin: A difference that does not matter.
-        value: Of some answers; None: they say nothing about it.
+        name: Name for people.
+        margin: Largest difference that does not matter.
+        value: Function that computes the value from counts, or None if they do not contain it.
         percent: Whether values are logarithms, and differences percents of a time; else points.
     """
 
@@ -52,15 +52,15 @@ class Measure:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the devices say about one measure.
+    """Result of comparing the devices by one measure.
 
     Attributes:
-        measure: What was compared.
-        devices: How many count, with the old and with the new bundle.
-        difference: Of the new bundle from the old one; larger is worse.
-        low, high: Where the true difference lies, at all times, with the confidence of the test.
-        decision: ``promote``: it is not worse by the margin; ``stop``: it is worse; ``wait``: neither is
-            known.
+        measure: The measure.
+        devices: Number of devices that count, with the old and with the new bundle.
+        difference: Value of the new bundle minus that of the old one; larger is worse.
+        low, high: Confidence interval of the true difference, valid at all times.
+        decision: ``promote``: the new bundle is not worse by the margin; ``stop``: it is worse; ``wait``:
+            neither is known.
     """
 
     measure: Measure
@@ -73,16 +73,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do with a rollout.
+    """Decision on a rollout.
 
     Attributes:
-        baseline, candidate: The old and the new bundle.
-        reached: Devices that have run the candidate.
-        devices: All.
-        given_up: Devices whose store gave the candidate up.
-        given_up_too_often: Whether more of them do than gave up the baseline, by the sequential test of
-            :mod:`edgekit.runtime.store.health`.
-        findings: By measure.
+        baseline, candidate: Digests of the old and the new bundle.
+        reached: Number of devices that have run the candidate.
+        devices: Number of all devices.
+        given_up: Number of devices whose store has dropped the candidate.
+        given_up_too_often: Whether devices drop the candidate more often than the baseline, by the
+            sequential test of :mod:`edgekit.runtime.store.health`.
+        findings: Results by measure.
     """
 
     baseline: str
@@ -95,7 +95,7 @@ class Verdict:
 
     @property
     def decision(self) -> Decision:
-        """``stop`` where one measure says so, ``promote`` where all do."""
+        """Return ``stop`` if any measure decides it, ``promote`` if all do, else ``wait``."""
         decisions = {finding.decision for finding in self.findings}
         if self.given_up_too_often or "stop" in decisions:
             return "stop"
@@ -103,22 +103,22 @@ class Verdict:
 
     @property
     def needs_devices(self) -> bool:
-        """Whether it waits though nearly all devices with the candidate have counted: each counts once, so
-        only further devices can tell more."""
+        """Return whether it waits although nearly all devices with the candidate have counted. Each counts
+        once, so only additional devices add information."""
         counted = min((finding.devices[1] for finding in self.findings), default=0)
         enough = max(LEAST, COUNTED * (self.reached - self.given_up))
         return self.decision == "wait" and counted >= enough
 
 
 def measures(points: float = 0.01, slower: float = 0.1) -> tuple[Measure, ...]:
-    """Bad answers, the app's scores, and time.
+    """Return the measures: bad responses, the app's scores, and time.
 
     Args:
-        points: Margin of the share of bad answers and of the mean score: .01 is one point of a hundred.
+        points: Margin of the share of bad responses and of the mean score: .01 is one point of a hundred.
         slower: Margin of the time: .1 is 10 %.
 
     Raises:
-        UsageError: one is not above 0 and below 1.
+        UsageError: a margin is not above 0 and below 1.
     """
     for value in (points, slower):
         if not 0 < value < 1:
@@ -138,15 +138,15 @@ def judged(
     answers: int = ANSWERS,
     alpha: float = ALPHA,
 ) -> Verdict:
-    """What the devices of a fleet say about a new bundle.
+    """Decide on a new bundle by the devices of a fleet.
 
     Args:
         fleet: The devices.
         baseline: Digest of the old bundle.
         candidate: Digest of the new one.
-        compared: What counts; default: ``measures()``. One that no device reports is left out.
-        answers: A device counts after so many.
-        alpha: Of the test, for all measures together.
+        compared: Measures; default: ``measures()``. A measure that no device reports is skipped.
+        answers: Minimum number of responses for a device to count.
+        alpha: Significance level of the test, for all measures together.
 
     Raises:
         UsageError: no device has run one of the bundles.
@@ -182,8 +182,8 @@ def judged(
 
 
 def _arm(values: Iterable[float | None]) -> Arm:
-    """The trimmed mean of a group and its variance: Yuen, "The two-sample trimmed t for unequal population
-    variances", Biometrika 61 (1974), by winsorized squares."""
+    """Compute the trimmed mean of a group and its variance by winsorized squares. Source: Yuen, "The
+    two-sample trimmed t for unequal population variances", Biometrika 61 (1974)."""
     known = sorted(value for value in values if value is not None)
     if not known:
         return Arm()
@@ -210,7 +210,7 @@ def _finding(measure: Measure, comparison: Comparison, alpha: float) -> Finding:
 def _value(
     device: Device, measure: Measure, baseline: str, bundle: str, began: float, answers: int
 ) -> float | None:
-    """A device's first answers since the rollout began, less those before; None: it has too few of either."""
+    """Compare a device's first responses since the rollout's start with earlier ones; None: too few."""
     old = device.intervals(baseline)
     before = _first([each for each in reversed(old) if each.end <= began], answers)
     after = _first([each for each in device.intervals(bundle) if each.start >= began], answers)
@@ -221,7 +221,7 @@ def _value(
 
 
 def _first(intervals: Iterable[Interval], answers: int) -> Amounts | None:
-    """The first of them with so many answers; later ones are not looked at, so that it counts once."""
+    """Sum the first intervals with so many responses. Ignore later ones, so that a device counts once."""
     total = Amounts()
     for interval in intervals:
         total = total.plus(interval.amounts)

@@ -1,8 +1,8 @@
-"""Rows that devices reported, out of the files in which a backend keeps them.
+"""Rows that devices reported, from the files in which a backend stores them.
 
-Two forms, told apart by their keys: a snapshot with a key ``report`` (``DeviceReport``), and the body of an
-OTLP request (``DeviceReport.otlp``). A row is from a stranger: one that is not as it should be is counted,
-with the reason, and passed over.
+A row has one of two forms: a snapshot with a key ``report`` (``DeviceReport``), or the body of an OTLP
+request (``DeviceReport.otlp``). Rows are untrusted: malformed ones are counted with the reason, and
+skipped.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class RowError(ValueError):
 
 @dataclass(frozen=True)
 class Row:
-    """What a process of a device had counted when it sent this.
+    """Cumulative counts that a process of a device has reported.
 
     Attributes:
-        device, device_class, channel, model, version: As the device said.
-        bundle: The first 12 digits of its digest.
-        variant, engine: What ran then.
-        since: When the counts began, Unix seconds: another one is another process. It is before EARLIEST
-            where the process started before the device's clock was set.
-        until: When it was sent.
-        answers: Requests; ``failed`` and ``fallback`` are those of them that failed, and that another variant
-            than the best answered.
-        times: Of a request from end to end: how many, and their sum in seconds.
-        buckets: Of these times: index of the first one, and the counts (``metrics/histogram.py``).
-        scores: The app's own measure: how many, and their sum.
-        given_up: Bundles that the device's store gave up -> why.
+        device, device_class, channel, model, version: Values that the device reported.
+        bundle: First 12 digits of the bundle's digest.
+        variant, engine: Variant and engine that ran at that time.
+        since: Start of the counts in Unix seconds; it identifies the process. It is before EARLIEST if the
+            process started before the device's clock was set.
+        until: Time of sending in Unix seconds.
+        answers: Number of requests. ``failed`` of them failed; ``fallback`` were answered by another variant
+            than the best.
+        times: Number of measured end-to-end request times, and their sum in seconds.
+        buckets: Histogram of these times: index of the first bucket, and counts (``metrics/histogram.py``).
+        scores: Number of the app's own scores, and their sum.
+        given_up: Bundles that the device's store dropped -> reason.
     """
 
     device: str
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass
 class Unused:
-    """Rows that were passed over: how many, and the first one's place and reason."""
+    """Malformed rows that were skipped: their number, and the first one's place and reason."""
 
     count: int = 0
     first: str = ""
@@ -87,7 +87,7 @@ def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Row
         now: Unix seconds: a row that was sent more than a day later, or before EARLIEST, is not used.
 
     Raises:
-        UsageError: a path does not exist, is no such file, or a folder has none.
+        UsageError: a path does not exist or is not such a file, or a folder has none.
         OSError: a file can't be read.
     """
     for path in _files(paths):
@@ -114,7 +114,7 @@ def decoded(line: bytes) -> Row:
 
     Raises:
         RowError: it is not one.
-        JsonError: it is no JSON.
+        JsonError: it is not valid JSON.
     """
     found = strict_json.decode(line, "row", ROW_LIMIT_BYTES)
     if not isinstance(found, dict):

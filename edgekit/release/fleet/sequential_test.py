@@ -1,16 +1,16 @@
-"""Whether two streams of numbers differ in the mean: a test that may be looked at after every number.
+"""Sequential test of two streams' means: it may be evaluated after every number.
 
-A fixed test that is looked at again and again finds a difference where there is none. This one does so in at
-most a share ``alpha`` of all experiments, however often and for however long it is looked at: a mixture
-sequential probability ratio test. Robbins, Ann. Math. Statist. 41 (1970); Johari, Koomen, Pekelis and Walsh,
+A fixed test that is evaluated repeatedly finds differences that do not exist. This mixture sequential
+probability ratio test does so in at most a share ``alpha`` of all experiments, however often and for however
+long it is evaluated. Robbins, Ann. Math. Statist. 41 (1970); Johari, Koomen, Pekelis and Walsh,
 "Peeking at A/B Tests", KDD 2017, whose likelihood ratio for a normal mixture of variance tau ** 2 is, with d
 the difference of the means and V the variance of d:
 
     ratio = sqrt(V / (V + tau ** 2)) * exp(tau ** 2 * d ** 2 / (2 * V * (V + tau ** 2)))
 
 By Ville's inequality it ever exceeds 1 / alpha with probability at most alpha where the true difference is 0.
-V is estimated from the numbers, which is why none are judged before
-``LEAST`` of each. Decisions only: no clock, nothing is run.
+V is estimated from the numbers, so there is no result before each stream has ``LEAST`` numbers. This module
+reads no clock and runs nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Arm:
 
     @property
     def variance(self) -> float:
-        """Of the numbers; 0 of fewer than two."""
+        """Return the variance of the numbers; 0 for fewer than two."""
         return self.squares / (self.count - 1) if self.count > 1 else 0.0
 
 
@@ -57,9 +57,9 @@ class Comparison:
         return self.b.mean - self.a.mean
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Where the true difference lies with a confidence of 1 - alpha, at all times at once.
+        """Compute the interval of the true difference with a confidence of 1 - alpha, valid at all times.
 
-        The differences at which the ratio would be below 1 / alpha; unbounded before ``LEAST`` numbers.
+        It holds the differences with a ratio below 1 / alpha. It is unbounded before ``LEAST`` numbers.
         """
         variance = _variance(self)
         if variance is None:
@@ -70,7 +70,7 @@ class Comparison:
 
 
 def _variance(comparison: Comparison) -> float | None:
-    """Of the difference of the means; None where it is not known yet, or nothing varies."""
+    """Compute the variance of the difference of the means; None if it is not known yet, or nothing varies."""
     a, b = comparison.a, comparison.b
     if min(a.count, b.count) < LEAST:
         return None

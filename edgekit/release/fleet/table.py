@@ -20,12 +20,12 @@ class Line:
     """The devices of a channel and class whose newest bundle is this one.
 
     Attributes:
-        channel, device_class, bundle, version: What they have in common.
-        devices: How many run it now.
-        amounts: What was answered with this bundle, by devices of this channel and class that have another
-            one now, too.
-        p50_ms, p95_ms: Of the time from end to end, within 2.2 %; None: not reported.
-        given_up: Devices whose store gave it up.
+        channel, device_class, bundle, version: Values that the row's devices share.
+        devices: Number of devices that run it now.
+        amounts: Counts with this bundle, including devices of this channel and class that have another one
+            now.
+        p50_ms, p95_ms: End-to-end time in milliseconds, within 2.2 %; None: not reported.
+        given_up: Number of devices whose store has dropped it.
         variants: Variant and engine -> devices that run it.
     """
 

@@ -1,8 +1,8 @@
-"""What is told of a bundle to tools that know no bundles: where it is from, and what is in it.
+"""Bundle metadata in standard formats (SLSA, CycloneDX): its origin and its contents.
 
 slsa                 an in-toto statement with SLSA's build provenance, version 1
 bill_of_materials    a CycloneDX 1.6 bill of materials with model cards (ML-BOM)
-attestation          both signed with the keys of ``edgekit sign``, and that checked
+attestation          signs both with the keys of ``edgekit sign``, and checks the signatures
 
-All is from the manifest, so the same bundle gives the same bytes, and no clock and no machine is in it.
+All data is from the manifest, without timestamps or machine names, so the same bundle gives the same bytes.
 """

@@ -30,7 +30,7 @@ SPDX_IDS = frozenset(
         *("LGPL-3.0-only", "AGPL-3.0-only", "AGPL-3.0-or-later"),
     )
 )
-"""Licenses that a card may name by their SPDX id; another one is told by its name as it stands."""
+"""Licenses that a card may name by their SPDX id; others are listed by their name, unchanged."""
 
 
 def bill_of_materials(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]:
@@ -38,7 +38,7 @@ def bill_of_materials(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]
 
     Args:
         bundle: It.
-        name: Of its file.
+        name: Name of its file.
         sha256: Of its file, as hexadecimal digits.
 
     Raises:

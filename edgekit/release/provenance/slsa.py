@@ -31,12 +31,12 @@ def provenance_of(bundle: Bundle, name: str, sha256: str, builder: str = BUILDER
 
     Args:
         bundle: It.
-        name: Of its file.
+        name: Name of its file.
         sha256: Of its file, as hexadecimal digits.
         builder: URI of who built it, e.g. of a CI's workflow.
 
     Raises:
-        UsageError: the builder is no URI.
+        UsageError: the builder is not a URI.
         BundleError: its provenance is not what a build writes.
     """
     scheme, colon, rest = builder.partition(":")

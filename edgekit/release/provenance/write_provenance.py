@@ -37,7 +37,7 @@ def describe(
 
     Raises:
         BundleError: it is damaged, or its evidence is not what a build writes.
-        UsageError: the builder is no URI.
+        UsageError: the builder is not a URI.
         OSError: a file can't be written.
     """
     from edgekit.release.provenance.attestation import sign_bill, sign_statement

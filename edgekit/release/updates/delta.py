@@ -203,7 +203,7 @@ def apply_delta(old: Path, delta: Path, out: BinaryIO) -> None:
     Args:
         old: The old file.
         delta: The difference, of ``make_delta``.
-        out: Where to.
+        out: Output file.
 
     Raises:
         DeltaError: the difference is malformed or to another file, or the result is not what it says.

@@ -42,14 +42,14 @@ def download(
 
     Args:
         files: The repository.
-        target: What to fetch, with its size and hash.
+        target: Target to fetch, with its size and hash.
         folder: Private to this user; created.
 
     Returns:
         The file's path.
 
     Raises:
-        UpdateError: it does not come, is not the one that is signed, or there is no room.
+        UpdateError: it cannot be fetched, differs from the signed one, or the disk is full.
             What has come is kept.
         OSError: it cannot be written.
     """

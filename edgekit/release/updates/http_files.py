@@ -32,19 +32,19 @@ AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one request and its repetitions; seconds, bytes.
+    """Limits of a request and its retries, in seconds and bytes.
 
     Attributes:
-        connect_s: To connect.
-        head_s: Until the response's header is complete.
-        silence_s: Between two pieces of a body.
-        slow_after_s: From then on a body must have come at ``slow_bytes_per_s`` or faster, on average.
-        slow_bytes_per_s: The least speed; slower is an attack, or a network that is as good as none.
-        attempts: Requests in a row that bring nothing.
-        connect_attempts: The same while no connection has been made at all: most likely there is no network,
-            or the URL is wrong, and somebody may be waiting for the message.
-        wait_s: Before the first repetition; doubled each time, with jitter, at most ``wait_limit_s``.
-        wait_limit_s: See ``wait_s``; a server's ``Retry-After`` counts up to it too.
+        connect_s: Timeout for connecting.
+        head_s: Timeout for the complete header of the response.
+        silence_s: Maximum time between two chunks of a body.
+        slow_after_s: Time after which the average speed of a body must be at least ``slow_bytes_per_s``.
+        slow_bytes_per_s: Minimum speed; a slower server is an attack, or its network is unusable.
+        attempts: Maximum number of consecutive requests without progress.
+        connect_attempts: The same before the first connection. Most likely there is no network, or the URL
+            is wrong, and somebody may be waiting for the message.
+        wait_s: Delay before the first retry; doubled each time, with jitter, at most ``wait_limit_s``.
+        wait_limit_s: Maximum delay before a retry, which also limits a server's ``Retry-After``.
     """
 
     connect_s: float = 10.0
@@ -64,7 +64,7 @@ class FetchError(Exception):
     Attributes:
         status: The HTTP status, 0 where there was none.
         again: Whether the same request may succeed.
-        retry_after_s: How long the server asks to wait, in seconds.
+        retry_after_s: Delay that the server requests, in seconds.
     """
 
     def __init__(self, why: str, status: int = 0, again: bool = True, retry_after_s: float = 0.0) -> None:
@@ -149,8 +149,8 @@ class HttpFiles:
         """Wait before a request is repeated.
 
         Args:
-            problem: What happened to it.
-            failed: How many in a row have failed.
+            problem: Error of the request.
+            failed: Number of consecutive failures.
 
         Raises:
             FetchError: it is of no use, or has been tried often enough.
@@ -267,7 +267,7 @@ class HttpFiles:
 
 
 def _start(response: HTTPResponse, offset: int) -> int:
-    """Where a response's body begins in the file."""
+    """Return the offset of a response's body in the file."""
     if response.status == 200:
         return 0
     found = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))

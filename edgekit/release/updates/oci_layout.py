@@ -87,11 +87,11 @@ class Artifact:
 
     Attributes:
         tag: Its tag; "" where it has none.
-        digest: Of its manifest: ``sha256:`` and hexadecimal digits.
+        digest: Digest of its manifest: ``sha256:`` and hexadecimal digits.
         file: The bundle's file name.
-        bundle: Where its bytes are.
-        signature: Where its signature file is; None: it has none.
-        size_bytes: Of the bundle.
+        bundle: Path of its bytes.
+        signature: Path of its signature file, or None.
+        size_bytes: Size of the bundle in bytes.
     """
 
     tag: str
@@ -115,7 +115,7 @@ def update(
         store: The device's store.
         reference: The layout: ``DIR``, or ``DIR:TAG``.
         signed: Whether the store has keys, one of which must have signed the bundle.
-        size_limit_bytes: Of all files of the artifact.
+        size_limit_bytes: Maximum size of all files of the artifact.
         dry_run: Check the layout, and install nothing.
 
     Returns:
@@ -124,7 +124,7 @@ def update(
     Raises:
         UpdateError: the layout is refused; the store is as it was.
         SignatureError, BundleError: the store refuses the bundle.
-        UsageError: there is no such layout or tag.
+        UsageError: the layout or tag does not exist.
     """
     found = open_artifact(reference, size_limit_bytes)
     if signed and found.signature is None:
@@ -145,11 +145,11 @@ def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> A
 
     Args:
         reference: ``DIR:TAG``; without a tag the layout's only artifact.
-        size_limit_bytes: Of all its layers.
+        size_limit_bytes: Maximum size of all its layers.
 
     Raises:
         UpdateError: something is missing, damaged, too large, or not as ``oci_publishing`` writes it.
-        UsageError: there is no such layout or tag.
+        UsageError: the layout or tag does not exist.
     """
     folder, tag = parse_reference(reference)
     if not folder.is_dir():
@@ -220,12 +220,12 @@ def digest_of(content: bytes) -> str:
 
 
 def blob_path(folder: Path, digest: str) -> Path:
-    """Where the blob of a sha256 digest is."""
+    """Return the path of the blob with a sha256 digest."""
     return folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
 
 def why(problem: OSError | ValueError) -> str:
-    """What is wrong, without an error number."""
+    """Describe an error without its number."""
     if isinstance(problem, FileNotFoundError):
         return f"there is no {problem.filename}"
     return f"{problem.filename}: {problem.strerror}" if isinstance(problem, OSError) else str(problem)

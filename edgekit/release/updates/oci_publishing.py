@@ -113,7 +113,7 @@ def publish(folder: Path, bundle: Path, tag: str = "latest", model: str = "") ->
 
 
 def _facts(bundle: Bundle, name: str) -> dict[str, Any]:
-    """What ModelPack's configuration says of a bundle. No date: the same bundle gives the same bytes."""
+    """Return ModelPack's configuration of a bundle. It has no date: the same bundle gives the same bytes."""
     card = bundle.manifest["card"] or {}
     about = card["about"] if isinstance(card.get("about"), dict) else {}
     descriptor: dict[str, Any] = {"name": name}

@@ -1,7 +1,7 @@
-"""Where an ONNX file keeps its weights, for comparing two files tensor by tensor.
+"""Positions of the weights in an ONNX file, for comparing two files tensor by tensor.
 
 Only the wire format of protobuf is read (https://protobuf.dev/programming-guides/encoding): fields by their
-numbers in onnx.proto. A file that is not one gives no tensors.
+numbers in onnx.proto. A file of another format gives no tensors.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ from edgekit.system.formats import strict_json
 from edgekit.system.regular_file import open_regular
 
 KEEP = 5
-"""Releases that a channel goes on to name, so that a withdrawn one has others before it."""
+"""Number of releases that a channel lists, so that devices can fall back from a withdrawn one."""
 DELTAS = 2
-"""Releases that a difference is made to."""
+"""Number of previous releases that get a delta."""
 WORTH = 0.9
-"""A difference of more than this share of the file is not published."""
+"""Maximum size of a published delta, as a share of the file's size."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Published:
     """A bundle in a channel.
 
     Attributes:
-        target: Its target in TUF's metadata.
-        release: Its number.
-        size_bytes: Of the file.
-        notes: What else was done, or could not be.
+        target: Name of its target in TUF's metadata.
+        release: Release number.
+        size_bytes: Size of the file in bytes.
+        notes: Other actions, and those that failed.
     """
 
     target: str
@@ -62,12 +62,12 @@ def publish(
     channel is named after its source.
 
     Args:
-        repository: Where to.
+        repository: Target repository.
         bundle: The file; its signature file beside it, where there is one, is published too.
         channel: The channel.
         model: The model's name; "": see above.
         percent: Share of the devices that install it, 0 to 100.
-        keep: How many releases the channel names, at most.
+        keep: Maximum number of releases that the channel lists.
         deltas: To how many of the releases before it differences are made.
         add_model: Whether the channel, which has other models, gets this one too.
 
@@ -214,7 +214,7 @@ def refresh(repository: Repository) -> tuple[str, ...]:
 
 
 def _buckets(percent: float) -> int:
-    """As what is signed has it: TUF's canonical JSON knows no fractions."""
+    """Convert a percentage to buckets for signing: TUF's canonical JSON does not support fractions."""
     if not 0 <= percent <= 100:
         raise UsageError(f"a rollout is 0 to 100 percent, not {percent:g}")
     return round(percent * BUCKETS / 100)
@@ -279,7 +279,7 @@ def _add_delta(repository: Repository, metadata: Any, old: str, new: str) -> str
 
 
 def _forget(metadata: Any, path: str) -> None:
-    """Name a release no longer. Its file stays: a device may be fetching it."""
+    """Remove a release from the metadata. Its file is kept, because a device may be fetching it."""
     custom = metadata.signed.targets.pop(path).custom[KEY]
     for each in (custom.get("signature"), *custom.get("deltas", {}).values()):
         metadata.signed.targets.pop(each, None)

@@ -1,6 +1,6 @@
-"""What a channel says about its releases, and which of them a device installs. No disk, no network.
+"""Releases of a channel, and the choice of one for a device. Uses no disk and no network.
 
-A channel's role of TUF signs, as ``custom`` of its targets, under the key ``edgekit``:
+A channel's TUF role signs this as ``custom`` of its targets, under the key ``edgekit``:
 
     CHANNEL/channel.json        {"issued": "2026-11-22T10:00:00Z", "stopped": "",
                                  "models": {"detector": [3, 2]}}
@@ -35,10 +35,10 @@ class Target:
 
     Attributes:
         path: Its name, e.g. ``stable/detector/3.edgekit``.
-        url_path: Where it is below the repository's URL.
+        url_path: Path relative to the repository's URL.
         size_bytes: Its size.
         sha256: Its hash, as hexadecimal digits.
-        custom: What is signed about it besides, not checked yet.
+        custom: Other signed data of the target, not checked yet.
     """
 
     path: str
@@ -50,12 +50,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Channel:
-    """What a channel says about itself.
+    """Index of a channel.
 
     Attributes:
-        name: The channel.
-        issued: When it was signed last, UTC.
-        stopped: Why nothing of it is to be installed now; "": it is not stopped.
+        name: Name of the channel.
+        issued: Time of the last signature, UTC.
+        stopped: Reason why the channel is stopped, or "" if it is not.
         models: Model -> its releases, the newest first.
     """
 
@@ -65,14 +65,14 @@ class Channel:
     models: Mapping[str, tuple[int, ...]]
 
     def model(self, asked: str, followed: Sequence[str] = ()) -> str:
-        """The model to update: the one asked for, or the only one, or the only one that the device follows.
+        """Return the model to update: the requested one, the only one, or the only one the device follows.
 
         Args:
-            asked: "": none.
-            followed: Models of the channel that this device has installed a release of.
+            asked: Requested model, or "".
+            followed: Models of the channel of which this device has installed a release.
 
         Raises:
-            UpdateError: there is no such model, or several and none is asked for.
+            UpdateError: the model does not exist, or there are several and none is requested.
         """
         if not asked and 1 in (len(self.models), len(followed)):
             (asked,) = self.models if len(self.models) == 1 else followed
@@ -94,13 +94,13 @@ class Release:
     """One bundle of a channel.
 
     Attributes:
-        number: 1, 2, 3 ...; a device never goes to a lower one unless its own is withdrawn.
-        target: Its file.
-        bundle: The bundle's digest.
-        buckets: How many of ``BUCKETS`` equal groups of the devices install it.
-        withdrawn: Why it is not to be installed any more; "": it is not withdrawn.
-        signature: Target with its signature file; "": none.
-        deltas: sha256 of an old file -> target with the difference to it.
+        number: Release number from 1; a device only installs a lower one if its own is withdrawn.
+        target: Target with its file.
+        bundle: Digest of the bundle.
+        buckets: Number of the ``BUCKETS`` equal groups of devices that install it.
+        withdrawn: Reason why it is withdrawn, or "" if it is not.
+        signature: Target with its signature file, or "".
+        deltas: sha256 of an old file -> target with the delta from it.
     """
 
     number: int
@@ -114,11 +114,11 @@ class Release:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a device does.
+    """Choice of a release for a device.
 
     Attributes:
-        release: To be installed; None: nothing is.
-        notes: Releases that were passed over, with the reason.
+        release: Release to install, or None.
+        notes: Skipped releases, with the reason.
     """
 
     release: Release | None
@@ -154,7 +154,7 @@ def choose(
         read: Asks the channel about one.
         device: The device's id.
         installed: The release that it has, 0: none of this channel.
-        refused: Digests of bundles that its store has given up, with the reason.
+        refused: Digests of bundles that its store has dropped, with the reason.
     """
     notes: list[str] = []
     for number in releases:
@@ -176,10 +176,10 @@ def choose(
 
 
 def parse_channel(name: str, custom: Json) -> Channel:
-    """What a channel's index says.
+    """Parse a channel's index.
 
     Raises:
-        UpdateError: it is malformed: not made by ``edgekit publish``, or by a newer one.
+        UpdateError: it is malformed: not made by ``edgekit publish``, or by a newer version.
     """
     found = _object(custom, name)
     try:
@@ -199,7 +199,7 @@ def parse_channel(name: str, custom: Json) -> Channel:
 
 
 def parse_release(target: Target) -> Release:
-    """What a release's target says. Raises UpdateError where it is malformed."""
+    """Parse a release's target. Raises UpdateError if it is malformed."""
     found, where = _object(target.custom, target.path), target.path
     number, buckets, deltas = found.get("release"), found.get("buckets"), found.get("deltas", {})
     if type(number) is not int or not 0 < number < 1 << 31:
@@ -216,7 +216,7 @@ def parse_release(target: Target) -> Release:
 
 
 def is_sha256(text: Json) -> bool:
-    """Whether it is 64 lower-case hexadecimal digits."""
+    """Return whether a value is 64 lower-case hexadecimal digits."""
     return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
 
 

@@ -43,7 +43,7 @@ class Repository:
 
     Args:
         folder: The folder that is served.
-        keys: Of its roles.
+        keys: Keys of its roles.
         now: The time, UTC.
 
     Raises:

@@ -32,8 +32,8 @@ class RoleKeys:
     """The folders with the private keys.
 
     Args:
-        online: Of snapshot, timestamp and the channels.
-        offline: Of root and targets; None where none of these is to be signed.
+        online: Folder with the keys of snapshot, timestamp and the channels.
+        offline: Folder with the keys of root and targets; None if neither is signed.
         repository: The folder that is served.
 
     Raises:
@@ -47,7 +47,7 @@ class RoleKeys:
                 raise UsageError(f"{folder} is in {repository}, which is served to everybody; choose another")
 
     def path(self, role: str) -> Path:
-        """Where a role's key lies. Raises UsageError where the folder is not given."""
+        """Return the path of a role's key. Raises UsageError if the folder is not given."""
         if role not in OFFLINE:
             return self.online / f"{role}.pem"
         if self.offline is None:

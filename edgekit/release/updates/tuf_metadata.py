@@ -1,8 +1,8 @@
-"""What a channel says, after python-tuf has checked it: signatures, versions, expiry, in TUF's order.
+"""Channel metadata, verified by python-tuf: signatures, versions, expiry, in TUF's order.
 
-python-tuf's client keeps what it trusts in a folder, without flushing it to the disk. So it works on a copy
-here, and what it accepted is written back durably, also where the run ends with an error: a version that was
-seen once is never forgotten.
+python-tuf's client stores trusted metadata in a folder without flushing it to the disk. So it works on a copy
+here, and accepted metadata is written back durably, even if the run fails. A version that was accepted once
+is never forgotten.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Seen:
     """A channel as it is now.
 
     Attributes:
-        channel: What it says.
+        channel: Index of the channel.
         release: Asks it about a release by its number.
         target: Asks it about a file by its name.
-        clock_note: What is wrong with this device's clock; "": nothing.
+        clock_note: Error of this device's clock, or "".
     """
 
     channel: Channel
@@ -54,7 +54,7 @@ def open_channel(
 
     Args:
         files: The repository.
-        folder: Where trusted metadata is kept, ``metadata`` in it; private to this user.
+        folder: Folder whose ``metadata`` holds trusted metadata; private to this user.
         root: The root metadata that the device was given.
         name: The channel.
         now: The device's clock, UTC.
@@ -111,11 +111,11 @@ def _opened(files: HttpFiles, draft: Path, root: bytes, name: str, now: Callable
 
 
 def _clock_note(files: HttpFiles, draft: Path, channel: Channel, now: datetime) -> str:
-    """What is wrong with the clock. One that is behind cannot judge expiry: what is signed says how late
-    it is at least.
+    """Describe an error of the clock, or return "". A clock that is behind cannot judge expiry, so the
+    signed time is its lower bound.
 
     Raises:
-        UpdateError: some metadata has expired by then.
+        UpdateError: some metadata has expired at that time.
     """
     from tuf.api.metadata import Metadata
 

@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 LOCK_SECONDS = 1.0
 LIMIT_BYTES = 512_000
-"""Of a root, as python-tuf's client has it."""
+"""Maximum size of a root file, as in python-tuf's client."""
 SIZE_LIMIT_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
 class Updated:
-    """What a run did.
+    """Result of an update.
 
     Attributes:
         outcome: ``installed``, ``up to date``, ``nothing for this device`` or ``stopped``.
-        model: The model.
-        release: The release that the device has now, 0: none of this channel.
-        bundle: Its digest; "": none.
-        fetched_bytes: What was downloaded for it.
-        notes: Releases that were passed over, a wrong clock, ..., for people.
+        model: Name of the model.
+        release: Number of the device's current release, or 0 if it has none of this channel.
+        bundle: Digest of that release's bundle, or "".
+        fetched_bytes: Number of bytes downloaded for it.
+        notes: Notes for people: skipped releases, a wrong clock, ...
     """
 
     outcome: str
@@ -81,15 +81,15 @@ def update(
         files: The repository.
         channel: Its channel.
         model: The model; "": the channel's only one, or the one of several whose release this device has.
-        root: The root metadata; None: that of an earlier run.
-        device: The device's id for rollouts; "": one that is drawn once and kept here.
-        size_limit_bytes: Largest bundle that is fetched.
-        now: The clock, UTC.
-        dry_run: Say what would be installed, and install nothing.
+        root: Root metadata; None: that of an earlier run.
+        device: The device's id for rollouts; "": a random id that is stored here.
+        size_limit_bytes: Maximum size of a fetched bundle.
+        now: Clock, UTC.
+        dry_run: Report the release to install, but do not install it.
 
     Raises:
-        UpdateError: it is refused or could not be fetched, or another update runs; the store is as it was.
-        BundleError: the store refuses it.
+        UpdateError: it is rejected or cannot be fetched, or another update runs. The store is unchanged.
+        BundleError: the store rejects it.
         UsageError: no root is known.
         OSError: the folder cannot be written.
     """

@@ -15,7 +15,7 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class ClassifyOptions:
-    """How many classes are answered; an integer output means (value - zero_point) x scale."""
+    """Number of classes to return; an integer output becomes (value - zero_point) x scale."""
 
     top: int = 5
     scale: float = 1.0

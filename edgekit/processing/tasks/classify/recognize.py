@@ -74,7 +74,7 @@ def recognize_classifier(facts: Facts, image: ImageShape) -> Recognized | None:
 
 
 def habits_of(facts: Facts, image: ImageShape) -> Habits:
-    """How classifiers and embeddings of this origin are given pictures."""
+    """Return the image preprocessing of classifiers and embeddings of this origin."""
     if facts.is_ultralytics:
         return ULTRALYTICS_CLASSIFY
     if facts.is_paddle:

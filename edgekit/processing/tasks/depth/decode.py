@@ -17,12 +17,12 @@ from edgekit.processing.tasks.depth.prediction import DepthKind, DepthMap
 
 @dataclass(frozen=True)
 class DepthOptions:
-    """How the output becomes depth.
+    """Options for decoding depth.
 
     Attributes:
-        scale: A value is multiplied by it, e.g. 0.001 for millimetres.
-        offset: Then this is added.
-        size: ``frame``: at the frame's size; ``model``: as the model gives it, without what was padded.
+        scale: Factor applied to each value, e.g. 0.001 for millimetres.
+        offset: Value added after scaling.
+        size: Size of the result: ``frame``, or ``model`` for the output's own without the padding.
     """
 
     scale: float = 1.0

@@ -1,4 +1,4 @@
-"""How far each pixel of a frame is."""
+"""Depth of each pixel of a frame."""
 
 from __future__ import annotations
 

@@ -16,17 +16,17 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class AnchorOptions(DetectOptions):
-    """How anchors are made: the names and defaults of MediaPipe's SsdAnchorsCalculator, which makes those of
-    TensorFlow's ``ssd_anchor_generator`` too.
+    """Anchor options, with the names and defaults of MediaPipe's SsdAnchorsCalculator. It also makes the
+    anchors of TensorFlow's ``ssd_anchor_generator``.
 
     Attributes:
         strides: Pixels of the input per cell of each layer.
-        min_scale, max_scale: Side of an anchor of the first and of the last layer, of the input's.
+        min_scale, max_scale: Side of an anchor in the first and last layer, as a share of the input's side.
         aspect_ratios: Width / height of each anchor of a cell.
-        interpolated_ratio: Width / height of one more anchor, whose scale is the geometric mean of this and
-            the next layer's; 0: there is none.
-        reduce_lowest: Whether the first layer has three anchors only, of ratios 1, 2 and 0.5.
-        scales: What the network's y, x, height and width are divided by, as TensorFlow's box coder does.
+        interpolated_ratio: Width / height of an additional anchor, or 0 for none. Its scale is the geometric
+            mean of this layer's and the next layer's scale.
+        reduce_lowest: Whether the first layer has only three anchors, with ratios 1, 2 and 0.5.
+        scales: Divisors of the network's y, x, height and width, as in TensorFlow's box coder.
     """
 
     strides: tuple[int, ...] = (16, 32, 64, 128, 256, 512)

@@ -1,4 +1,4 @@
-"""What all detectors share: their options, and which boxes are kept."""
+"""Options and box selection shared by all detectors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class DetectOptions:
-    """How boxes are answered.
+    """Options for decoding boxes.
 
     Attributes:
-        score: Least score, 0 to 1.
-        iou: The overlap from which one of two boxes goes, 0 to 1.
-        top: How many stay at most.
-        class_agnostic: Whether one of two goes though they are of different classes.
+        score: Minimum score, 0 to 1.
+        iou: Maximum intersection over union of two kept boxes, 0 to 1.
+        top: Maximum number of boxes.
+        class_agnostic: Whether boxes of different classes suppress each other.
     """
 
     score: float = 0.3
@@ -39,15 +39,15 @@ class DetectOptions:
             raise ValueError(f"class_agnostic is {self.class_agnostic!r}; it must be true or false")
 
     def rivals(self, classes: Array) -> Array:
-        """Boxes of one number compete in non-maximum suppression: int64 [n], for their classes [n]."""
+        """Return each box's group for non-maximum suppression, int64 [n], from the classes [n]."""
         return np.zeros_like(classes) if self.class_agnostic else classes
 
 
 def check_strides(strides: Sequence[int]) -> None:
-    """Refuse strides that make no grids.
+    """Check that strides define grids.
 
     Raises:
-        ValueError: there is none, or one is below 1.
+        ValueError: strides is empty, or a stride is below 1.
     """
     if not strides:
         raise ValueError("strides is empty; it must name the grids, e.g. [8, 16, 32]")
@@ -56,8 +56,8 @@ def check_strides(strides: Sequence[int]) -> None:
 
 @lru_cache(maxsize=8)
 def grid_cells(strides: tuple[int, ...], width: int, height: int) -> tuple[Array, Array]:
-    """Cell x, y [cells, 2] and stride [cells, 1] of all grids, one after another, each row by row: float32,
-    read-only. A grid covers the input, the last cells maybe beyond it. A model has one size.
+    """Compute cell x, y [cells, 2] and stride [cells, 1] of all grids in order, row by row: float32,
+    read-only. A grid covers the input, and its last cells may exceed it. A model has one size.
     """
     cells, scales = [], []
     for stride in strides:
@@ -71,14 +71,14 @@ def grid_cells(strides: tuple[int, ...], width: int, height: int) -> tuple[Array
 
 
 def best_classes(scores: Array, least: float) -> tuple[Array, Array, Array]:
-    """The boxes whose best class scores above ``least``.
+    """Select the boxes whose best class scores above ``least``.
 
     Args:
         scores: [classes, n], 0 to 1.
-        least: A score of a class.
+        least: Threshold of the class score.
 
     Returns:
-        Which boxes [k], in their order; the class of each [k] int64; its score [k].
+        Indices of the boxes [k], in their order; the class of each [k] int64; its score [k].
     """
     if not len(scores):
         raise EngineError("the output has no class scores; the card's task.decode does not fit the model")
@@ -90,13 +90,13 @@ def best_classes(scores: Array, least: float) -> tuple[Array, Array, Array]:
 
 
 def corners(boxes: Array) -> Array:
-    """Boxes [..., 4] as centre x, centre y, width, height -> as x1, y1, x2, y2."""
+    """Convert boxes [..., 4] from centre x, centre y, width, height to x1, y1, x2, y2."""
     centre, half = boxes[..., :2], boxes[..., 2:4] / 2
     return np.concatenate([centre - half, centre + half], axis=-1)
 
 
 def input_pixels(boxes: Array, placed: ImagePlacement) -> Array:
-    """Positions [..., 2 or 4 ...] from 0 to 1 of the input as x, y, x, y ... in its pixels."""
+    """Scale positions [..., 2 or 4 ...] from 0 to 1 of the input to x, y, x, y ... in its pixels."""
     size = [placed.input_width, placed.input_height] * (boxes.shape[-1] // 2)
     scaled: Array = boxes * np.array(size, np.float32)
     return scaled
@@ -111,15 +111,15 @@ def keep_best(
     labels: Sequence[str] = (),
     landmarks: Array | None = None,
 ) -> Detections:
-    """Non-maximum suppression in the input's pixels, then positions in the frame's.
+    """Run non-maximum suppression in the input's pixels, then map the boxes to the frame's pixels.
 
     Args:
         boxes: float32 [n, 4]: x1, y1, x2, y2 in the input's pixels.
         scores: float32 [n].
         classes: int64 [n].
-        options: The overlap from which one of two boxes goes, and how many stay.
-        placed: Where the frame lies in the input.
-        labels: The card's.
+        options: Maximum overlap and number of boxes.
+        placed: Placement of the frame in the input.
+        labels: Labels of the card.
         landmarks: float32 [n, points, 2]: x, y in the input's pixels.
     """
     kept = suppress(boxes, scores, options.rivals(classes), options.iou, options.top)

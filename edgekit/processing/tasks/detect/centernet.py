@@ -66,7 +66,7 @@ def detect_centernet(
 
 
 def _peaks(heat: Array, classes: Array, rows: Array, columns: Array) -> Array:
-    """Which of the cells none of their neighbours exceeds: int64 [peaks]. Only those cells are looked at."""
+    """Select the cells that no neighbour exceeds: int64 [peaks]. Only the given cells are checked."""
     values = heat[classes, rows, columns]
     highest = values
     for down in (-1, 0, 1):

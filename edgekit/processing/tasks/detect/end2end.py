@@ -74,7 +74,7 @@ def end2end_rows(predictions: Array, options: End2EndOptions, columns: int = 6) 
 
 
 def rank(scores: Array, least: float, top: int) -> Array:
-    """Which scores are above ``least``, best first, at most ``top``; equal ones keep their order."""
+    """Return indices of at most ``top`` scores above ``least``, best first. Equal scores keep their order."""
     confident = np.flatnonzero(scores > np.float32(least))
     order: Array = confident[np.argsort(-scores[confident], kind="stable")[:top]]
     return order

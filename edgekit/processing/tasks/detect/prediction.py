@@ -23,14 +23,14 @@ class Detection:
 
 @dataclass(frozen=True, eq=False)
 class Detections:
-    """What was found in a frame, best score first.
+    """Objects detected in a frame, best score first.
 
     Attributes:
         boxes: float32 [n, 4]: x1, y1, x2, y2 in the frame's pixels, within the frame.
         scores: float32 [n], 0 to 1.
         classes: int64 [n].
-        labels: The card's labels by class number; empty where it has none.
-        landmarks: float32 [n, points, 2]: x, y in the frame's pixels; None where the model finds none.
+        labels: The card's labels by class number, or empty.
+        landmarks: float32 [n, points, 2]: x, y in the frame's pixels; None if the model has no landmarks.
     """
 
     boxes: Array

@@ -11,23 +11,23 @@ from edgekit.compiler.card_inference.recognized import ImageShape, Recognized
 
 SHORT_RANGE = (8, 16, 16, 16)
 LAYOUTS = ((SHORT_RANGE, 2), ((16, 32, 32, 32), 2), ((4,), 1), ((8, 16, 32, 32, 32), 2))
-"""Strides and anchors of a cell, of the networks that MediaPipe has published: faces near by, of the back
-camera, of the full range, and persons. Palms have the first."""
+"""Strides and anchors per cell of the networks that MediaPipe has published: faces at short range, of the
+back camera, at full range, and persons. Palms use the first."""
 
 
 class Subject(NamedTuple):
-    """What a network with so many numbers for each box finds."""
+    """Object class of a network, and whether its pixels are -1 to 1."""
 
     label: str
     signed: bool
 
 
 SUBJECTS = {16: Subject("face", True), 18: Subject("palm", False), 12: Subject("person", True)}
-"""Numbers of a box: 4, and x, y of 6, 7 or 4 keypoints; and whether pixels go in as -1 to 1."""
+"""Numbers per box (4, and x, y of 6, 7 or 4 keypoints) -> the object class and its pixel range."""
 
 
 def recognize_blazeface(facts: Facts, image: ImageShape) -> Recognized | None:
-    """Two outputs with as many rows, one number each for the score, 4 and some keypoints for the box."""
+    """Recognize two outputs with as many rows: one score each, and a box of 4 numbers and keypoints each."""
     if len(facts.outputs) != 2 or any(len(o.shape) != 3 for o in facts.outputs):
         return None
     scores, boxes = sorted(facts.outputs, key=lambda o: o.shape[2])

@@ -87,12 +87,12 @@ def _form(output: TensorSpec, image: ImageShape) -> tuple[str, int, str] | None:
 
 
 def _channels(shape: tuple[int, ...], image: ImageShape) -> int:
-    """Of prototypes at a quarter of the input's size, in either layout."""
+    """Return the channels of prototypes at a quarter of the input's size, in either layout."""
     return shape[1] if shape[2:] == (image.height // 4, image.width // 4) else shape[3]
 
 
 def _keypoints(facts: Facts) -> tuple[int, int]:
-    """How many keypoints there are, and numbers of each: ``kpt_shape``."""
+    """Return the number of keypoints and the numbers per keypoint, from ``kpt_shape``."""
     try:
         points, numbers = ast.literal_eval(facts.metadata.get("kpt_shape", ""))
         return int(points), int(numbers)

@@ -22,7 +22,7 @@ from edgekit.processing.tasks.detect_text.prediction import TextRegions
 from edgekit.tensor_spec import Array
 
 LEAST_SIDE = 3
-"""Pixels of the map: smaller components are no text. PaddleOCR's ``min_size``."""
+"""Minimum pixels of a text component in the map. PaddleOCR's ``min_size``."""
 LEAST_FRAME_SIDE = 3
 """A region is wider and higher than so many pixels of the frame."""
 SAME_LINE = 10
@@ -31,15 +31,15 @@ SAME_LINE = 10
 
 @dataclass(frozen=True)
 class DbOptions:
-    """How regions are found.
+    """Options for finding text regions.
 
     Attributes:
-        threshold: From which value on a pixel is text.
-        score: Least mean of the map within a region.
-        unclip: How far a region grows, since the network is trained on shrunken ones: by
-            area x unclip / perimeter.
-        dilate: Whether pixels right of and below text are text too, which joins letters of thin type.
-        top: How many regions at most; of more, those with the most pixels.
+        threshold: Minimum value of a text pixel.
+        score: Minimum mean of the map within a region.
+        unclip: Growth factor of a region: it grows by area x unclip / perimeter, because the network is
+            trained on shrunken regions.
+        dilate: Whether pixels right of and below text also count as text, which joins letters of thin type.
+        top: Maximum number of regions; those with the most pixels are kept.
     """
 
     threshold: float = 0.3

@@ -1,4 +1,4 @@
-"""Where text is in a frame."""
+"""Text regions of a frame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TextRegion(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TextRegions:
-    """Where text is, in reading order: from the top, and from the left within a line.
+    """Text regions in reading order: from the top, and from the left within a line.
 
     Attributes:
         corners: float32 [n, 4, 2]: x, y in the frame's pixels; top left, top right, bottom right and bottom

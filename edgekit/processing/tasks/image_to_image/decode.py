@@ -16,13 +16,13 @@ from edgekit.processing.tasks.image_to_image.prediction import Picture
 
 @dataclass(frozen=True)
 class PictureOptions:
-    """How the output becomes pixels.
+    """Options for decoding pictures.
 
     Attributes:
-        layout: Of the output.
-        colour: What its channels are: ``RGB`` or ``BGR``; one channel is grey with either.
-        range: The values of black and of white; what is beyond is clipped.
-        size: ``model``: as large as the model makes it, without what was padded; ``frame``: at the frame's.
+        layout: Layout of the output.
+        colour: Channel order, ``RGB`` or ``BGR``. One channel is grey with either.
+        range: Values of black and white. Values beyond them are clipped.
+        size: Size of the picture: ``model`` for the output's own without the padding, or ``frame``.
     """
 
     layout: str = "NCHW"

@@ -23,7 +23,7 @@ HAND_NAMES = (
     "wrist",
     *(f"{f}_{j}" for f in ("thumb", "index", "middle", "ring", "pinky") for j in range(1, 5)),
 )
-"""From the palm to the tip: a thumb's 1 is MediaPipe's CMC, a finger's its MCP; 4 is the tip."""
+"""Joints from the palm to the tip: a thumb's 1 is MediaPipe's CMC, a finger's its MCP; 4 is the tip."""
 HAND_SKELETON = (
     *((0, first) for first in (1, 5, 17)),
     *((first, first + 4) for first in (5, 9, 13)),
@@ -47,10 +47,10 @@ HEATMAP_LEAST = 0.5
 
 @dataclass(frozen=True)
 class LandmarkOptions:
-    """How landmarks are answered.
+    """Options for decoding landmarks.
 
     Attributes:
-        score: Least presence; below it nothing is found.
+        score: Minimum presence. Below it, the result is empty.
         logits: Whether the presence is before sigmoid.
         normalized: Whether coordinates are 0 to 1 of the input instead of its pixels.
     """
@@ -65,7 +65,7 @@ class LandmarkOptions:
 
 @dataclass(frozen=True)
 class FaceOptions(LandmarkOptions):
-    """As MediaPipe's face network gives it: presence is before sigmoid."""
+    """Options of MediaPipe's face network: presence is before sigmoid."""
 
     logits: bool = True
 

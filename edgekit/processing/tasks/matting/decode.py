@@ -17,12 +17,12 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class MattingOptions:
-    """How the output becomes alpha.
+    """Options for decoding alpha.
 
     Attributes:
-        layout: Of the outputs.
+        layout: Layout of the outputs.
         logits: Whether alpha is before sigmoid.
-        stretch: Whether alpha is stretched so that its least value is 0 and its greatest 1, as rembg does
+        stretch: Whether alpha is stretched so that its minimum is 0 and its maximum 1, as rembg does
             with U2-Net and IS-Net.
     """
 

@@ -1,4 +1,4 @@
-"""How much of each pixel of a frame belongs to its foreground."""
+"""Share of each pixel of a frame that belongs to the foreground."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from edgekit.tensor_spec import Array, Json
 
 CLEAR, OPAQUE = 0.05, 0.95
-"""Below and above: background and foreground; soft edges are between."""
+"""Alpha below the first is background, above the second foreground. Soft edges are between."""
 
 
 @dataclass(frozen=True, eq=False)

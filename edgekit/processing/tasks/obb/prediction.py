@@ -26,7 +26,7 @@ class OrientedDetection:
 
 @dataclass(frozen=True, eq=False)
 class OrientedDetections:
-    """What was found in a frame, best score first.
+    """Oriented objects detected in a frame, best score first.
 
     Attributes:
         boxes: float32 [n, 5]: centre x, centre y, width, height in the frame's pixels; the angle in radians

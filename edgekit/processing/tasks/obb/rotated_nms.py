@@ -12,20 +12,20 @@ EPSILON = 1e-7
 
 
 def suppress_oriented(boxes: Array, scores: Array, classes: Array, iou: float, top: int) -> Array:
-    """Which boxes stay: those that no better one of their class covers, whether that one stays or not.
+    """Run Fast NMS: remove each box that a better one of its class covers, even if that one is removed too.
 
-    That is Fast NMS (Bolya et al., YOLACT, arXiv 1904.02689): in a chain of overlapping boxes it removes
-    more than the greedy kind does.
+    Source: Bolya et al., YOLACT, arXiv 1904.02689. In a chain of overlapping boxes it removes more than
+    greedy NMS does.
 
     Args:
         boxes: float32 [n, 5]: centre x, centre y, width, height, angle in radians.
         scores: float32 [n].
         classes: int64 [n].
-        iou: A box goes when its ``probabilistic_iou`` with a better one of its class is above it.
-        top: At most so many boxes stay.
+        iou: Maximum ``probabilistic_iou`` with a better box of the class.
+        top: Maximum number of boxes to keep.
 
     Returns:
-        int64 [kept]: which boxes stay, best first; equal scores keep their order.
+        int64 [kept]: indices of the kept boxes, best first. Equal scores keep their order.
     """
     order = np.argsort(-scores, kind="stable")[:CANDIDATES]
     if len(order) < 2:
@@ -38,7 +38,7 @@ def suppress_oriented(boxes: Array, scores: Array, classes: Array, iou: float, t
 
 
 def probabilistic_iou(boxes: Array, others: Array) -> Array:
-    """How alike oriented boxes are, 0 to 1: 1 - the Hellinger distance of their Gaussians.
+    """Compute the similarity of oriented boxes, 0 to 1: 1 - the Hellinger distance of their Gaussians.
 
     Llerena et al., Gaussian Bounding Boxes and Probabilistic Intersection-over-Union, arXiv 2106.06072.
 
@@ -65,8 +65,8 @@ def probabilistic_iou(boxes: Array, others: Array) -> Array:
 
 
 def _covariance(boxes: Array) -> tuple[Array, Array, Array]:
-    """Of the Gaussian of each box: variance of x, variance of y, covariance. A side's variance is its
-    square / 12, as of a uniform distribution along it."""
+    """Compute variance of x, variance of y and covariance of each box's Gaussian. A side's variance is
+    its square / 12, as in a uniform distribution along it."""
     along, across = boxes[:, 2] ** 2 / 12, boxes[:, 3] ** 2 / 12
     cosine, sine = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
     return (

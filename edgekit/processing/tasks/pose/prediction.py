@@ -17,8 +17,8 @@ class KeypointInstance:
     """One thing found, with its keypoints.
 
     Attributes:
-        index: Of its class.
-        label: Of its class.
+        index: Class number.
+        label: Label of the class.
         score: 0 to 1.
         box: x1, y1, x2, y2 in the frame's pixels; None where the model gives none.
         points: x, y in the frame's pixels.
@@ -37,19 +37,19 @@ class KeypointInstance:
 
 @dataclass(frozen=True, eq=False)
 class Keypoints:
-    """What was found in a frame, best score first; all have the same keypoints.
+    """Poses found in a frame, best score first. All have the same keypoints.
 
     Attributes:
         points: float32 [n, k, 2]: x, y in the frame's pixels.
         scores: float32 [n], 0 to 1.
-        classes: int64 [n]; None where there is one class.
-        labels: The card's labels by class number; empty where it has none.
-        boxes: float32 [n, 4]: x1, y1, x2, y2 in the frame's pixels; None where the model gives none.
-        point_scores: float32 [n, k], 0 to 1; None where the model gives none.
-        depths: float32 [n, k]: z in the frame's pixels (along x), less is nearer to the camera; None where
-            the model gives none.
-        names: Of the k keypoints; empty where they have none.
-        skeleton: Pairs of keypoints that a line joins, by their numbers.
+        classes: int64 [n]; None if there is only one class.
+        labels: The card's labels by class number, or empty.
+        boxes: float32 [n, 4]: x1, y1, x2, y2 in the frame's pixels; None if the model returns none.
+        point_scores: float32 [n, k], 0 to 1; None if the model returns none.
+        depths: float32 [n, k]: z in the frame's pixels (along x), smaller is nearer to the camera; None if
+            the model returns none.
+        names: Names of the k keypoints, or empty.
+        skeleton: Pairs of keypoint numbers that are joined by a line.
     """
 
     points: Array

@@ -35,7 +35,7 @@ class PoseOptions(YoloOptions):
 
 @dataclass(frozen=True)
 class PoseEnd2EndOptions(End2EndOptions):
-    """As ``PoseOptions``, without NMS."""
+    """Options of pose models without NMS."""
 
     keypoints: tuple[str, ...] = ()
     skeleton: tuple[tuple[int, int], ...] = ()

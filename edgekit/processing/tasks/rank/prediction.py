@@ -1,4 +1,4 @@
-"""How well a text fits another one, as rerankers say it."""
+"""Relevance score of a text pair, from a reranker."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from edgekit.tensor_spec import Json
 
 @dataclass(frozen=True, order=True)
 class Relevance:
-    """A number by which passages of one question are ordered: ``sorted(found, reverse=True)``.
+    """Relevance of a passage to a question. Rank passages with ``sorted(found, reverse=True)``.
 
     Attributes:
-        score: The larger, the better it fits; 0 to 1 where the card has ``sigmoid``, as is the default.
+        score: Relevance; larger is better. It is 0 to 1 if the card has ``sigmoid``, which is the default.
     """
 
     score: float

@@ -15,11 +15,11 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class CtcOptions:
-    """Which class is which character.
+    """Options of CTC decoding.
 
     Attributes:
-        blank: The class that separates characters: the ``first`` or the ``last``.
-        space: Whether a space follows the labels, as PaddleOCR adds one with ``use_space_char``.
+        blank: Class that separates characters: the ``first`` or the ``last``.
+        space: Whether the class after the labels is a space, which PaddleOCR adds with ``use_space_char``.
         logits: Whether the output is before softmax.
     """
 
@@ -62,7 +62,7 @@ def read_text(outputs: Outputs, options: CtcOptions, placed: object, labels: Seq
 
 
 def _probabilities(rows: Array, best: Array, logits: bool) -> Array:
-    """Of the best class of each row, float32."""
+    """Return the probability of each row's best class, float32."""
     values = rows[np.arange(len(rows)), best].astype(np.float32)
     if not logits:
         return values

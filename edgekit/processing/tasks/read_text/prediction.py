@@ -1,4 +1,4 @@
-"""What a picture of one line says."""
+"""Text read from a picture of one line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class TextLine:
     """The text of one line.
 
     Attributes:
-        text: What it says; "" where nothing was read.
+        text: The text, or "" if nothing was read.
         score: Mean of the characters' scores, 0 to 1; 0 without characters.
-        scores: float32 [characters]: of each character.
-        positions: float32 [characters]: of each character's centre along the input's width, 0 to 1.
+        scores: float32 [characters]: score of each character.
+        positions: float32 [characters]: each character's centre along the input's width, 0 to 1.
     """
 
     text: str

@@ -20,13 +20,13 @@ BLOCK_VALUES = 1 << 20
 
 @dataclass(frozen=True)
 class SegmentOptions:
-    """How scores become classes.
+    """Options for decoding class scores.
 
     Attributes:
-        layout: Of the scores.
-        resize: ``scores``: interpolated to the frame's pixels before the best class is taken, as
-            MMSegmentation, SegFormer and torchvision's references do; ``classes``: the best class first, then
-            the nearest cell, as DeepLab's and TFLite's examples do.
+        layout: Layout of the scores.
+        resize: What is resized to the frame. ``scores`` interpolates before the best class is taken, as in
+            MMSegmentation, SegFormer and torchvision's references. ``classes`` takes the best class first,
+            then the nearest cell, as in DeepLab's and TFLite's examples.
     """
 
     layout: str = "NCHW"
@@ -39,12 +39,12 @@ class SegmentOptions:
 
 @dataclass(frozen=True)
 class NoOptions:
-    """Nothing to set."""
+    """Options of a decoder without options."""
 
 
 @dataclass(frozen=True)
 class BinaryOptions:
-    """``threshold``: least probability of the foreground; ``logits``: the output is before sigmoid."""
+    """Options: minimum probability of the foreground, and whether the output is before sigmoid."""
 
     threshold: float = 0.5
     logits: bool = False

@@ -11,7 +11,7 @@ from edgekit.processing.predictions.label import label_of
 from edgekit.tensor_spec import Array, Json
 
 SHOWN = 0.001
-"""Least share of the pixels of a class that text names."""
+"""Minimum share of the pixels for a class to be listed in text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,20 +19,20 @@ class ClassMap:
     """The class of each pixel.
 
     Attributes:
-        classes: uint8, or int32 where there are more than 256: [height, width] of the frame.
-        labels: The card's labels by class number; empty where it has none.
+        classes: uint8, or int32 with more than 256 classes: [height, width] of the frame.
+        labels: The card's labels by class number, or empty.
     """
 
     classes: Array
     labels: Sequence[str] = ()
 
     def mask(self, index: int) -> Array:
-        """Where a class is: bool [height, width]."""
+        """Return the mask of a class: bool [height, width]."""
         where: Array = self.classes == index
         return where
 
     def shares(self) -> dict[int, float]:
-        """Share of the pixels by class number, largest first; only classes that are there."""
+        """Return the share of the pixels by class number, largest first, without absent classes."""
         counts = np.bincount(self.classes.reshape(-1))
         order = np.argsort(-counts, kind="stable")
         return {int(index): float(counts[index] / self.classes.size) for index in order if counts[index]}

@@ -16,8 +16,8 @@ class Instance:
     """One thing found, with its mask.
 
     Attributes:
-        index: Of its class.
-        label: Of its class.
+        index: Class number.
+        label: Label of the class.
         score: 0 to 1.
         box: x1, y1, x2, y2 in the frame's pixels.
         left, top: The frame's pixel where the mask begins.
@@ -40,16 +40,16 @@ class Instance:
 
 @dataclass(frozen=True, eq=False)
 class Instances:
-    """What was found in a frame, best score first. Masks are kept as their boxes' parts of the frame.
+    """Instances found in a frame, best score first. Each mask is cropped to its box.
 
     Attributes:
         boxes: float32 [n, 4]: x1, y1, x2, y2 in the frame's pixels, within the frame.
         scores: float32 [n], 0 to 1.
         classes: int64 [n].
-        crops: For each thing bool [rows, columns]: the frame's pixels from its corner on.
+        crops: Mask of each instance, bool [rows, columns], from its corner on.
         corners: int64 [n, 2]: x, y of the frame's pixel where each crop begins.
-        width, height: Of the frame.
-        labels: The card's labels by class number; empty where it has none.
+        width, height: Size of the frame in pixels.
+        labels: The card's labels by class number, or empty.
     """
 
     boxes: Array

@@ -44,7 +44,7 @@ def instances(
         classes: int64 [n].
         coefficients: float32 [n, masks].
         prototypes: float32 [1, masks, rows, columns], which cover the whole input.
-        placed: Where the frame lies in the input.
+        placed: Placement of the frame in the input.
         labels: The card's.
     """
     there = placed.to_frame(boxes).astype(np.float32)

@@ -10,11 +10,11 @@ from edgekit.tensor_spec import Json
 
 @dataclass(frozen=True)
 class VoiceActivity:
-    """Whether somebody speaks in one window.
+    """Voice activity in one window.
 
     Attributes:
-        probability: 0 to 1.
-        threshold: From which on it counts as speech.
+        probability: Probability of speech, 0 to 1.
+        threshold: Minimum probability of speech.
     """
 
     probability: float
