@@ -136,7 +136,7 @@ def compare_bundles(
 
 
 def is_installed(target: str) -> bool:
-    """Whether the engine of a target is here."""
+    """Return whether the engine of a target is installed."""
     try:
         registry.engine(target).engine_version()
     except (MissingDependency, ProfileError):
@@ -247,7 +247,7 @@ def statement(found: Comparison) -> str:
 
 
 def render_comparisons(found: Sequence[Comparison]) -> str:
-    """What ``edgekit bench --against`` prints."""
+    """Format the output of ``edgekit bench --against``."""
     return "\n\n".join("\n".join(_lines(each)) for each in found)
 
 

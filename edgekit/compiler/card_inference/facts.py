@@ -1,4 +1,4 @@
-"""What is known of a model before anything is guessed: signature, metadata, and how its graph ends."""
+"""Known facts about a model, before any guess: signature, metadata, and the last nodes of its graph."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ class Facts:
 
     @property
     def is_ultralytics(self) -> bool:
-        """Whether Ultralytics' export wrote it."""
+        """Return whether Ultralytics' exporter wrote the model."""
         return self.metadata.get("author") == "Ultralytics"
 
     @property
     def is_paddle(self) -> bool:
-        """Whether paddle2onnx wrote it: the names of its outputs, where the producer is not named."""
+        """Return whether paddle2onnx wrote the model, by its producer or the names of its outputs."""
         paddle = re.compile(r"(save_infer_model|fetch_name_|softmax_|sigmoid_|p2o\.)")
         named = any(paddle.match(spec.name) for spec in self.outputs)
         return named or self.source.producer == "PaddlePaddle"

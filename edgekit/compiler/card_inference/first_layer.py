@@ -1,9 +1,9 @@
-"""What a network's first layers say about the pixels that it was trained on.
+"""Pixel range that a network was trained on, derived from its first layers.
 
-Two things are in the graph: arithmetic before the first convolution (``Sub`` and ``Div`` by constants, a
+The graph gives two clues: arithmetic before the first convolution (``Sub`` and ``Div`` by constants, a
 batch normalization), and the size of that convolution's weights. A trained network's first activations are
-of the order of 1 on pictures like those that it was trained on: batch normalization and the usual
-initializations see to that. On pixels of 0 to 255 where it expects 0 to 1, they are some 255 times larger.
+of the order of 1 on pictures like its training data, due to batch normalization and the usual
+initializations. On pixels of 0 to 255 where it expects 0 to 1, they are some 255 times larger.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InGraph(NamedTuple):
 
     @property
     def divides_pixels(self) -> bool:
-        """Whether it brings 0 to 255 to a few units, so that pixels go in as they are."""
+        """Return whether the layer scales 0 to 255 to a few units, so that pixels need no normalization."""
         return bool(np.max(np.abs(self.scale)) * 255 < 16)
 
 
@@ -89,9 +89,9 @@ def _arithmetic(node: ir.Node, value: ir.Value, scale: Array, offset: Array) -> 
 
 
 def response(facts: Facts, name: str) -> float | None:
-    """How far the first layer's outputs spread on a picture of pixels 0 to 255.
+    """Compute the spread of the first layer's outputs on a picture with pixels 0 to 255.
 
-    That is the median over channels, but for dead ones, of the standard deviation over positions. None where
+    The spread is the median over live channels of the standard deviation over positions. Return None if
     there is no first layer, or it does not run.
     """
     layer = _first_layer(facts, name)

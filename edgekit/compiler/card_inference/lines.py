@@ -1,4 +1,4 @@
-"""The lines of a drafted card: a key, its value, why, and whether it was guessed. Written as TOML."""
+"""Lines of a drafted card: a key, its value, the reason, and whether it was guessed. Written as TOML."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Line(NamedTuple):
     guessed: bool = False
 
     def text(self) -> str:
-        """As TOML; a comment that does not fit beside it stands above."""
+        """Format the line as TOML. A comment that does not fit beside the value is written above it."""
         plain = f"{_bare(self.key)} = {toml_value(self.value)}"
         if not self.why:
             return plain

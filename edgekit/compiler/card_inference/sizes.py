@@ -1,4 +1,4 @@
-"""Static shapes for what a model leaves open: from its metadata, or a usual size that it opens with."""
+"""Static shapes for a model's dynamic dimensions: from its metadata, or a usual size with which it opens."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def open_static(source: Source, given: Mapping[str, tuple[int, ...]]) -> tuple[F
 
 
 def is_free(declared: Declared) -> bool:
-    """Whether a picture's height and width are open, or a stale shape's."""
+    """Return whether a picture's height and width are dynamic, or come from a stale shape."""
     if len(declared) != 4:
         return False
     stale = (declared[0] or 1) > 1 and all(d is not None and d <= STALE for d in declared[2:])

@@ -1,7 +1,7 @@
-"""What got slower and what got worse in a bundle against another, by variant and by source layer.
+"""Comparison of two bundles by variant and by source layer: what got slower and what got less accurate.
 
-Both are measured here, one after the other, so a layer counts only where it moved by more than other load
-moves it. Whether a variant as a whole is slower, with its significance, is what ``edgekit bench`` says.
+Both are measured here, one after the other, so a layer counts only if it changed by more than other load
+changes it. ``edgekit bench`` reports whether a variant as a whole is slower, with significance.
 """
 
 from __future__ import annotations

@@ -40,10 +40,10 @@ RUNS = 20
 
 
 class Named(TypedDict):
-    """What a row is in the source model; None, "" and [] where the bundle does not tell."""
+    """Source node of a row; None, "" and [] where the bundle does not record it."""
 
     source: str | None
-    """The node that it is called by, as the model's author knows it."""
+    """Name of the node, as the model's author knows it."""
     source_op: str
     scope: str
     """The module that the node was called in, e.g. ``backbone.stem.conv``."""
@@ -72,50 +72,50 @@ class ValueFact(Named):
 
 
 class CostFact(Named):
-    """Where one node runs, by the estimate of the target's own tool; never measured."""
+    """Device and cycles of one node, estimated by the target's own tool, not measured."""
 
     node: str
     op: str
     device: str
     cycles: int | None
     why: str
-    """Why it is not on the accelerator; "" where it is."""
+    """Reason why the node is not on the accelerator; "" where it is."""
 
 
 class Explanation(TypedDict):
-    """What is known of one variant."""
+    """Time, accuracy and evidence of one variant."""
 
     variant: str
     status: str
     snr: str
-    """Of the outputs, at the build."""
+    """SNR of the outputs, measured at the build."""
     threads: int
     run_ms: float | None
-    """A whole run, measured with the nodes; None where there are no times."""
+    """Time of a whole run in ms, measured with the nodes; None where there are no times."""
     nodes_ms: float | None
     """The sum over ``nodes``."""
     outside_ms: float | None
-    """``run_ms`` less that: what the engine does outside of nodes. Below 0 the nodes sum to more."""
+    """``run_ms`` less ``nodes_ms``: engine time outside of nodes. Negative if the nodes sum to more."""
     parts: dict[str, float]
-    """What was measured of that, in ms, e.g. ``arrays in and out``."""
+    """Measured parts of ``outside_ms``, in ms, e.g. ``arrays in and out``."""
     how: str
-    """What is to be known of how times were taken; "" for an engine's own profiler."""
+    """Note on how the times were measured; "" for an engine's own profiler."""
     nodes: list[NodeFact]
     """The slowest first."""
     no_times: str
-    """Why there are none."""
+    """Reason why there are no times."""
     estimated_by: str
     """The tool that estimated ``costs``; "" where none did."""
     costs: list[CostFact]
-    """What is not on the accelerator first, then the dearest."""
+    """Nodes that are not on the accelerator first, then by cost, highest first."""
     against: str | None
     values: list[ValueFact]
-    """Those first that add the most noise to what comes in."""
+    """Values by the noise that their node adds to its inputs' noise, highest first."""
     no_values: str
     causes: list[dict[str, str]]
-    """Why values lose accuracy, of ``edgekit.bundle.causes.CauseText``; from the build, the worst first."""
+    """Causes of accuracy loss (``edgekit.bundle.causes.CauseText``) from the build, the worst first."""
     price: str
-    """What plain int8 would have made of it, and what the repairs cost; "" where nothing tells."""
+    """Accuracy of plain int8 without the repairs, and the cost of the repairs; "" where it is unknown."""
     notes: list[str]
 
 
@@ -272,7 +272,7 @@ def _values(
     feeds: Mapping[str, Array],
     names: SourceNames,
 ) -> tuple[list[ValueFact], str]:
-    """What is known of each shared value, the noisiest node first, or why there is none."""
+    """Return the facts of each shared value, the noisiest node first, or the reason why there are none."""
     if variant.precision == FULL_PRECISION:
         return [], "fp32 is the reference for the other variants"
     reports, why = _node_reports(variant)
@@ -296,7 +296,7 @@ def _values(
 
 
 def _node_reports(variant: Variant) -> tuple[NodeReports, str]:
-    """What the variant's target can report; if that can't be loaded, nothing, and why."""
+    """Return the reports that the variant's target supports, or none and the reason if it can't be loaded."""
     try:
         return registry.node_reports(variant.target), ""
     except ModuleNotFoundError as problem:

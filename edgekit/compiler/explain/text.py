@@ -1,4 +1,4 @@
-"""What ``edgekit explain`` prints of the facts in explain.py and explain_diff.py."""
+"""Text output of ``edgekit explain``, from the facts in explain.py and explain_diff.py."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _time_lines(found: Explanation, total: float) -> list[str]:
 
 
 def _cost_lines(found: Explanation) -> list[str]:
-    """What the target's own tool estimated, node by node."""
+    """Format the estimates of the target's own tool, node by node."""
     costs = found["costs"]
     if not costs:
         return []

@@ -75,7 +75,7 @@ def convert_object(load: Callable[[], Original], name: str) -> Converted:
 
 @contextlib.contextmanager
 def quiet(said: io.StringIO) -> Iterator[None]:
-    """What exporters print and warn of goes into ``said``."""
+    """Redirect the prints and warnings of exporters to ``said``."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))  # their handlers hold the real stderr
     try:

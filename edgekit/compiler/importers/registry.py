@@ -52,9 +52,9 @@ def find_importer(source: Source) -> str | None:
 
 
 def is_onnx(head: bytes) -> bool:
-    """Whether a file starts as ONNX files do.
+    """Return whether a file starts like an ONNX file.
 
-    The second byte tells it from a flatbuffer whose root is at offset 8: an IR version is not 0.
+    The second byte distinguishes it from a flatbuffer whose root is at offset 8: an IR version is not 0.
     """
     return len(head) > 1 and head[0] == FIRST_FIELD and 0 < head[1] < 128
 

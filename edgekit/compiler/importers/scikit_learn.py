@@ -147,7 +147,7 @@ def _class_names(final: Any) -> list[str]:
 
 
 def _answers(model: Any, x: Array, count: int) -> list[Array]:
-    """What skl2onnx's models output: predictions, and scores where there are two outputs."""
+    """Compute the outputs that skl2onnx's models have: predictions, and scores if there are two outputs."""
     final = _final(model)
     if not hasattr(model, "predict"):
         return [np.asarray(model.transform(x), np.float32)]

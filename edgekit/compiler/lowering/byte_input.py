@@ -134,11 +134,11 @@ def take_bytes(model: ir.Model, image: ImageInput) -> None:
 
 
 def fold_bytes(model: ir.Model, image: ImageInput) -> None:
-    """As ``take_bytes``, with as much as is exact folded into the first Convs.
+    """Take bytes like ``take_bytes``, folding all that can be folded exactly into the first Convs.
 
     Args:
-        model: Canonical; changed in place.
-        image: The input as the card has it.
+        model: Canonical model; changed in place.
+        image: The image input as declared in the card.
     """
     value = _input(model, image.name)
     image = _without_transpose(value, image)

@@ -11,7 +11,7 @@ from edgekit.tensor_spec import Array
 
 
 class NodeInput(Protocol):
-    """What the decoders ask of a target's handle for an input: its shape, and its array if it is constant."""
+    """Handle of a target for a node's input: its shape, and its array if it is constant."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -19,7 +19,7 @@ class NodeInput(Protocol):
 
     @property
     def const(self) -> Array | None:
-        """The array of a constant in ONNX's order of axes; None if the model computes the value."""
+        """Array of a constant in ONNX's order of axes; None if the model computes the value."""
 
 
 def constant_ints(given: NodeInput, name: str) -> tuple[int, ...]:

@@ -20,14 +20,14 @@ class GatheredRange(NamedTuple):
 
 
 class OneHotArguments(NamedTuple):
-    """What a OneHot compares and what it puts.
+    """Arguments of a OneHot: the classes it compares with and the values it writes.
 
     Attributes:
-        depth: How many classes there are.
-        off: The value where the index is another class, shape (1,).
-        on: The value where it is this class, shape (1,).
+        depth: Number of classes.
+        off: Value where the index is another class, shape (1,).
+        on: Value where the index is this class, shape (1,).
         classes: 0 to depth - 1, int32, in a shape that broadcasts along the output's axis of classes.
-        indices_shape: The shape of the indices, with a 1 for the axis of classes.
+        indices_shape: Shape of the indices, with a 1 for the axis of classes.
     """
 
     depth: int
@@ -71,7 +71,7 @@ def gathered_range(data_shape: Sequence[int], indices: Array | None, axis: int) 
 
 
 def has_repeats(indices: Array) -> bool:
-    """Whether index tuples (the last axis), all non-negative, name an element twice."""
+    """Return whether non-negative index tuples (the last axis) address an element twice."""
     rows = np.asarray(indices, np.int64).reshape(-1, indices.shape[-1])
     return len(np.unique(rows, axis=0)) != len(rows)
 
@@ -104,7 +104,7 @@ def one_hot_arguments(
 
 
 def trilu_mask(data_shape: Sequence[int], k: NodeInput | None, upper: int) -> Array:
-    """Which elements of each matrix Trilu keeps, bool [rows, columns]: the last two axes of the data.
+    """Return the mask of elements that Trilu keeps, bool [rows, columns]: the last two axes of the data.
 
     Raises:
         Inexpressible: the model computes k.

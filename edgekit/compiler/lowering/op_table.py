@@ -48,12 +48,12 @@ class Builder(Protocol[H]):
 
 
 class LoweredNode:
-    """What a builder knows of the node being lowered."""
+    """Node being lowered, as a builder sees it."""
 
     node: ir.Node | None = None
 
     def out_shape(self, index: int = 0) -> tuple[int, ...]:
-        """Static shape of an output of the node being lowered."""
+        """Return the static shape of an output of the node being lowered."""
         assert self.node is not None
         shape = static_dims(self.node.outputs[index])
         if shape is None:
@@ -61,7 +61,7 @@ class LoweredNode:
         return shape
 
     def wants_output(self, index: int) -> bool:
-        """Whether anything reads an output of the node being lowered."""
+        """Return whether anything reads an output of the node being lowered."""
         assert self.node is not None
         if index >= len(self.node.outputs):
             return False

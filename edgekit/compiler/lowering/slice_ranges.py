@@ -1,4 +1,4 @@
-"""Which elements ONNX's Slice takes of each axis."""
+"""Ranges of elements that ONNX's Slice takes from each axis."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from edgekit.compiler.lowering.constant_inputs import NodeInput, constant_ints
 
 
 class SliceRanges(NamedTuple):
-    """What a Slice takes, one entry for each axis of the data: ``data[begin::step]`` cut to ``shape``.
+    """Range of a Slice, one entry for each axis of the data: ``data[begin::step]`` cut to ``shape``.
 
     Attributes:
-        begin: First element.
-        step: Distance to the next one, positive.
-        shape: How many are taken.
+        begin: Index of the first element.
+        step: Distance to the next element, positive.
+        shape: Number of elements taken.
         reversed_axes: Axes that are reversed afterwards: those with a negative step.
     """
 

@@ -1,8 +1,8 @@
-"""A text encoder's graph at another number of tokens, and zero at the padding.
+"""Text encoder's graph at another number of tokens, with zeros at the padding.
 
-The canonical graph is made once for each length from the model's file. What a quantizer makes of the longest
-one is brought to the others by their constants: the nodes are the same, and a constant that differs (a shape,
-positions) is the shorter graph's.
+The canonical graph is built for each length from the model's file. The quantized graph of the longest length
+is adapted to the others: the nodes are the same, and a constant that differs (a shape, positions) is replaced
+by the shorter graph's.
 
     longest    x [1,128] -> Gather -> Add(positions [1,128,384]) -> Reshape(to [1,128,12,32])
     shorter    x [1,16]  -> Gather -> Add(positions [1,16,384])  -> Reshape(to [1,16,12,32])
@@ -72,16 +72,16 @@ def _add(model: ir.Model, op: str, inputs: list[ir.Value], name: str, **attribut
 
 
 def at_length(model: ir.Model, longest: ir.Model, shorter: ir.Model) -> ir.Model:
-    """What was made of the longest graph, at the shorter graph's length.
+    """Adapt a graph derived from the longest one to the shorter graph's length.
 
     Args:
-        model: ``longest`` itself, or a graph that was made of it: with Q/DQ pairs, or other weights.
-        longest: Canonical.
+        model: ``longest`` itself, or a graph derived from it: with Q/DQ pairs, or other weights.
+        longest: Canonical graph with the most tokens.
         shorter: The same model's canonical graph with fewer tokens.
 
     Raises:
-        UsageError: the two have other nodes, or a constant of ``model`` that depends on the length can't be
-            told.
+        UsageError: the nodes of the two graphs differ, or a constant of ``model`` that depends on the length
+            can't be determined.
     """
     if model is longest:
         return shorter

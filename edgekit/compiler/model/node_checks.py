@@ -28,7 +28,7 @@ def times(dims: Sequence[object]) -> str:
 
 
 def node_label(node: ir.Node, opset: int | None) -> str:
-    """How an error names a node: ``node /conv1 (Conv, opset 17)``."""
+    """Return a node's label for error messages: ``node /conv1 (Conv, opset 17)``."""
     op = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
     return f"node {node.name} ({op}, opset {opset})" if opset else f"node {node.name} ({op})"
 
@@ -42,11 +42,11 @@ def static_dims(value: ir.Value | None) -> Dims | None:
 
 
 def complaint(node: ir.Node, schema: Any) -> str | None:
-    """What is wrong with the node, or None.
+    """Return the node's first violation of its schema, or None.
 
     Args:
-        node: A node whose inputs have their types and, as far as known, their shapes.
-        schema: Its ``onnx.defs.OpSchema``.
+        node: Node whose inputs have their types and, as far as known, their shapes.
+        schema: The op's ``onnx.defs.OpSchema``.
     """
     inputs, outputs = len(node.inputs), len(node.outputs)
     if not schema.min_input <= inputs <= schema.max_input:

@@ -114,8 +114,8 @@ def opened_digest(model: ir.Model) -> str:
 
 
 def assumed_shapes(model: ir.Model) -> str:
-    """What :func:`open_model` assumed of the inputs' shapes, as text; "" where the file and the user say
-    all."""
+    """Return the shapes that :func:`open_model` assumed for inputs, as text; "" where the file and the user
+    specify all."""
     return str(model.meta.get(ASSUMED, ""))
 
 
@@ -163,7 +163,7 @@ def _check_opset(proto: onnx.ModelProto) -> None:
 
 
 def _is_as_later(proto: onnx.ModelProto, version: int) -> bool:
-    """Whether all of the model's ops are the same in its opset as in the oldest supported one."""
+    """Return whether all of the model's ops are the same in its opset as in the oldest supported one."""
     if version > OPSETS[0]:
         return False
     try:

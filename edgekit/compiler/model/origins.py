@@ -1,12 +1,12 @@
-"""Which nodes of the source model each canonical node comes from, by the values that the passes keep.
+"""Source nodes of each canonical node, found by the value names that the passes keep.
 
-A pass replaces nodes but keeps the name of the value that they make (rewriting.py). So what a canonical node
-makes has a producer in the source model, and that producer, with all before it up to the next values that the
-canonical graph still has, is what became this node:
+A pass replaces nodes but keeps the names of the values that they produce (rewriting.py). So a value that a
+canonical node produces has a producer in the source model too. That producer became the canonical node,
+together with the nodes before it, up to the next values that the canonical graph still has:
 
     source      x -> Conv -> BatchNormalization -> Relu -> y         canonical   x -> Conv -> Relu -> y
                         a                       b                                          b
-    Conv        {Conv, BatchNormalization}: b is here and there, a is not
+    Conv        {Conv, BatchNormalization}: both graphs have b, only the source has a
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
 SCOPES = "edgekit.scopes"
 """Key of an opened model's ``meta``: what ``recorded_scopes`` found in its file."""
 MAX_SCOPE_CHARS = 500
-"""Longer ones are left out."""
+"""Maximum length of a scope, in characters; longer ones are left out."""
 
 
 def source_names(source: ir.Model, canonical: ir.Model) -> Json:
-    """The table of edgekit/bundle/source_names.py.
+    """Return the table that edgekit/bundle/source_names.py reads.
 
     Args:
-        source: As it was opened.
-        canonical: The same after the passes.
+        source: The model as opened.
+        canonical: The same model after the passes.
     """
     makers: dict[str, ir.Node] = {}
     for node in [*source.graph.all_nodes(), *source.graph]:  # of two with one name that of the main graph

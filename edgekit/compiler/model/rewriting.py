@@ -152,7 +152,7 @@ def fingerprint(array: Array) -> tuple[object, ...] | None:
 
 
 def same_bits(one: Array, other: Array) -> bool:
-    """Whether two arrays of one shape and dtype hold the same bits: 0.0 and -0.0 differ."""
+    """Return whether two arrays of the same shape and dtype have equal bits: 0.0 and -0.0 differ."""
     bits = f"u{one.dtype.itemsize}"
     return np.array_equal(np.asarray(one).view(bits), np.asarray(other).view(bits))
 
@@ -292,7 +292,7 @@ def bypass(node: ir.Node, source: ir.Value) -> bool:
 
 
 def close_to(value: float | None, target: float, tolerance: float = 1e-6) -> bool:
-    """Whether a constant equals a formula's number, up to float32 rounding by exporters."""
+    """Return whether a constant equals a formula's number, up to float32 rounding by exporters."""
     return value is not None and bool(np.isclose(value, target, rtol=tolerance, atol=tolerance * 1e-2))
 
 

@@ -1,7 +1,7 @@
-"""Numbers for the dimensions that a model leaves open, for the option that an error offers to paste.
+"""Suggested sizes of a model's dynamic dimensions, for the option that an error message offers to paste.
 
-A number is found by trial: shapes are inferred for common sizes. One that alone fits the graph, or that alone
-gives the sizes of the outputs that the model declares, is the model's own; others are marked as examples.
+Sizes are found by trial: shapes are inferred for common sizes. A size is the model's own if no other fits the
+graph, or no other gives the declared output sizes. Other sizes are marked as examples.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _static(value: ir.Value) -> tuple[int, ...]:
 
 
 def _same(found: Sequence[int], declared: Sequence[int]) -> int:
-    """How many declared dimensions were found."""
+    """Count the declared dimensions that the inferred shape matches."""
     if len(found) != len(declared):
         return 0
     return sum(want > 0 and dim == want for dim, want in zip(found, declared, strict=True))

@@ -1,4 +1,4 @@
-"""Checks the constants of nodes: values that ONNX allows, but that crash an engine or allocate terabytes.
+"""Check the constants of nodes: values that ONNX allows, but that crash an engine or allocate terabytes.
 
 Engines do not check them: ONNX Runtime divides the least integer by -1 and dies of SIGFPE, TFLite reads a
 scale of 0 and dies of SIGSEGV. So they are rejected before any engine loads the model.
@@ -28,12 +28,12 @@ LETHAL = frozenset(
 
 
 def value_complaint(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
-    """What is wrong with the constants of a node of the default domain, or None.
+    """Return the error in the constants of a node of the default domain, or None.
 
     Args:
-        node: With the shapes of its inputs, as far as known.
-        arrays: Its inputs; None for omitted inputs and for those that are not constant.
-        opset: The opset that the node is written in.
+        node: Node with the shapes of its inputs, as far as known.
+        arrays: Arrays of its inputs; None for omitted inputs and for those that are not constant.
+        opset: The opset of the node.
     """
     if node.op_type == "DFT" and not node.domain:
         return _dft(node, arrays, opset)
@@ -149,7 +149,7 @@ def _division(node: ir.Node, arrays: Arrays) -> str | None:
 
 
 def _within(node: ir.Node, index: int, indices: Array, sizes: Array, dims: Dims) -> str | None:
-    """Whether all indices are in bounds of their axes; negative ones count from the end."""
+    """Return the error of an index out of bounds of its axis, or None. Negative ones count from the end."""
     wrong = (indices < -sizes) | (indices >= sizes)
     if not wrong.any():
         return None

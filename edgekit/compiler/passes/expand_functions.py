@@ -1,4 +1,4 @@
-"""Expands ops into other ops: by the function body of its ONNX schema, or by a decomposition of EdgeKit.
+"""Expand ops into other ops: by the function body of the ONNX schema, or by a decomposition of EdgeKit.
 
     Attention(Q, K, V, past)  =>  Concat, MatMul, Softmax ... as onnx.defs has them, in opset 23
     Det(x)                    =>  Gather, Mul, Sub ... as in edgekit/compiler/passes/decompositions
@@ -75,7 +75,7 @@ def with_expansions(
 
 
 def _explained(finding: Finding, reasons: dict[str, Inexpressible]) -> Finding:
-    """That there is no form for an op, as why there is none for this node."""
+    """Replace the finding that an op is unsupported with the reason for this node, if there is one."""
     why = reasons.get(finding.node)
     if why is None or finding.code != "EK1001":
         return finding

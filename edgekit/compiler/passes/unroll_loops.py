@@ -91,7 +91,7 @@ def _loop(model: ir.Model, node: ir.Node, known: Known) -> bool:
 
 
 def _goes_on(body: ir.Graph) -> bool:
-    """Whether the body returns its condition unchanged, or a constant true."""
+    """Return whether the body returns its condition unchanged, or a constant true."""
     value = body.outputs[0]
     while (producer := value.producer()) is not None and producer.op_type == "Identity":
         assert producer.inputs[0] is not None

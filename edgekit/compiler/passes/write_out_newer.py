@@ -54,7 +54,7 @@ def write_out_newer(model: ir.Model) -> bool:
 
 
 def _is_newer(node: ir.Node) -> bool:
-    """Whether opset 23 has no such op, or not with these attributes and inputs."""
+    """Return whether opset 23 lacks the op, or lacks its attributes or number of inputs."""
     if node.op_type == "Swish":  # canonical_opset keeps its gate in two nodes
         return False
     try:

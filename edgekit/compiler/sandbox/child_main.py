@@ -1,7 +1,7 @@
-"""The child: checks, builds or shrinks one model, and tells its parent. confined_start.py begins it.
+"""Child process that checks, builds or shrinks one model for its parent. confined_start.py starts it.
 
-Its request comes from its parent by stdin. What it says goes to what was stdout, a message a line; what
-engines print goes to stderr, from where the parent takes it.
+It reads its request from stdin. It writes its messages to the original stdout, one per line. The output of
+engines goes to stderr, which the parent reads.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Send = Callable[[bytes], object]
 
 
 class Request(NamedTuple):
-    """What the parent wants; it is trusted.
+    """Request of the parent; it is trusted.
 
     Attributes:
         verb: ``check``, ``build``, ``shrink``, ``import`` or ``card``.
-        options: Of the function of that name.
-        working_folder: Where relative paths begin; None: it is gone.
-        private_folder: The child's and its parent's.
-        records_folder: Folder of what is measured of the model; None: the cache folder.
-        memory_bytes: The limit of the child's memory, and of a file that it writes.
-        deaths: Step -> how an earlier child of this request ended in it.
+        options: Arguments of the function of that name.
+        working_folder: Folder that relative paths refer to; None if it no longer exists.
+        private_folder: Folder of the child and its parent.
+        records_folder: Folder of the model's measurements; None: the cache folder.
+        memory_bytes: Limit of the child's memory, and of each file that it writes, in bytes.
+        deaths: For each step that ended an earlier child of this request: how that child ended.
     """
 
     verb: str
@@ -95,7 +95,7 @@ def _answer(request: Request, send: Send) -> None:
 
 
 def is_starved(problem: BaseException | None) -> bool:
-    """Whether an exception, or one that it was raised from, says that memory was refused."""
+    """Return whether an exception, or one that it was raised from, reports a failed memory allocation."""
     while problem is not None:
         refused = isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM
         text = "" if isinstance(problem, EdgeKitError) else str(problem)  # ours may quote names of the model

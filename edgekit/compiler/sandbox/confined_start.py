@@ -1,8 +1,8 @@
-"""How the child begins: it gives up its rights before it imports anything that starts a thread.
+"""Start of the child process: it drops its rights before it imports anything that starts a thread.
 
     python -m edgekit.compiler.sandbox.confined_start
 
-The kernel confines threads, not processes; those that are started later inherit it.
+The kernel confines threads, not processes; threads that are started later inherit the confinement.
 """
 
 from __future__ import annotations

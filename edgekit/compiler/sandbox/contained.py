@@ -1,10 +1,10 @@
-"""Runs ``check``, ``build`` or ``shrink`` in a child process, and hands back what it says.
+"""Run ``check``, ``build`` or ``shrink`` in a child process, and return its result.
 
-The child has its own session: Ctrl-C reaches this process alone, which tells the child, and all that the
-child started ends with it. Its memory, time and rights are limited.
+The child has its own session: Ctrl-C reaches this process alone, which interrupts the child. All processes
+that the child started end with it. Its memory, time and rights are limited.
 
-A child that ends in a step at risk (``breadcrumbs.at_risk``) costs that step: another one is started, which
-leaves it out and loads from the caches what was measured.
+If a child ends in a step at risk (``breadcrumbs.at_risk``), another one is started. It skips that step and
+loads earlier measurements from the caches.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _death(process: subprocess.Popen[bytes]) -> str:
-    """How it ended, which it does now. All that it started ends too."""
+    """End the child and all processes that it started. Return how it ended."""
     ended = _has_ended(process)
     _end(process)
     code = process.returncode

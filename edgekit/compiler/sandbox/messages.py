@@ -1,7 +1,7 @@
-"""What the child says to its parent: one strict JSON object a line, never a pickle.
+"""Messages from the child to its parent: one strict JSON object per line, never a pickle.
 
-A child that was taken over by a model can write anything here, so that nothing is believed before it is
-checked: lines and their number are bounded, errors are of the classes listed here, texts are escaped.
+A child that was taken over by a model can write anything here, so every message is checked. Lines and their
+number are bounded, errors are limited to the classes listed here, and texts are escaped.
 """
 
 from __future__ import annotations

@@ -214,8 +214,8 @@ def _opening(
 
 
 def is_contained(model: object, trusted: bool) -> bool:
-    """Whether a model is opened in a child: a file that nobody said to trust, where this is a Python that can
-    start another; a frozen app is its own executable."""
+    """Return whether a model is opened in a child: an untrusted file, where this Python can start another.
+    A frozen app can't: it is its own executable."""
     if trusted or os.environ.get(TRUSTED) == "1" or not isinstance(model, str | os.PathLike):
         return False
     return bool(sys.executable) and not getattr(sys, "frozen", False)

@@ -1,4 +1,4 @@
-"""A process in a toolchain's environment: confined where the system can, and ended when it takes too long.
+"""Process in a toolchain's environment, confined where the system can, and killed after a time limit.
 
     with ToolchainChild(require(TOOLCHAIN, "compiling for PROFILE"), SCRIPT) as child:
         (child.folder / "model.onnx").write_bytes(content)
@@ -74,14 +74,14 @@ class ToolchainChild:
         self._end()
 
     def ask(self, request: Mapping[str, Json], seconds: float) -> dict[str, Json]:
-        """What the script answers.
+        """Send a request to the script and return its response.
 
         Args:
-            request: JSON.
-            seconds: Until it is ended.
+            request: Request in JSON.
+            seconds: Time limit in seconds, after which the process is killed.
 
         Raises:
-            EngineError: the script raised, the process died, or it took too long.
+            EngineError: the script raised, the process died, or the time limit was exceeded.
         """
         pipe, answers = self._process.stdin, self._process.stdout
         assert pipe is not None

@@ -1,7 +1,7 @@
-"""What a target declares of its toolchain, and how declarations are found.
+"""Declarations of targets' toolchains, and their discovery.
 
-The packages of a vendor's compiler often can't be installed beside EdgeKit's: they ask for another numpy,
-another onnx, another Python. A target whose compiler is so has a module with ``TOOLCHAIN = Toolchain(...)``
+The packages of a vendor's compiler often can't be installed beside EdgeKit's: they need another numpy,
+another onnx, another Python. A target with such a compiler has a module with ``TOOLCHAIN = Toolchain(...)``
 and an entry point of the group ``edgekit.toolchains``, named after it.
 """
 

@@ -1,10 +1,10 @@
-"""Where the environments of toolchains are, and which of them are there.
+"""Locations of toolchain environments, and which of them are installed.
 
     EDGEKIT_CACHE/toolchains/NAME-0a1b2c3d4e5f/
-        bin/python ...     as Python's venv makes it
-        toolchain.json     written last: a folder without it is not there for anybody
+        bin/python ...     created by Python's venv
+        toolchain.json     written last: a folder without it does not count as installed
 
-The folder's name has the digest of the lock file: another lock is another environment.
+The folder's name has the digest of the lock file: another lock file has another environment.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def lock_digest(toolchain: Toolchain) -> str:
 
 
 def folder_of(toolchain: Toolchain) -> Path:
-    """Where its environment is, or will be."""
+    """Return the folder of the toolchain's environment, installed or not."""
     return root() / f"{toolchain.name}-{lock_digest(toolchain)[:DIGITS]}"
 
 

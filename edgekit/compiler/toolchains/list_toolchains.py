@@ -1,4 +1,4 @@
-"""What ``edgekit toolchain`` lists, installs and removes."""
+"""Listing, installation and removal of toolchains, for ``edgekit toolchain``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def toolchain_words(row: Mapping[str, Any]) -> str:
 
 
 def toolchains_text(rows: list[dict[str, Any]]) -> str:
-    """What ``edgekit toolchain list`` prints."""
+    """Format the output of ``edgekit toolchain list``."""
     if not rows:
         return "  no installed target has a toolchain"
     lines = [(r["name"], r["status"], f"{r['size_mb']:,} MB", r["purpose"], r["folder"] or "-") for r in rows]

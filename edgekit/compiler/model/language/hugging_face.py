@@ -31,7 +31,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def is_hugging_face(folder: Path) -> bool:
-    """Whether a folder is one of a model in safetensors. Never raises."""
+    """Return whether a folder holds a model in safetensors. Never raises."""
     try:
         names = (WEIGHTS, INDEX)
         return (folder / "config.json").is_file() and any((folder / name).is_file() for name in names)
@@ -94,7 +94,7 @@ def _shards(folder: Path) -> dict[str, SafetensorsFile]:
 def _places(
     folder: Path, shards: Mapping[str, SafetensorsFile], config: DecoderConfig
 ) -> dict[str, tuple[str, slice]]:
-    """Where every weight lies: the tensor, and which of its rows. All are there and have their shapes."""
+    """Return the tensor and rows of every weight. Check that all are present and have the right shapes."""
     found = {}
     for name, shape in config.weight_shapes().items():
         place, rows, whole = _place(name, shape, config)

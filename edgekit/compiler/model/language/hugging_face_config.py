@@ -1,4 +1,4 @@
-"""``config.json`` of a Hugging Face folder -> what the decoder computes; what is not built is refused."""
+"""Decoder configuration from ``config.json`` of a Hugging Face folder; unsupported features are rejected."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _sliding(table: Mapping[str, Json], architecture: str, layers: int, folder: 
 
 
 def _divisors(rope: Mapping[str, Json], theta: float, head_size: int, folder: Path) -> tuple[float, ...]:
-    """What the rotary frequencies are divided by; Llama 3's by ``_compute_llama3_parameters``."""
+    """Return the divisors of the rotary frequencies (Llama 3: ``_compute_llama3_parameters``)."""
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind == "default" or not 0 < head_size <= 4096 or theta <= 0:
         return ()

@@ -1,4 +1,4 @@
-"""A decoder-only language model, wherever it came from: what it computes, its weights and its tokenizer."""
+"""Decoder-only language model from any source: configuration, weights and tokenizer."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ Gemma, as ``llama_vocab::impl::load`` of ggml-org/llama.cpp has them."""
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """What a decoder computes. The flags name where architectures differ; a target refuses what it has not.
+    """Architecture of a decoder. Flags mark where architectures differ; a target rejects what it lacks.
 
     Attributes:
         architecture: ``llama`` (SmolLM2 and Mistral too), ``qwen2``, ``qwen3``, ``gemma2``, ``gemma3`` or
             ``phi3``.
         layers, width, heads, kv_heads, head_size, mlp_width, vocabulary: Sizes; q has heads * head_size rows.
-        context_length: Most tokens that it was trained on.
-        norm_eps: Added to the mean square in RMSNorm.
-        tied_embedding: Whether the output matrix is the embedding; it has no ``lm_head.weight`` then.
+        context_length: Maximum context length in training, in tokens.
+        norm_eps: Epsilon added to the mean square in RMSNorm.
+        tied_embedding: Whether the output matrix is the embedding. The model then has no ``lm_head.weight``.
         rope_theta: Base of the rotary embedding.
-        rope_divisors: What its frequencies are divided by, float [head_size / 2]; empty: 1.
-        activation: Of the gate: SILU or GELU_TANH.
+        rope_divisors: Divisors of the rotary frequencies, float [head_size / 2]; empty: 1.
+        activation: Activation of the gate: SILU or GELU_TANH.
         qkv_bias: Whether q, k and v have biases.
         qk_norm: Whether q and k of each head are normalized (RMSNorm) before the rotation.
         output_norms: Whether attention's and the MLP's outputs are normalized before they are added.
-        embedding_scale: What embeddings are multiplied by.
-        attention_scale: What products of q and k are multiplied by.
-        attention_softcap, logit_softcap: ``c``: values become c * tanh(value / c); 0: they stay.
-        sliding_window: Most tokens, itself included, that a token sees in a sliding layer; 0: none slides.
-        sliding_layers: For each layer whether it slides; empty: none does.
-        sliding_rope_theta: ``rope_theta`` of the sliding layers, which have no divisors; 0: as the others.
+        embedding_scale: Factor that embeddings are multiplied by.
+        attention_scale: Factor that products of q and k are multiplied by.
+        attention_softcap, logit_softcap: Cap c: values become c * tanh(value / c). 0: no cap.
+        sliding_window: Tokens a token attends to in a sliding layer, itself included; 0: no sliding layers.
+        sliding_layers: Whether each layer uses the sliding window; empty: no layer does.
+        sliding_rope_theta: ``rope_theta`` of the sliding layers, which have no divisors; 0: ``rope_theta``.
     """
 
     architecture: str

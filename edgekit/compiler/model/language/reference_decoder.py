@@ -1,7 +1,7 @@
 """The float reference of a language model: numpy, float32, layer by layer.
 
-It shares nothing with what targets compile. Each layer's weights are read once for all texts together and let
-go of, so that a model needs the memory of one layer and not of all. Formulas: RMSNorm (Zhang and Sennrich
+It shares no code with the targets. Each layer's weights are read once for all texts and then released, so
+that a model needs the memory of one layer only. Formulas: RMSNorm (Zhang and Sennrich
 2019), the rotary embedding in halves (Su et al. 2021), grouped-query attention (Ainslie et al. 2023), the
 gated MLP (Shazeer 2020), and for Gemma 2 and 3 their technical reports.
 """
@@ -32,10 +32,10 @@ class ReferenceDecoder:
         self._head = self._embedding if tied else model.weight("lm_head.weight")
 
     def hidden(self, texts: Sequence[Sequence[int]]) -> list[Array]:
-        """What the last norm gives for every token of every text, float32 [tokens, width] each.
+        """Return the final norm's output for every token, float32 [tokens, width] for each text.
 
         Args:
-            texts: Tokens of each; every text is read from an empty cache.
+            texts: Token ids of each text; every text starts from an empty cache.
         """
         config = self._config
         ends = np.cumsum([len(text) for text in texts])[:-1]

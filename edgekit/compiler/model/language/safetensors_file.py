@@ -28,7 +28,7 @@ SIZES: Mapping[str, int] = {"F32": 4, "F16": 2, "BF16": 2}
 
 
 class Tensor(NamedTuple):
-    """Where a tensor lies: element type, shape, offset of its first byte in the file, size of its data."""
+    """Location of a tensor: element type, shape, offset of its first byte in the file, size of its data."""
 
     dtype: str
     shape: tuple[int, ...]

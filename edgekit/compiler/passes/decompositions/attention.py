@@ -95,7 +95,7 @@ def _repeated(tape: Tape, x: str, dims: tuple[int, int, int, int], times: int) -
 
 
 def _sees_something(mask: ir.Value | None, causal: Array | None) -> bool:
-    """Whether every row of a constant mask has an unmasked element."""
+    """Return whether every row of a constant mask has an unmasked element."""
     known = array_of(mask)
     if known is None:
         return False

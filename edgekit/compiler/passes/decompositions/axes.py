@@ -1,4 +1,4 @@
-"""Merges neighbouring axes that nothing separates, for engines whose tensors have fewer axes."""
+"""Merge neighbouring axes that an op treats alike, for engines whose tensors have fewer axes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _back(node: ir.Node, tape: Tape, result: str) -> onnx.GraphProto:
 
 
 def _each_element(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """Axes that broadcast alike are merged."""
+    """Merge neighbouring axes that broadcast alike."""
     out = dims_of(node.outputs[0]) or ()
     given = [(1,) * (len(out) - len(_shape(node, k))) + _shape(node, k) for k in range(len(node.inputs))]
     groups: list[list[int]] = []
@@ -62,7 +62,7 @@ def _each_element(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
 
 
 def _one_axis(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """What is before the axis is merged, and what is after it."""
+    """Merge the axes before the op's axis, and those after it."""
     x = _shape(node, 0)
     axis = int_of(node, "axis", -1) % len(x)
     flat = tape.reshape("i0", (prod(x[:axis]), x[axis], prod(x[axis + 1 :])))

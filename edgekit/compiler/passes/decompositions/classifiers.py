@@ -1,4 +1,4 @@
-"""What the classifiers and regressors of ai.onnx.ml share: labels, post transforms.
+"""Labels and post transforms, shared by the classifiers and regressors of ai.onnx.ml.
 
 The formulas are those of ONNX Runtime's CPU kernels (core/providers/cpu/ml), the only implementation of the
 domain; its specification leaves most of them open.

@@ -121,7 +121,7 @@ def boolean_extreme(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def equal(node: ir.Node) -> onnx.GraphProto | None:
-    """Of booleans: Not(Xor)."""
+    """Decompose Equal of booleans into Not(Xor)."""
     x = node.inputs[0]
     if x is None or x.dtype != ir.DataType.BOOL:
         return None

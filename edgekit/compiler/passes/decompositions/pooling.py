@@ -51,8 +51,8 @@ class Windows:
         return tuple(end - b - size for end, b, size in zip(ends, self.before, self.sizes, strict=True))
 
     def met(self, padding_counts: bool) -> Array:
-        """How many elements each window averages over, float64 [counts]: ONNX leaves out what ceil_mode adds
-        beyond the declared padding."""
+        """Count the elements that each window averages over, float64 [counts]. ONNX does not count what
+        ceil_mode adds beyond the declared padding."""
         number: Array = np.ones((), np.float64)
         for axis, count in enumerate(self.counts):
             at = np.arange(count)[:, None] * self.strides[axis] - self.before[axis]

@@ -216,7 +216,7 @@ def _unrolled(
 
 
 def _within(tape: Tape, node: ir.Node, at: int, batch: int) -> str | Array | None:
-    """Which samples have a step ``at``, [batch, 1]; None if all have."""
+    """Return a mask of the samples that have a step ``at``, [batch, 1], or None if all have."""
     lengths = input_of(node, LENGTHS)
     if lengths is None:
         return None

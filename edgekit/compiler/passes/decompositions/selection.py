@@ -56,7 +56,7 @@ def reverse_sequence(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def pad(node: ir.Node) -> onnx.GraphProto | None:
-    """By a number that the model computes: padded by zeros, then Where by a constant mask."""
+    """Decompose Pad by a computed value: pad by zeros, then apply Where with a constant mask."""
     dims, out, pads = dims_of(node.inputs[0]), dims_of(node.outputs[0]), array_of(input_of(node, 1))
     value, axes = input_of(node, 2), array_of(input_of(node, 3))
     if dims is None or out is None or pads is None or value is None or array_of(value) is not None:
