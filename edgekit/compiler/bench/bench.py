@@ -170,7 +170,7 @@ def _in_turns(
 
 
 def render(results: list[dict[str, Any]]) -> str:
-    """The table of some ``bench`` results, and what they ran on."""
+    """Return the table of some ``bench`` results, and what they ran on."""
     columns = ("variant", "load", "first", "p50", "p95", "p99", "overhead")
     rows = [
         (

@@ -231,7 +231,7 @@ def _in_turns(
 
 
 def statement(found: Comparison) -> str:
-    """The answer in a sentence.
+    """Return the answer in a sentence.
 
     >>> statement({"first": "A", "second": "B", "ratio": 0.959, "low": 0.95, "high": 0.968,
     ...     "confidence": 0.95, "differs": True})  # type: ignore[typeddict-item]

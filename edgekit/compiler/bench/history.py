@@ -68,7 +68,7 @@ def this_machine() -> dict[str, Any]:
 def run_now(
     bundle: str, digest: str, results: Sequence[Mapping[str, Any]], machine: Mapping[str, Any]
 ) -> Run:
-    """A run that ends now.
+    """Return a run that ends now.
 
     Args:
         bundle, digest: As Run has them.
@@ -91,7 +91,7 @@ def run_now(
 
 
 def read_history(path: Path) -> list[Run]:
-    """The runs of a history in the order of the file; none if there is no such file.
+    """Return the runs of a history in the order of the file; none if there is no such file.
 
     Raises:
         UsageError: it can't be read, or a line is no run; the text names the line.

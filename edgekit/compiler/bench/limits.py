@@ -72,7 +72,7 @@ def read_baseline(path: Path) -> dict[str, dict[str, Any]]:
 def beyond(
     results: Sequence[dict[str, Any]], limits: Sequence[Limit], baseline: dict[str, dict[str, Any]] | None
 ) -> list[str]:
-    """A line for each limit that a result is beyond.
+    """Return a line for each limit that a result is beyond.
 
     Raises:
         UsageError: a relative limit without a baseline, one that lacks the variant or the metric, or one that

@@ -121,7 +121,7 @@ def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: fl
 
 
 def render_sweep(found: Sequence[SweepPoint]) -> str:
-    """The table."""
+    """Return the table."""
     columns = ("variant", "streams", "threads each", "a second", "p50", "p95")
     rows = [
         (

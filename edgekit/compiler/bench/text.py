@@ -112,7 +112,7 @@ def _measured(session: Any, load_ms: float, seconds: float) -> dict[str, Any]:
 
 
 def render_text(rows: list[dict[str, Any]]) -> str:
-    """The rows as a table."""
+    """Return the rows as a table."""
     width = max(len("variant"), *(len(row["variant"]) for row in rows))
     ran = max(len("engine"), *(len(row["engine"]) for row in rows))
     lines = [f"  {'variant':{width}}  {'engine':{ran}}     load  prompt      first token  tokens/s  memory"]

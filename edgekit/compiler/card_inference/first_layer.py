@@ -46,7 +46,7 @@ class InGraph(NamedTuple):
 
 
 def in_graph(facts: Facts, name: str) -> InGraph | None:
-    """The arithmetic by constants between an input and the first layer; None where there is none."""
+    """Return the arithmetic by constants between an input and the first layer; None where there is none."""
     value = next(v for v in facts.model.graph.inputs if v.name == name)
     scale, offset = np.ones(1), np.zeros(1)
     ops: list[str] = []
@@ -117,7 +117,7 @@ def response(facts: Facts, name: str) -> float | None:
 
 
 def dead_leaves(height: int, width: int) -> Array:
-    """A picture with the statistics of photographs: discs of all sizes that hide each other, uint8 [h, w, 3].
+    """Return a picture with statistics of photographs: overlapping discs of all sizes, uint8 [h, w, 3].
 
     Lee, Mumford and Huang, Occlusion models for natural images, IJCV 2001. It is the same at every call.
     """
@@ -133,7 +133,7 @@ def dead_leaves(height: int, width: int) -> Array:
 
 
 def _cut(model: ir.Model, name: str) -> ir.Model:
-    """The model up to one value, which is its output."""
+    """Return the model up to one value, which is its output."""
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     short = model.clone()
@@ -144,7 +144,7 @@ def _cut(model: ir.Model, name: str) -> ir.Model:
 
 
 def _first_layer(facts: Facts, name: str) -> ir.Value | None:
-    """The output of the first convolution, or of the batch normalization that follows it."""
+    """Return the output of the first convolution, or of the batch normalization that follows it."""
     waiting = [v for v in facts.model.graph.inputs if v.name == name]
     for _ in range(200):
         if not waiting:

@@ -64,7 +64,7 @@ def is_free(declared: Declared) -> bool:
 
 
 def as_image(name: str, shape: Declared) -> ImageShape | None:
-    """An input of four dimensions with one or three channels as a picture; None where it can't be one.
+    """Return an input with four dimensions and one or three channels as a picture; None for other inputs.
 
     Open sizes count as large enough.
     """
@@ -81,7 +81,7 @@ def as_image(name: str, shape: Declared) -> ImageShape | None:
 
 
 def resized(image: ImageShape, size: tuple[int, int], declared: Declared) -> tuple[int, ...]:
-    """The input's shape with this height and width where they are open; a stale shape keeps none."""
+    """Return the input's shape; this height and width replace dynamic or stale ones."""
     fixed = as_image(image.name, declared) if None in declared[1:] else None
     height = (fixed and fixed.height) or size[0]
     width = (fixed and fixed.width) or size[1]

@@ -17,7 +17,7 @@ LEAST_TOKENS = 4
 
 
 def draft_text(facts: Facts, sizes: Mapping[str, Size]) -> Draftable | None:
-    """The inputs and the task of a model whose inputs are token ids; None where they are something else."""
+    """Return the inputs and the task of a model whose inputs are token ids; None for other models."""
     parts = {spec.name: _part(spec) for spec in facts.inputs}
     if (
         "" in parts.values()

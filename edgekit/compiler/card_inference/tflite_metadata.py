@@ -43,7 +43,7 @@ def input_metadata(metadata: Mapping[str, str], name: str) -> InputMetadata:
 
 
 def output_labels(metadata: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """The labels of an output: an associated file of axis or value labels, without its empty last line."""
+    """Return an output's labels: an associated file of axis or value labels, without its empty last line."""
     for file in _list(_entry(metadata, "outputs", name).get("files")):
         if not isinstance(file, dict) or file.get("type") not in (
             "TENSOR_AXIS_LABELS",

@@ -88,23 +88,23 @@ def _takes_no_object(found: object) -> bool:
 
 
 class Importer(NamedTuple):
-    """One framework's importer.
+    """Importer of one framework's models.
 
     Attributes:
-        source_format: As users call it: ``TFLite``.
-        suffixes: Of its files, e.g. ``(".tflite",)``: for files whose content nobody recognizes.
+        source_format: Name of the format for users: ``TFLite``.
+        suffixes: File suffixes, e.g. ``(".tflite",)``, for files whose content no importer recognizes.
         recognize: ``(head, path) -> bool``: whether the file is one of the framework's. ``head`` is the first
             HEAD_BYTES of the file, or b"" of a folder. It never raises, and no two importers recognize the
             same file.
         to_onnx: ``(source, options) -> Converted``. Raises ModelError for a model that it can't convert,
             MissingDependency where its framework is not installed.
-        packages: Distributions whose versions can change what ``to_onnx`` makes; those that are installed are
-            named in the bundle.
+        packages: Distributions whose versions can change the result of ``to_onnx``. The bundle records those
+            that are installed.
         recognize_object: ``(object) -> bool``: whether a Python object is one of the framework's, by its
-            classes' modules: it imports nothing.
+            classes' modules. It imports nothing.
         answers: ``(source, samples) -> Answers``: runs the original, for the comparison with the ONNX model.
-            Samples and outputs have the ONNX model's names, dtypes and shapes. Raises MissingDependency where
-            what runs it is not installed, EngineError where that refuses the model. None: nothing runs it.
+            Samples and outputs have the ONNX model's names, dtypes and shapes. Raises MissingDependency if
+            its engine is not installed, EngineError if the engine rejects the model. None: it can't be run.
     """
 
     source_format: str

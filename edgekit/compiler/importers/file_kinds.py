@@ -111,8 +111,8 @@ def _pickle_kind(path: str, size: int, stamp: int) -> FileKind:
 
 
 def _classified(kind: str, content: bytes) -> FileKind:
-    """With the modules that the pickle names. joblib's files have raw arrays between the opcodes: what comes
-    before the first of them names the estimator."""
+    """Return the kind with the modules that the pickle names. In joblib's files, the opcodes before the first
+    raw array name the estimator."""
     modules: set[str] = set()
     names: set[str] = set()
     texts = ["", ""]

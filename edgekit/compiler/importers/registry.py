@@ -17,7 +17,7 @@ FIRST_FIELD = 8
 
 @cache
 def importers() -> Mapping[str, Importer]:
-    """Name of its entry point -> importer, sorted by name."""
+    """Return the importers by the names of their entry points, sorted by name."""
     from importlib.metadata import entry_points  # here: it costs 15 ms, and an ONNX file needs none
 
     points = sorted(entry_points(group="edgekit.importers"), key=lambda point: point.name)
@@ -25,7 +25,7 @@ def importers() -> Mapping[str, Importer]:
 
 
 def find_importer(source: Source) -> str | None:
-    """Name of the importer that a model is for, by content, else by suffix; None: it is opened as ONNX.
+    """Return the name of a model's importer, by content, else by suffix; None for an ONNX model.
 
     Raises:
         UsageError: an object that is of no framework.
@@ -60,7 +60,7 @@ def is_onnx(head: bytes) -> bool:
 
 
 def _head(path: Path) -> bytes:
-    """The start of a file; b"" where there is none: who opens it says why."""
+    """Return the start of a file, or b"" if there is none: opening it later raises the error."""
     if not path.is_file():
         return b""
     try:

@@ -23,11 +23,11 @@ class NodeInput(Protocol):
 
 
 def constant_ints(given: NodeInput, name: str) -> tuple[int, ...]:
-    """The integers of a constant input of rank 0 or 1.
+    """Return the integers of a constant input of rank 0 or 1.
 
     Args:
         given: The input.
-        name: What ONNX calls it, for the message.
+        name: Name in ONNX, for the error message.
 
     Raises:
         Inexpressible: the model computes it.
@@ -38,7 +38,7 @@ def constant_ints(given: NodeInput, name: str) -> tuple[int, ...]:
 
 
 def constant_scalar(given: NodeInput, name: str) -> int:
-    """The integer of a constant input with one element.
+    """Return the integer of a constant input with one element.
 
     Raises:
         Inexpressible: the model computes it.

@@ -31,7 +31,7 @@ def stored_in_fp16(weight: Array) -> bool:
 
 
 def with_fp16_weights(model: ir.Model) -> ir.Model:
-    """A copy of the model with weights stored in float16, for targets that take ONNX.
+    """Return a copy of the model with weights stored in float16, for targets that take ONNX.
 
         w (float32) -> op        =>        w (float16) -> Cast -> op
 

@@ -38,27 +38,27 @@ class OneHotArguments(NamedTuple):
 
 
 def non_negative(indices: Array, sizes: int | Array) -> Array:
-    """Indices of which the negative ones counted from the end of an axis; int32.
+    """Return int32 indices with negative ones, which count from the end of an axis, made non-negative.
 
     Args:
         indices: Integers.
-        sizes: The length of what each one points into; broadcasts against ``indices``.
+        sizes: Length of the axis of each index; broadcasts against ``indices``.
     """
     return np.where(indices < 0, indices + sizes, indices).astype(np.int32)
 
 
 def gathered_shape(data_shape: Sequence[int], indices_shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """The shape of a Gather's output; ``axis`` is non-negative."""
+    """Return the shape of a Gather's output; ``axis`` is non-negative."""
     return (*data_shape[:axis], *indices_shape, *data_shape[axis + 1 :])
 
 
 def gathered_range(data_shape: Sequence[int], indices: Array | None, axis: int) -> GatheredRange | None:
-    """The slice that a Gather is, or None where its indices are computed or do not follow each other.
+    """Return the slice equal to a Gather, or None if its indices are computed or not consecutive.
 
     Args:
-        data_shape: Shape of what is gathered from.
-        indices: Non-negative, of any shape.
-        axis: Non-negative.
+        data_shape: Shape of the data.
+        indices: Non-negative indices of any shape.
+        axis: Non-negative axis.
     """
     if indices is None or not indices.size:
         return None
@@ -77,7 +77,7 @@ def has_repeats(indices: Array) -> bool:
 
 
 def refuse_repeats(indices: Array | None, reduction: str) -> None:
-    """ONNX leaves open which update of an element wins.
+    """Reject repeated indices: ONNX leaves open which update of an element wins.
 
     Raises:
         Inexpressible: constant indices name an element twice, and no reduction combines the updates.

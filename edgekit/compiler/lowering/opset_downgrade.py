@@ -26,11 +26,11 @@ POOLINGS = ("AveragePool", "LpPool", "MaxPool")
 
 
 def with_opset(model: ir.Model, opset: int) -> ir.Model | None:
-    """A copy of the canonical model with an older opset; None if a node would not mean the same in it.
+    """Return a copy of the canonical model with an older opset; None if a node has another meaning in it.
 
     Args:
-        model: With opset 23 and static shapes.
-        opset: 18 to 22.
+        model: Model with opset 23 and static shapes.
+        opset: Older opset, 18 to 22.
     """
     if model.functions or nodes_changed_since(model, opset):
         return None
@@ -44,7 +44,7 @@ def with_opset(model: ir.Model, opset: int) -> ir.Model | None:
 
 
 def nodes_changed_since(model: ir.Model, opset: int) -> list[ir.Node]:
-    """The nodes, including subgraphs, that this opset lacks or defines differently."""
+    """Return the nodes, including subgraphs, that this opset lacks or defines differently."""
     return [node for node in model.graph.all_nodes() if not _same(node, opset)]
 
 
@@ -69,7 +69,7 @@ def _same(node: ir.Node, opset: int) -> bool:
 
 
 def _newer_defaults(node: ir.Node, opset: int) -> list[str]:
-    """Newer attributes that are set to their default value."""
+    """Return newer attributes that are set to their default value."""
     from onnx import defs, helper
 
     try:

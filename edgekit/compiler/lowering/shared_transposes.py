@@ -34,7 +34,7 @@ def with_shared_transposes(model: ir.Model) -> ir.Model:
 
 
 def transposed_pairs(graph: ir.Graph) -> dict[str, str]:
-    """Name of a matrix -> name of the earlier one that it is the transpose of."""
+    """Return, by name of a matrix, the name of the earlier matrix that it is the transpose of."""
     kept: dict[tuple[object, ...], list[ir.Value]] = {}
     found: dict[str, str] = {}
     for name, value in graph.initializers.items():

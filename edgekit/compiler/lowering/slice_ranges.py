@@ -55,7 +55,7 @@ def slice_ranges(
 
 
 def slice_ends(begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """One past the last element that is taken of each axis.
+    """Return the end of the range on each axis: one past the last element.
 
     >>> slice_ends((1, 0), (2, 1), (3, 4))
     (6, 4)
@@ -64,6 +64,6 @@ def slice_ends(begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) 
 
 
 def slice_objects(begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    """The same as numpy's index."""
+    """Return the ranges as a numpy index."""
     ends = slice_ends(begin, step, shape)
     return tuple(slice(at, end, s) for at, end, s in zip(begin, ends, step, strict=True))

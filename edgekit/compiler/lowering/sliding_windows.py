@@ -79,7 +79,7 @@ def window(
     auto_pad: str,
     pads: Sequence[int] | None,
 ) -> Window:
-    """The window of an ONNX Conv or pool node over an input of ``size``; the others are its attributes.
+    """Return the window of a Conv or pool node over an input of ``size``; other arguments are attributes.
 
     Raises:
         Inexpressible: a pad is negative, or the attributes do not fit the rank.
@@ -115,10 +115,10 @@ def conv_window(
     auto_pad: str,
     pads: Sequence[int] | None,
 ) -> Window:
-    """The window of an ONNX Conv; ``weights`` are the spatial sizes of its weights.
+    """Return the window of an ONNX Conv; ``weights`` are the spatial sizes of its weights.
 
     Raises:
-        Inexpressible: as ``window``, or kernel_shape says something else than the weights.
+        Inexpressible: ``window`` raises it, or kernel_shape does not match the weights.
     """
     if kernel_shape is not None and tuple(kernel_shape) != tuple(weights):
         raise Inexpressible(f"kernel_shape {list(kernel_shape)} is not that of its weights {tuple(weights)}")
@@ -177,10 +177,10 @@ def transposed_window(
     output_padding: Sequence[int] | None,
     output_shape: Sequence[int] | None,
 ) -> TransposedWindow:
-    """The window of an ONNX ConvTranspose over an input of ``size``; the others are its attributes.
+    """Return the window of a ConvTranspose over an input of ``size``; other arguments are attributes.
 
-    Where the node states output_shape or SAME, the specification splits what is to be cut off; the odd one is
-    at the end for SAME_UPPER, in front otherwise.
+    With output_shape or SAME, the specification splits the elements to cut off between both ends. The odd one
+    is at the end for SAME_UPPER, in front otherwise.
     """
     rank = len(size)
     stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)

@@ -29,7 +29,7 @@ def restate_normalizers(model: ir.Model) -> None:
 
 
 def check_dictionaries(proto: onnx.ModelProto) -> None:
-    """ZipMap, which skl2onnx puts behind a classifier's scores unless told otherwise, makes dictionaries.
+    """Reject ZipMap, which returns dictionaries. skl2onnx adds it to classifiers by default.
 
     Raises:
         ModelError: the model has one.

@@ -19,7 +19,7 @@ MAX_WINDOW = 2**31 - 1
 
 
 def times(dims: Sequence[object]) -> str:
-    """Dimensions as text.
+    """Format dimensions as text.
 
     >>> times((1, 3, 480, 640)), times(())
     ('1x3x480x640', 'scalar')
@@ -34,7 +34,7 @@ def node_label(node: ir.Node, opset: int | None) -> str:
 
 
 def static_dims(value: ir.Value | None) -> Dims | None:
-    """The shape of a value if all dimensions are known."""
+    """Return the shape of a value if all dimensions are known, else None."""
     if value is None or value.shape is None:
         return None
     dims = value.shape.dims
@@ -227,7 +227,7 @@ def _concat(node: ir.Node, shapes: list[Dims | None]) -> str | None:
 
 
 def reshape_complaint(source: Dims, target: Dims | None) -> str | None:
-    """A Reshape must keep the number of elements; ``target`` is the output's inferred shape."""
+    """Return the error if a Reshape changes the number of elements; ``target`` is the inferred shape."""
     if target is not None and math.prod(source) != math.prod(target):
         new_size, old_size = math.prod(target), math.prod(source)
         return f"makes {times(target)} ({new_size} elements) of {times(source)} ({old_size} elements)"

@@ -70,7 +70,7 @@ def _row(node: ir.Node, scopes: Mapping[str, str]) -> list[str]:
 def _origins(
     graph: ir.Graph, makers: dict[str, ir.Node], named: dict[str, ir.Node]
 ) -> dict[ir.Node, list[ir.Node]]:
-    """Canonical node -> its source nodes, first the one that makes its value."""
+    """Return the source nodes of each canonical node, first the one that produces its value."""
     here = {str(value.name) for node in graph for value in node.outputs}
     here |= {str(value.name) for value in graph.inputs} | set(graph.initializers)
     found: dict[ir.Node, list[ir.Node]] = {}
@@ -87,7 +87,7 @@ def _origins(
 
 
 def _merged(roots: Iterable[ir.Node], here: set[str]) -> list[ir.Node]:
-    """The roots, and all before them up to values that are still there; constants are left out."""
+    """Return the roots and all nodes before them up to values that the passes kept, without constants."""
     merged: dict[ir.Node, None] = {}
     waiting = list(roots)
     for node in waiting:  # grows as it goes
@@ -102,7 +102,7 @@ def _merged(roots: Iterable[ir.Node], here: set[str]) -> list[ir.Node]:
 
 
 def _named_before(name: str, named: dict[str, ir.Node]) -> ir.Node | None:
-    """The source node of this name, or whose name it continues: ``Einsum_3/product`` is of Einsum_3."""
+    """Return the source node with this name or a prefix of it: Einsum_3 for ``Einsum_3/product``."""
     while name:
         if name in named:
             return named[name]
@@ -111,7 +111,7 @@ def _named_before(name: str, named: dict[str, ir.Node]) -> ir.Node | None:
 
 
 def recorded_scopes(proto: onnx.ModelProto) -> dict[str, str]:
-    """Node -> the module that it was called in, as PyTorch's exporter left it in the nodes' metadata."""
+    """Return the module that called each node, as recorded by PyTorch's exporter in its metadata."""
     found = {}
     for node in proto.graph.node:
         recorded = next((entry.value for entry in node.metadata_props if entry.key == TORCH_SCOPES), "")

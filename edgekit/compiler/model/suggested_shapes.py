@@ -63,7 +63,7 @@ class Group(NamedTuple):
 
 
 def suggestion(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], trial: Trial) -> str:
-    """The option to paste, and where each number in it comes from, as lines of an error.
+    """Return the option to paste and the source of each number in it, as lines of an error.
 
     Args:
         inputs: The model's, with at least one open dimension.
@@ -104,7 +104,7 @@ def suggestion(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], trial: T
 
 
 def _groups(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> list[Group]:
-    """The open dimensions, those first that decide what others may be."""
+    """Return the dynamic dimensions; those that determine others come first."""
     by_name = {value.name or "": value for value in inputs}
     dimensions = open_dimensions(inputs)
     batch = batch_dimensions(inputs)
@@ -140,7 +140,7 @@ def _group(found: Sequence[Dimension], by_name: Mapping[str, ir.Value], outputs:
 
 
 def _picture_sizes(outputs: Sequence[ir.Value]) -> tuple[Sizes, ...]:
-    """An output of two dimensions is a classifier's."""
+    """Return the picture sizes to try. A model with an output of two dimensions is taken for a classifier."""
     classifies = any(value.shape is not None and len(value.shape) == 2 for value in outputs)
     return tuple(dict.fromkeys((CLASSIFIER_SIZE, *PICTURE_SIZES))) if classifies else PICTURE_SIZES
 
@@ -178,7 +178,7 @@ def _is_open(value: ir.Value) -> bool:
 
 
 def _static(value: ir.Value) -> tuple[int, ...]:
-    """The declared shape; -1 where it is open."""
+    """Return the declared shape, with -1 for dynamic dimensions."""
     return tuple(d if isinstance(d, int) and d > 0 else -1 for d in value.shape or ())
 
 

@@ -100,7 +100,7 @@ def _cum_prod(model: ir.Model, node: ir.Node) -> str | None:
 
 
 def _tensor_scatter(model: ir.Model, node: ir.Node) -> str | None:
-    """Row ``b`` of the update is written from ``write_indices[b]`` on (ONNX TensorScatter-24)."""
+    """Write row ``b`` of the update from ``write_indices[b]`` on (ONNX TensorScatter-24)."""
     cache, update, start = node.inputs[0], node.inputs[1], input_of(node, 2)
     dims, sizes = dims_of(cache), dims_of(update)
     if dims is None or sizes is None:

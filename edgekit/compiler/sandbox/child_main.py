@@ -62,7 +62,7 @@ class Request(NamedTuple):
 
 
 def answer(source: BinaryIO) -> None:
-    """Answer the request that is read from here, and end."""
+    """Read the request, respond to it, and exit."""
     channel = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what engines print is no message
     request: Request = pickle.load(source)
@@ -106,7 +106,7 @@ def is_starved(problem: BaseException | None) -> bool:
 
 
 def _problem_lines(request: Request, problem: Exception) -> list[bytes]:
-    """An error as lines; an exception that nobody expected, ours or a library's, gets one and a file."""
+    """Return an error as lines. An unexpected exception, ours or a library's, gets one line and a file."""
     if not isinstance(problem, EdgeKitError | OSError):
         return messages.error_lines(_of_bug(request, problem))
     is_large = getattr(problem, "errno", None) == errno.EFBIG
@@ -114,7 +114,7 @@ def _problem_lines(request: Request, problem: Exception) -> list[bytes]:
 
 
 def _done(request: Request, send: Send) -> list[bytes]:
-    """Do what is asked for; returns what there is to say."""
+    """Execute the request and return the response lines."""
     breadcrumbs.enter("opening")
     if request.verb == "check":
         from edgekit.compiler.build.check import check
@@ -173,7 +173,7 @@ def _read(request: Request) -> list[bytes]:
 
 
 def _too_large(request: Request) -> CrashError:
-    """The kernel lets it write no file larger than its memory may be."""
+    """Return the error for a file over the memory limit, which the kernel applies to files too."""
     from edgekit.compiler.sandbox.watch import memory_advice
 
     model, limit = Path(request.options["model"]).name, request.memory_bytes

@@ -80,10 +80,10 @@ class Limits(NamedTuple):
 
 
 def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
-    """The limits for ``check``, ``build`` or ``shrink`` with these options.
+    """Return the limits for ``check``, ``build`` or ``shrink`` with these options.
 
     Raises:
-        UsageError: an environment variable is no positive number.
+        UsageError: an environment variable is not a positive number.
     """
     model = Path(options["model"])
     size = _size_bytes(model) + (_size_bytes(Path(options["draft"])) if options.get("draft") else 0)
@@ -174,7 +174,7 @@ def _size_bytes(model: Path) -> int:
 
 
 def model_files(options: Mapping[str, Any]) -> list[Path]:
-    """Files and folders of the model and of its draft, with external data."""
+    """Return files and folders of the model and its draft, with external data."""
     found = []
     for key in ("model", "draft"):
         if options.get(key):
@@ -193,7 +193,7 @@ def _file_bytes(path: Path) -> int:
 
 
 def external_names(model: Path) -> set[str]:
-    """Names that may be external data's, without parsing: a name too many costs nothing."""
+    """Return the names that may be external data's, without parsing; extra names are harmless."""
     if model.suffix.lower() != ".onnx" or not 0 < _file_bytes(model) < _SCANNED_BYTES:
         return set()
     with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -239,7 +239,7 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _linked(folder: str) -> set[str]:
-    """Folders that links below a folder lead into: data sets are often kept so."""
+    """Return folders that links below a folder lead into: data sets are often stored so."""
     found: set[str] = set()
     entries: Iterable[Path] = islice(Path(folder).rglob("*"), LINKS_LIMIT)
     with contextlib.suppress(OSError):
@@ -260,7 +260,7 @@ def _environments(options: Mapping[str, Any]) -> list[Environment]:
 
 
 def _of_toolchains(options: Mapping[str, Any]) -> list[str]:
-    """Environments in which the compilers of the targets run, in children of the child."""
+    """Return environments in which the targets' compilers run, in children of the child."""
     return [path for each in _environments(options) for path in each.reads()]
 
 

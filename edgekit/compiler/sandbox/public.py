@@ -204,7 +204,7 @@ def draft_card(
 def _opening(
     model: object, shapes: Mapping[str, tuple[int, ...]] | None, example_inputs: Any, trust_pickle: bool
 ) -> dict[str, Any]:
-    """The options of what opens a model, by the names that all verbs have for them."""
+    """Return the options for opening a model, by the names that all verbs share."""
     return {
         "model": model,
         "shapes": shapes and dict(shapes),
@@ -222,6 +222,6 @@ def is_contained(model: object, trusted: bool) -> bool:
 
 
 def _recorded(options: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Record what is measured of a trusted file where its child would; of an object in the cache folder."""
+    """Record measurements of a trusted file where its child would, and of an object in the cache folder."""
     is_file = isinstance(options["model"], str | os.PathLike)
     return records_in(model_folder(model_files(options)) if is_file else None)

@@ -112,7 +112,7 @@ class ToolchainChild:
         return found
 
     def said(self) -> str:
-        """The end of what it has printed, also after it has died."""
+        """Return the end of the process's output, also after it has died."""
         if not self._end.alive:
             return self._last_said
         with open(self.folder / LOG, "rb") as file:
@@ -138,7 +138,7 @@ def _search_path() -> dict[str, str]:
 
 
 def _start(environment: Environment, script: Path, folder: Path) -> dict[str, Json]:
-    """The first line: its rights, its command and its variables."""
+    """Return the first line for the process: its rights, command and environment variables."""
     memory = environment.toolchain.memory_mb * 1_000_000
     reads = [*environment.reads(), str(script.parent), str(ANSWERING.parent)]
     own = {"HOME": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}

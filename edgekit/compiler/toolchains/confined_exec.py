@@ -16,7 +16,7 @@ from edgekit.system.confinement import Bounds, confine
 
 
 def main() -> None:
-    """Read byte by byte: what comes after the line is for the next program."""
+    """Read the line byte by byte: the rest of stdin is for the next program."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)

@@ -29,12 +29,12 @@ DIGITS = 12
 
 
 class Environment(NamedTuple):
-    """One that is installed.
+    """Installed environment of a toolchain.
 
     Attributes:
-        toolchain: What it is of.
-        folder: Its folder.
-        python: Its interpreter.
+        toolchain: Toolchain of the environment.
+        folder: Folder of the environment.
+        python: Path of its interpreter.
     """
 
     toolchain: Toolchain
@@ -42,19 +42,19 @@ class Environment(NamedTuple):
     python: Path
 
     def reads(self) -> list[str]:
-        """Folders that its Python reads: its own, and that of the Python that it was made from."""
+        """Return the folders that its Python reads: its own, and that of its base Python."""
         found = [str(self.folder)]
         binary = os.path.realpath(self.python)
         return [*found, os.path.dirname(os.path.dirname(binary))]
 
 
 def root() -> Path:
-    """The folder of all environments; it need not exist."""
+    """Return the folder of all environments; it need not exist."""
     return cache_folder() / "toolchains"
 
 
 def lock_digest(toolchain: Toolchain) -> str:
-    """SHA-256 of the lock file, the Python and the platform."""
+    """Compute the SHA-256 of the lock file, the Python and the platform."""
     content = toolchain.lock.read_bytes()
     return hashlib.sha256(f"{toolchain.python}\n{toolchain.platform}\n".encode() + content).hexdigest()
 
@@ -65,12 +65,12 @@ def folder_of(toolchain: Toolchain) -> Path:
 
 
 def python_in(folder: Path) -> Path:
-    """The interpreter of an environment in this folder."""
+    """Return the interpreter of an environment in this folder."""
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def installed(toolchain: Toolchain) -> Environment | None:
-    """Its environment; None if it is not there, or if others may write to it."""
+    """Return a toolchain's environment; None if it is not installed, or if other users may write to it."""
     folder = folder_of(toolchain)
     record = _record(folder)
     if record is None or record.get("lock") != lock_digest(toolchain):
@@ -91,7 +91,7 @@ def require(toolchain: Toolchain, needed_for: str) -> Environment:
 
 
 def environments_of(names: Iterable[str]) -> list[Environment]:
-    """The installed environments of the targets or device profiles of these names, each once."""
+    """Return the installed environments of the targets or device profiles of these names, each once."""
     found: dict[str, Environment] = {}
     for name in names:
         try:
@@ -105,7 +105,7 @@ def environments_of(names: Iterable[str]) -> list[Environment]:
 
 
 def all_folders(name: str) -> list[Path]:
-    """Folders of a toolchain's environments: of this lock and of others, finished or not."""
+    """Return all folders of a toolchain's environments: of this lock and others, finished or not."""
     if not root().is_dir():
         return []
     return sorted(

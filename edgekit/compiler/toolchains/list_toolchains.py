@@ -21,7 +21,7 @@ def toolchain_rows() -> list[dict[str, Any]]:
 
 
 def toolchain_words(row: Mapping[str, Any]) -> str:
-    """A row as a line."""
+    """Return a row as a line."""
     return f"{row['name']}: {row['status']}; {row['purpose']}" + (
         f": {row['install']}" if row["install"] else ""
     )
@@ -42,12 +42,12 @@ def install_toolchain(name: str, accepts: Callable[[Toolchain], bool], say: Say)
     """Install a toolchain, once its terms are accepted.
 
     Args:
-        name: Of the toolchain.
-        accepts: Shows the terms, and says whether they are accepted. Not asked where it is installed.
+        name: Name of the toolchain.
+        accepts: Function that shows the terms and returns whether they are accepted; not called if installed.
         say: Called with a line for each step and package.
 
     Raises:
-        UsageError: there is none of that name, or its terms were not accepted.
+        UsageError: there is no toolchain of that name, or its terms were not accepted.
         ToolchainError: it could not be installed.
     """
     toolchain = find_toolchain(name)

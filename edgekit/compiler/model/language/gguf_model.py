@@ -156,7 +156,7 @@ def _sliding(architecture: str, layers: int) -> tuple[bool, ...]:
 
 
 def _refuse_unread(file: GgufFile, architecture: str, head_size: int) -> None:
-    """Refuse what would change answers in silence."""
+    """Reject settings that would change the output without notice."""
     values = file.get(f"{architecture}.attention.value_length", int)
     rotated = file.get(f"{architecture}.rope.dimension_count", int)
     scaling = file.get(f"{architecture}.rope.scaling.type", str)

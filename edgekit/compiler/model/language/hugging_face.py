@@ -69,7 +69,7 @@ def open_hugging_face(folder: Path) -> LanguageModel:
 
 
 def _shards(folder: Path) -> dict[str, SafetensorsFile]:
-    """Name of every tensor -> its file."""
+    """Return the name of every tensor -> its file."""
     if (folder / WEIGHTS).is_file():
         file = open_safetensors(folder / WEIGHTS)
         return dict.fromkeys(file.tensors, file)
@@ -147,7 +147,7 @@ def _special_tokens(folder: Path, tokenizer: bytes) -> dict[str, int]:
 
 
 def _bos_id(tokenizer: bytes, special: Mapping[str, int]) -> int | None:
-    """The token that the tokenizer's template puts before a text, if it does."""
+    """Return the token that the tokenizer's template puts before a text, or None."""
     post = json.loads(tokenizer).get("post_processor")
     steps = post.get("processors") if isinstance(post, dict) and post.get("type") == "Sequence" else [post]
     for step in steps if isinstance(steps, list) else []:
@@ -220,7 +220,7 @@ def _plain(path: Path, limit_bytes: int) -> bytes:
 
 
 def _digest(folder: Path, shards: Mapping[str, SafetensorsFile]) -> str:
-    """sha256 over the names and hashes of the files that were read."""
+    """Compute the sha256 of the names and hashes of the files that were read."""
     names = {file.path.name for file in shards.values()} | {"config.json", "tokenizer.json"}
     whole = hashlib.sha256()
     try:

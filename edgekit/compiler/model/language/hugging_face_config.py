@@ -24,15 +24,15 @@ _T = TypeVar("_T", int, float)
 
 
 def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> DecoderConfig:
-    """The configuration of a folder.
+    """Return the decoder configuration of a folder.
 
     Args:
-        table: Its ``config.json``.
-        folder: For errors.
-        has_head: Whether it has a weight ``lm_head.weight``.
+        table: Content of its ``config.json``.
+        folder: Path for error messages.
+        has_head: Whether the model has a weight ``lm_head.weight``.
 
     Raises:
-        ModelError: it is of another architecture, a key is missing or wrong, or it has what is not built.
+        ModelError: the architecture or a feature is not supported, or a key is missing or wrong.
     """
     architecture = MODEL_TYPES.get(str(table.get("model_type")))
     if architecture is None:

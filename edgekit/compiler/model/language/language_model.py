@@ -83,7 +83,7 @@ class DecoderConfig:
         return found
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape by name of every weight that the model must have; matrices are [out, in]."""
+        """Return the shape by name of every weight that the model must have; matrices are [out, in]."""
         return dict(_weight_shapes(self))
 
 
@@ -104,7 +104,7 @@ class PackedWeight(NamedTuple):
     minima: Array
 
     def values(self) -> Array:
-        """The matrix, float32 [out, in]."""
+        """Return the matrix, float32 [out, in]."""
         rows, columns = self.integers.shape
         found = self.integers.reshape(rows, columns // self.block, self.block).astype(np.float32)
         found *= self.scales[..., None]
@@ -114,18 +114,18 @@ class PackedWeight(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LanguageModel:
-    """A language model. Weights are read from the file when they are asked for.
+    """Language model. Weights are read from the file on request.
 
     Attributes:
-        name: As the file says, else the file's name.
-        config: What it computes.
+        name: Name in the file, else the file's name.
+        config: Architecture of the decoder.
         tokenizer: A ``tokenizer.json`` of Hugging Face's tokenizers.
-        chat_template: In Jinja; "" where there is none.
+        chat_template: Chat template in Jinja; "" if there is none.
         stop_ids: Tokens that end an answer, sorted.
-        bos_id: The token before every text; None: there is none.
+        bos_id: Begin-of-text token; None if there is none.
         source_format: ``GGUF`` or ``Hugging Face``.
-        license: As the file says; "" where it does not.
-        sha256: Of the files' content, hexadecimal.
+        license: License named in the file; "" if none.
+        sha256: Hash of the files' content, hexadecimal.
     """
 
     name: str
@@ -142,7 +142,7 @@ class LanguageModel:
 
     @property
     def weight_names(self) -> tuple[str, ...]:
-        """Every weight, in the order in which the model uses them."""
+        """Return the names of all weights, in the order in which the model uses them."""
         return tuple(self.config.weight_shapes())
 
     def weight(self, name: str) -> Array:
@@ -163,7 +163,7 @@ class LanguageModel:
         return found
 
     def packed(self, name: str) -> PackedWeight | None:
-        """A matrix on the grid of its file; None where the file has it as floats."""
+        """Return a matrix as the file's integers and scales; None if the file stores floats."""
         return self.read_packed(name)
 
 

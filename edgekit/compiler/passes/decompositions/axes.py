@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 def fewer_axes(node: ir.Node) -> onnx.GraphProto | None:
-    """The op between reshapes, of an input or output with more than five axes; None if they do not merge."""
+    """Reshape an op with more than five axes to fewer. Return None if the axes do not merge."""
     write = _FORMS.get(node.op_type)
     values = [value for value in (*node.inputs, node.outputs[0]) if value is not None]
     shapes = [dims_of(value) for value in values]
@@ -88,7 +88,7 @@ def _gather_elements(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
 
 
 def _reduction(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """Neighbours that are reduced, or kept, together are one axis."""
+    """Merge neighbouring axes that are all reduced, or all kept."""
     x, axes = _shape(node, 0), array_of(input_of(node, 1))
     if axes is None and input_of(node, 1) is not None:
         return None

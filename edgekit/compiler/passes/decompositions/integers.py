@@ -31,7 +31,7 @@ def bitwise_not(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def bitwise(node: ir.Node) -> onnx.GraphProto | None:
-    """The bits of integers of up to 32 bits, one by one, joined and added up again.
+    """Decompose bitwise ops on integers of up to 32 bits: split into bits, combine them, and add them up.
 
     low = x + 2^31 where x < 0; bit k = low / 2^k mod 2; the sign is a comparison.
     """

@@ -57,14 +57,14 @@ class _Layer:
         return self.tape.reshape(part, dims[1:])
 
     def biases(self) -> tuple[str, str] | None:
-        """The biases of x W' and of h R', [gates * hidden] each."""
+        """Return the biases of x W' and of h R', [gates * hidden] each."""
         if input_of(self.node, B) is None:
             return None
         both, size = self.own(B), self.gates * self.hidden
         return self.tape.part(both, 0, 0, size), self.tape.part(both, 0, size, 2 * size)
 
     def bias(self) -> str | None:
-        """The sum of the two, which is all that most gates see."""
+        """Return the sum of the two biases, which is all that most gates need."""
         both = self.biases()
         return None if both is None else self.tape("Add", *both)
 
@@ -231,7 +231,7 @@ def _concat(tape: Tape, values: Sequence[str], axis: int) -> str:
 
 
 def _dtype(node: ir.Node) -> np.dtype[Any]:
-    """The element type of x, which ``_unrolled`` has checked."""
+    """Return the element type of x, which ``_unrolled`` has checked."""
     return node.inputs[X].dtype.numpy()  # type: ignore[union-attr]
 
 

@@ -10,7 +10,7 @@ from edgekit.compiler.passes.decompositions.tape import Tape
 
 
 def slice_by_axis(node: ir.Node) -> onnx.GraphProto | None:
-    """A Slice for each axis, of neighbours, with a start and an end in range.
+    """Decompose Slice into one Slice per axis, of neighbours, with a start and an end in range.
 
     Every second row (a Focus stem that no Conv follows) is the first row of each pair:
 

@@ -52,14 +52,14 @@ class Tape:
         return self("Slice", x, *bounds)
 
     def total(self, terms: Sequence[str]) -> str:
-        """The sum, from the left."""
+        """Add the values, from the left."""
         result = terms[0]
         for term in terms[1:]:
             result = self("Add", result, term)
         return result
 
     def body(self, *results: str) -> onnx.GraphProto:
-        """The graph with these outputs as ``o0``, ``o1`` ...; types and shapes are not inferred."""
+        """Return the graph with these outputs as ``o0``, ``o1`` ...; types and shapes are not inferred."""
         outputs = [f"o{k}" for k in range(len(results))]
         ends = [
             helper.make_node("Identity", [result], [output])
