@@ -121,7 +121,7 @@ def _choices(source: Source, given: Mapping[str, tuple[int, ...]]) -> Iterator[d
 
 
 def _trained_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
-    """Ultralytics' ``imgsz``: [height, width]."""
+    """Return Ultralytics' ``imgsz``: [height, width]."""
     try:
         size = ast.literal_eval(metadata.get("imgsz", ""))
     except (ValueError, SyntaxError, MemoryError, RecursionError):

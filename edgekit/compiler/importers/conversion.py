@@ -120,7 +120,7 @@ def as_source(model: Source | str) -> Source:
 
 
 def source_name(source: Source) -> str:
-    """File name of a model, or the class of an object."""
+    """Return the file name of a model, or the class of an object."""
     return source.name if isinstance(source, Path) else type(source).__qualname__
 
 

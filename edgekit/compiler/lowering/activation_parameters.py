@@ -66,7 +66,7 @@ def batch_norm_factors(
     epsilon: float,
     training_mode: int,
 ) -> tuple[Array, Array] | None:
-    """BatchNormalization as x * factor + offset, both float32 [C, 1, ...]; None if the model computes one.
+    """Return BatchNormalization's factor and offset, float32 [C, 1, ...]; None if the model computes one.
 
     Raises:
         Inexpressible: training_mode is on.

@@ -181,7 +181,7 @@ class _Front:
         return add_constant(self.model, np.array(number, np.float32), f"{self.image.name}/{name}")
 
     def per_channel(self, numbers: tuple[float, ...], name: str) -> ir.Value:
-        """One number if they are all the same."""
+        """Return one number if all are the same."""
         if len(set(numbers)) == 1:
             return self.number(numbers[0], name)
         array = np.array(numbers, np.float32)
@@ -247,7 +247,7 @@ def _folded(model: ir.Model, convs: list[ir.Node], image: ImageInput) -> ImageIn
 
 
 def _new_constants(conv: ir.Node, mean: Array, std: Array, swaps: bool) -> tuple[Array, Array]:
-    """Weight and bias of a Conv that reads pixels instead of (pixels - mean) / std."""
+    """Return weight and bias of a Conv that reads pixels instead of (pixels - mean) / std."""
     weight, bias = array_of(conv.inputs[1]), array_of(input_of(conv, 2))
     assert weight is not None
     scaled = weight.astype(np.float64) / _along_inputs(conv, weight, std)
@@ -259,7 +259,7 @@ def _new_constants(conv: ir.Node, mean: Array, std: Array, swaps: bool) -> tuple
 
 
 def _along_inputs(conv: ir.Node, weight: Array, numbers: Array) -> Array:
-    """Numbers [input channels] in a shape that goes with the weight's input channels, group by group."""
+    """Reshape numbers [input channels] to match the weight's input channels, group by group."""
     group = int_of(conv, "group", 1)
     rows = np.repeat(numbers.reshape(group, -1), len(weight) // group, axis=0)
     return rows.reshape(*rows.shape, *[1] * (weight.ndim - 2))

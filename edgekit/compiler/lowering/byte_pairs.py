@@ -40,7 +40,7 @@ def bytes_below(value: ir.Value) -> tuple[ir.Value, int] | None:
 
 
 def with_bytes_read(model: ir.Model) -> ir.Model:
-    """``model`` itself, or a copy in which such bytes are read as they are stored."""
+    """Return ``model`` itself, or a copy that reads such bytes as they are stored."""
     if all(held_bytes(node) is None for _, node in nodes_of(model, "QuantizeLinear")):
         return model
     copy = model.clone()

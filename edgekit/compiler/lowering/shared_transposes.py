@@ -15,8 +15,8 @@ from edgekit.compiler.model.rewriting import SHARED_FROM_ELEMENTS, array_of, fin
 
 
 def with_shared_transposes(model: ir.Model) -> ir.Model:
-    """A copy in which a large matrix that is the transpose of an earlier one is computed from it; ``model``
-    where none is."""
+    """Return a copy that computes large matrices that are transposes of earlier ones from those; ``model``
+    itself if there are none."""
     pairs = transposed_pairs(model.graph)
     if not pairs:
         return model

@@ -54,8 +54,8 @@ def evaluate_node(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> 
 
 
 def session_options(threads: int, optimize: bool) -> object:
-    """Options of an ONNX Runtime session without spinning and warnings. Q/DQ pairs are computed as written,
-    with or without optimizations."""
+    """Return options of an ONNX Runtime session without spinning and warnings. Q/DQ pairs are computed as
+    written, with or without optimizations."""
     ort = onnxruntime()
     options = ort.SessionOptions()
     levels = ort.GraphOptimizationLevel

@@ -231,8 +231,8 @@ _IO_TYPES = (
 
 
 def _check_name(kind: str, value: ir.Value) -> None:
-    """Bundles escape control characters and text direction overrides, so the name there would differ from the
-    one in the targets' files.
+    """Reject names with control characters or text direction overrides. Bundles escape them, so names there
+    would differ from those in the targets' files.
 
     Raises:
         ModelError: the name holds such a character.

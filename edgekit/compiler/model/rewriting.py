@@ -138,8 +138,8 @@ def equal_weight(model: ir.Model, array: Array) -> ir.Value | None:
 
 
 def fingerprint(array: Array) -> tuple[object, ...] | None:
-    """Equal for equal arrays, from 64 of their elements: cheap enough for weights of gigabytes, which
-    :func:`same_bits` then compares. None where there are no bits to compare."""
+    """Return a key that is equal for equal arrays, from 64 elements: cheap even for gigabytes of weights.
+    :func:`same_bits` compares arrays with equal keys. None if there are no bits to compare."""
     if array.dtype.itemsize > 8 or array.dtype.hasobject or not array.size:
         return None
     places = np.linspace(0, array.size - 1, 64).astype(np.int64)

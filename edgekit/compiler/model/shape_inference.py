@@ -199,8 +199,8 @@ def _infer_if(node: ir.Node, walk: _Walk) -> str | None:
 
 
 def _infer_scan(node: ir.Node, walk: _Walk) -> None:
-    """The outputs of a Scan along first axes, by its body for the shapes of this node's inputs: those that it
-    declares are often open (skl2onnx's nearest neighbours). Outputs that are known stay."""
+    """Infer the outputs of a Scan along first axes, by its body for this node's input shapes: declared shapes
+    are often dynamic (skl2onnx's nearest neighbours). Known output shapes are kept."""
     if all(static_dims(output) is not None for output in node.outputs):
         return
     axes = ("scan_input_axes", "scan_output_axes")

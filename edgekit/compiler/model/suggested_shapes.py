@@ -190,7 +190,7 @@ def _same(found: Sequence[int], declared: Sequence[int]) -> int:
 
 
 def _places(dimensions: Sequence[Dimension]) -> list[str]:
-    """``dimensions 2 and 3 of images``, for all inputs of which it is the same."""
+    """Format ``dimensions 2 and 3 of images``, for all inputs that share the dimension."""
     axes: dict[str, list[int]] = {}
     for dimension in dimensions:
         axes.setdefault(dimension.input, []).append(dimension.axis)

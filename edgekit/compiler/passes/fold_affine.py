@@ -120,7 +120,7 @@ def _along_outputs(weighted: ir.Node, weight: Array, scale: Array) -> Array:
 def _affine(
     node: ir.Node, constant: int, weighted: ir.Node, channels: int | None
 ) -> tuple[Array, Array] | None:
-    """(scale, shift), each [channels] in float64."""
+    """Return (scale, shift), each [channels] in float64."""
     if channels is None:
         return None
     ones, zeros = np.ones(channels), np.zeros(channels)
@@ -162,7 +162,7 @@ def _per_channel(value: ir.Value | None, weighted: ir.Node, channels: int) -> Ar
 
 
 def _fold_before(model: ir.Model, conv: ir.Node) -> bool:
-    """Padding stays zero under a scale, so a scale is exact at the borders too; a shift is not."""
+    """Fold into the next Conv. Padding stays zero under a scale, so it is exact at borders; shifts aren't."""
     changed = False
     while (
         before := inner(conv.inputs[0], conv, "Mul", "Div", "Add", "Sub", "BatchNormalization")

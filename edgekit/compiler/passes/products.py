@@ -80,7 +80,7 @@ def _factor(value: ir.Value | None, user: ir.Node, product: Product, upward: boo
 
 
 def sum_with_scalar(node: ir.Node | None) -> tuple[ir.Value, float] | None:
-    """``x + c`` or ``c + x`` or ``x - c``, as (x, c)."""
+    """Return (x, c) of ``x + c``, ``c + x`` or ``x - c``."""
     if node is None or node.op_type not in ("Add", "Sub"):
         return None
     a, b = node.inputs

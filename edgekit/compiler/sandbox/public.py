@@ -47,13 +47,13 @@ def check(
     trust_pickle: bool = False,
     trusted: bool = False,
 ) -> list[Finding]:
-    """List what each target can't run, or would run off its fast path.
+    """List the nodes that each target can't run, or would run off its fast path.
 
     Args:
         model: Path of an ``.onnx`` file, or of another framework's that an importer takes
             (docs/importing.md).
-        targets: Targets or device profiles; None for all installed targets: one whose compiler needs a
-            package that is not installed is a note then.
+        targets: Targets or device profiles; None for all installed targets. A target whose compiler needs
+            a package that is not installed is then a note.
         shapes: Static shapes by input name, as in ``build``.
         example_inputs: As in ``build``.
         trust_pickle: As in ``build``.
@@ -109,7 +109,7 @@ def shrink(request: ShrinkRequest) -> ShrunkModel:
     Weights that read removed channels are fitted to what is left by least squares (docs/shrinking.md).
 
     Returns:
-        The smaller model, with what it lost and gained. ``faster`` says whether it is worth anything.
+        The smaller model, with its losses and gains. ``faster``: whether it is faster on an engine.
 
     Raises:
         UsageError: no goal, or several; none of the model's channels can be removed, or not that many.
@@ -154,9 +154,9 @@ def import_model(
 
     Raises:
         UsageError: the model is ONNX already, or an object of no framework.
-        ModelError: it can't be converted, or the ONNX model answers otherwise than the original. CrashError:
+        ModelError: it can't be converted, or the ONNX model's outputs differ from the original's. CrashError:
             its process died, or took too much memory or time.
-        MissingDependency: what converts it is not installed.
+        MissingDependency: its importer is not installed.
     """
     options = _opening(model, shapes, example_inputs, trust_pickle)
     if is_contained(model, trusted):
@@ -185,12 +185,12 @@ def draft_card(
         trusted: As in ``build``.
 
     Returns:
-        The card. Lines whose comment begins with ``guessed:`` are to be looked at.
+        The card. Check the lines whose comment begins with ``guessed:``.
 
     Raises:
         ModelError: the file is not a model, or can't be opened with any usual size. CrashError: its process
             died, or took too much memory or time.
-        MissingDependency: what imports it is not installed.
+        MissingDependency: its importer is not installed.
     """
     options = _opening(model, shapes, example_inputs, trust_pickle)
     if is_contained(model, trusted):

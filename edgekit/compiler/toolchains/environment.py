@@ -79,7 +79,7 @@ def installed(toolchain: Toolchain) -> Environment | None:
 
 
 def require(toolchain: Toolchain, needed_for: str) -> Environment:
-    """Its environment.
+    """Return a toolchain's environment.
 
     Raises:
         MissingDependency: it is not installed; the text has the command that does it.

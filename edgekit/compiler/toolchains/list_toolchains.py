@@ -15,8 +15,8 @@ ASK = "Do you accept these terms?"
 
 
 def toolchain_rows() -> list[dict[str, Any]]:
-    """Every toolchain: ``{name, status, purpose, folder, size_mb, install}``; ``install`` is None where it is
-    installed."""
+    """Return every toolchain: ``{name, status, purpose, folder, size_mb, install}``. ``install`` is None if
+    the toolchain is installed."""
     return [_row(each) for each in toolchains().values()]
 
 

@@ -223,7 +223,7 @@ def _place(name: str, config: DecoderConfig) -> tuple[str, slice]:
 
 
 def _fused(part: str, config: DecoderConfig) -> tuple[str, slice]:
-    """Phi 3 has q, k and v in one matrix, and gate and up in another."""
+    """Return a part of a fused matrix: Phi 3 has q, k and v in one, and gate and up in another."""
     queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
     return {
         "self_attn.q_proj": ("attn_qkv", slice(0, queries)),

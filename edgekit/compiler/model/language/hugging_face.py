@@ -108,7 +108,7 @@ def _places(
 
 
 def _place(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[str, slice, tuple[int, ...]]:
-    """Tensor, rows of it, its whole shape: Phi 3 has q, k and v in one, and gate and up in another."""
+    """Return tensor, rows and whole shape: Phi 3 has q, k and v in one, and gate and up in another."""
     if config.architecture != "phi3":
         return name, slice(None), shape
     prefix, part = name.rsplit(".", 2)[0], name.rsplit(".", 2)[-2]
@@ -129,7 +129,7 @@ def _place(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[st
 
 
 def _special_tokens(folder: Path, tokenizer: bytes) -> dict[str, int]:
-    """Text -> id of the tokens that ``tokenizer.json`` adds; and the checks that it is one."""
+    """Return text -> id of the tokens that ``tokenizer.json`` adds. Check that it is a tokenizer file."""
     path = folder / "tokenizer.json"
     try:
         table = json.loads(tokenizer)

@@ -73,7 +73,7 @@ class DecoderConfig:
             object.__setattr__(self, "attention_scale", self.head_size**-0.5)
 
     def inverse_frequencies(self, layer: int = 0) -> Array:
-        """Angle of the rotation by one position, float64 [head_size / 2]: element i turns the pair
+        """Compute the rotation angle of one position, float64 [head_size / 2]: element i rotates the pair
         (i, i + head_size / 2) of a head."""
         slides = bool(self.sliding_layers) and self.sliding_layers[layer]
         theta = self.sliding_rope_theta if slides and self.sliding_rope_theta else self.rope_theta
@@ -146,8 +146,8 @@ class LanguageModel:
         return tuple(self.config.weight_shapes())
 
     def weight(self, name: str) -> Array:
-        """A weight, float32, read anew at every call: matrices [out, in], biases and norms [size]. Norms are
-        what the normalized values are multiplied by: Gemma's 1 is in them.
+        """Read a weight as float32, anew at every call: matrices [out, in], biases and norms [size]. Norms
+        are the factors of the normalized values: Gemma's 1 is included.
 
         Raises:
             ModelError: the file has changed or can't be read, or a value is not finite.

@@ -93,7 +93,7 @@ def _plain(
 
 
 def _summed(tape: Tape, x: str, letters: str, kept: set[str]) -> tuple[str, str]:
-    """``x`` summed over the letters that are not needed."""
+    """Sum ``x`` over the letters that are not needed."""
     gone = [axis for axis, c in enumerate(letters) if c not in kept]
     if gone:
         x = tape("ReduceSum", x, np.array(gone, np.int64), keepdims=0)

@@ -110,7 +110,7 @@ def cum_sum(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def boolean_extreme(node: ir.Node) -> onnx.GraphProto | None:
-    """ReduceMax and ReduceMin of booleans, as integers."""
+    """Decompose ReduceMax and ReduceMin of booleans, computed as integers."""
     if node.outputs[0].dtype != ir.DataType.BOOL:
         return None
     tape = Tape(node)

@@ -47,7 +47,7 @@ class _Layer:
     activations: Sequence[Activation]
 
     def own(self, at: int) -> str:
-        """This direction's slice of an input, without the direction axis."""
+        """Return this direction's slice of an input, without the direction axis."""
         dims = dims_of(self.node.inputs[at])
         assert dims is not None
         given = f"i{at}"
@@ -69,7 +69,7 @@ class _Layer:
         return None if both is None else self.tape("Add", *both)
 
     def recurrent(self, begin: int, end: int) -> Callable[[str, str | None], str]:
-        """``x R'`` of the gates from ``begin`` to ``end``, and a bias."""
+        """Compute ``x R'`` of the gates from ``begin`` to ``end``, plus a bias."""
         rows = self.own(R)
         if (begin, end) != (0, self.gates):
             rows = self.tape.part(rows, 0, begin * self.hidden, end * self.hidden)
@@ -240,7 +240,7 @@ _ALPHA = {name.lower(): name for name in ("Elu", "LeakyRelu", "ThresholdedRelu")
 
 
 def _activations(tape: Tape, node: ir.Node, usual: Sequence[str], directions: int) -> list[list[Activation]]:
-    """For each direction, its activations with the clip before them.
+    """Return the activations of each direction, with the clip before them.
 
     ``activation_alpha`` and ``activation_beta`` hold numbers only for those activations that take them.
     """

@@ -63,7 +63,7 @@ def normalizer(node: ir.Node) -> onnx.GraphProto:
 
 
 def imputer(node: ir.Node) -> onnx.GraphProto | None:
-    """Missing numbers (NaN, or one number that stands for them) replaced, column by column."""
+    """Replace missing numbers (NaN, or one number that stands for them), column by column."""
     x = node.inputs[0]
     if x is None or x.dtype is None:
         return None

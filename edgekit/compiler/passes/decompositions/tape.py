@@ -47,7 +47,7 @@ class Tape:
         return self("Reshape", x, np.array(shape, np.int64))
 
     def part(self, x: Operand, axis: int, start: int, stop: int, step: int = 1) -> str:
-        """``x[..., start:stop:step, ...]`` along one axis."""
+        """Slice ``x[..., start:stop:step, ...]`` along one axis."""
         bounds = [np.array([number], np.int64) for number in (start, stop, axis, step)]
         return self("Slice", x, *bounds)
 

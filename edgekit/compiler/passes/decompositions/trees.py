@@ -114,7 +114,7 @@ def _two_classes(
 
 
 def _check_covered(trees: TreeEnsemble, base: Array) -> None:
-    """ONNX Runtime chooses only among classes that a leaf or a base value names; the sum of no weights is 0,
+    """Check that each class has a leaf or base value. ONNX Runtime only chooses among those; others sum to 0,
     which must not win over negative ones."""
     if len(base) or np.all(trees.weights[trees.covered] > 0):
         return
