@@ -76,7 +76,7 @@ def draft_card(
 
     Raises:
         ModelError: the file is not a model, or can't be opened with any usual size.
-        MissingDependency: its importer is not installed.
+        MissingDependency: the package that imports it is not installed.
     """
     source = read_source(model, ImportOptions(shapes or {}, example_inputs, trust_pickle))
     facts, sizes = open_static(source, shapes or {})

@@ -128,7 +128,7 @@ def read_source(model: ModelSource | str, options: ImportOptions | None = None) 
 
     Raises:
         ModelError: it is not a model.
-        MissingDependency: its importer is not installed.
+        MissingDependency: the package that imports it is not installed.
     """
     path, imported = as_source(model), import_source(model, options)
     if imported is not None:

@@ -47,7 +47,7 @@ def check(
     trust_pickle: bool = False,
     trusted: bool = False,
 ) -> list[Finding]:
-    """List the nodes that each target can't run, or would run off its fast path.
+    """List what each target can't run, or would run off its fast path.
 
     Args:
         model: Path of an ``.onnx`` file, or of another framework's that an importer takes
@@ -156,7 +156,7 @@ def import_model(
         UsageError: the model is ONNX already, or an object of no framework.
         ModelError: it can't be converted, or the ONNX model's outputs differ from the original's. CrashError:
             its process died, or took too much memory or time.
-        MissingDependency: its importer is not installed.
+        MissingDependency: the package that imports it is not installed.
     """
     options = _opening(model, shapes, example_inputs, trust_pickle)
     if is_contained(model, trusted):
@@ -190,7 +190,7 @@ def draft_card(
     Raises:
         ModelError: the file is not a model, or can't be opened with any usual size. CrashError: its process
             died, or took too much memory or time.
-        MissingDependency: its importer is not installed.
+        MissingDependency: the package that imports it is not installed.
     """
     options = _opening(model, shapes, example_inputs, trust_pickle)
     if is_contained(model, trusted):
