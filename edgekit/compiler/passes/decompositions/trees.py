@@ -114,7 +114,7 @@ def _two_classes(
 
 
 def _check_covered(trees: TreeEnsemble, base: Array) -> None:
-    """Check class weights. ONNX Runtime only chooses classes named by a leaf or base value; an empty sum is 0,
+    """Check weights. ONNX Runtime only chooses classes named by a leaf or base value; an empty sum is 0,
     which must not win over negative ones."""
     if len(base) or np.all(trees.weights[trees.covered] > 0):
         return
