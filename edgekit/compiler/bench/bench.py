@@ -44,24 +44,24 @@ def bench(
     """Time a variant, or one engine's best one, on the bundle's first golden vector.
 
     Args:
-        bundle: With a golden vector.
+        bundle: Bundle with a golden vector.
         engine: A target, or None.
-        variant: Its name, or None.
-        threads: Of a run; None as a Session chooses.
-        seconds: Of the timed runs.
-        price_per_hour: Of this machine, in any currency.
+        variant: Name of a variant, or None.
+        threads: Number of threads of a run; None: a Session's default.
+        seconds: Duration of the timed runs, in seconds.
+        price_per_hour: Price of this machine per hour, in any currency.
 
     Returns:
         ``{variant, engine, threads, cpu, load_ms, first_ms, cold_ms, p50_ms, p95_ms, p99_ms, runs,
         overhead_us, ratio, rss_mb, energy_j, no_energy, cost_per_1000}``. ``first_ms`` is the first run after
         loading, ``cold_ms`` both together; ``overhead_us`` and ``ratio`` compare the lower quartiles of
-        ``Session.run`` and of the engine's bare runner; ``energy_j`` is what the processor's packages used
-        for a run, with all else that ran, or None, and ``no_energy`` why; ``cost_per_1000`` what 1000 runs
-        one after the other cost, or None.
+        ``Session.run`` and of the engine's bare runner; ``energy_j`` is the energy of the processor's
+        packages per run, other load included, or None, and ``no_energy`` the reason; ``cost_per_1000`` is
+        the cost of 1000 sequential runs, or None.
 
     Raises:
-        UsageError: ``seconds`` or the price is no positive number.
-        BundleError: it has no golden vector.
+        UsageError: ``seconds`` or the price is not a positive number.
+        BundleError: the bundle has no golden vector.
         NoVariantError: no variant of the bundle works here.
     """
     if not 0 < seconds < math.inf:
@@ -118,8 +118,8 @@ def bench_engines(
     seconds: float = BENCH_SECONDS,
     price_per_hour: float | None = None,
 ) -> list[dict[str, Any]]:
-    """``bench`` for the engine or variant asked for, or for every installed engine that the bundle
-    has variants for.
+    """Run ``bench`` for the requested engine or variant, or for every installed engine that the bundle has
+    variants for.
 
     Raises:
         NoVariantError: no variant of the bundle works here.
@@ -156,7 +156,7 @@ def bench_engines(
 def _in_turns(
     session: Session, feeds: Mapping[str, Array], seconds: float
 ) -> tuple[list[float], list[float]]:
-    """Seconds of each ``Session.run`` and of each bare run, one after the other until the time is over."""
+    """Time ``Session.run`` and bare runs in turns until the time is over; return the seconds of each."""
     sessions: list[float] = []
     runners: list[float] = []
     bare = session.runner.run
@@ -170,7 +170,7 @@ def _in_turns(
 
 
 def render(results: list[dict[str, Any]]) -> str:
-    """The table of some ``bench`` results, and what they ran on."""
+    """Format a table of ``bench`` results, and the machine that they ran on."""
     columns = ("variant", "load", "first", "p50", "p95", "p99", "overhead")
     rows = [
         (
@@ -189,7 +189,7 @@ def render(results: list[dict[str, Any]]) -> str:
 
 
 def _used(results: list[dict[str, Any]]) -> list[str]:
-    """Memory, energy and cost."""
+    """Format memory, energy and cost."""
     lines = []
     if results and results[-1]["rss_mb"] is not None:
         lines.append(f"  memory    {results[-1]['rss_mb']:.0f} MB at most, of this process")
@@ -207,7 +207,7 @@ def _used(results: list[dict[str, Any]]) -> list[str]:
 
 
 def _peak_rss_mb() -> float | None:
-    """Peak resident memory of this process, where the kernel tells."""
+    """Return the peak resident memory of this process, or None if the kernel does not report it."""
     try:
         status = Path("/proc/self/status").read_text("utf-8")
     except OSError:

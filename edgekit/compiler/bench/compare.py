@@ -45,7 +45,7 @@ CLOCKS: Mapping[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": O
 
 
 class Side(NamedTuple):
-    """A variant of a bundle, and what to call it."""
+    """Variant of a bundle, and its label."""
 
     bundle: Bundle
     variant: str
@@ -86,19 +86,19 @@ def compare_bundles(
     seconds: float = 10.0,
     clock: str = "wall",
 ) -> list[Comparison]:
-    """Compare a variant with another of its bundle, or each with the one of its name in another bundle.
+    """Compare a variant with another of its bundle, or each with its namesake in another bundle.
 
     Args:
-        bundle: What is judged.
+        bundle: Bundle to evaluate.
         against: A variant of it, or the path of another bundle.
-        engine: Only variants of this target.
-        variant: Only this one.
-        threads: As for ``compare``.
-        seconds: As for ``compare``.
-        clock: As for ``compare``.
+        engine: Target; other targets' variants are skipped.
+        variant: Name of the only variant to compare.
+        threads: Number of threads of each variant; None: a Session's default.
+        seconds: Duration of all rounds together, in seconds.
+        clock: A key of ``CLOCKS``.
 
     Raises:
-        UsageError: nothing in common, or a variant that is not there.
+        UsageError: no variant in common, or a variant that does not exist.
         BundleError: the other bundle can't be read, or there is no golden vector.
         NoVariantError: a variant does not work here.
     """
@@ -136,7 +136,7 @@ def compare_bundles(
 
 
 def is_installed(target: str) -> bool:
-    """Whether the engine of a target is here."""
+    """Return whether the engine of a target is installed."""
     try:
         registry.engine(target).engine_version()
     except (MissingDependency, ProfileError):
@@ -150,14 +150,14 @@ def compare(
     """Time two variants against each other on the first bundle's golden vector.
 
     Args:
-        first: What is judged.
-        second: What it is compared with; it must take the same inputs.
-        threads: Of each; None as a Session chooses.
-        seconds: Of all rounds together, by the clock; each block has at least ``ROUNDS``.
+        first: Variant to evaluate.
+        second: Variant to compare with; it must take the same inputs.
+        threads: Number of threads of each variant; None: a Session's default.
+        seconds: Duration of all rounds together, by the clock; each block has at least ``ROUNDS``.
         clock: A key of ``CLOCKS``.
 
     Raises:
-        UsageError: the two have other inputs, or seconds is no positive number.
+        UsageError: the inputs of the two differ, or seconds is not a positive number.
         BundleError: there is no golden vector.
         NoVariantError: one of them does not work here.
         MissingDependency: the engine of one is not installed.
@@ -214,7 +214,7 @@ def _in_turns(
     clock: Callable[[], float],
     shuffled: random.Random,
 ) -> dict[int, list[float]]:
-    """Seconds of each run, in turns whose order is random: who comes second finds other caches."""
+    """Return the seconds of each run. The order in a turn is random: the first run changes the caches."""
     taken: dict[int, list[float]] = {index: [] for index in runs}
     for run in runs.values():
         for _ in range(WARM_UP_RUNS):
@@ -231,7 +231,7 @@ def _in_turns(
 
 
 def statement(found: Comparison) -> str:
-    """The answer in a sentence.
+    """Return the result as a sentence.
 
     >>> statement({"first": "A", "second": "B", "ratio": 0.959, "low": 0.95, "high": 0.968,
     ...     "confidence": 0.95, "differs": True})  # type: ignore[typeddict-item]
@@ -247,7 +247,7 @@ def statement(found: Comparison) -> str:
 
 
 def render_comparisons(found: Sequence[Comparison]) -> str:
-    """What ``edgekit bench --against`` prints."""
+    """Format the output of ``edgekit bench --against``."""
     return "\n\n".join("\n".join(_lines(each)) for each in found)
 
 

@@ -1,9 +1,9 @@
-"""The history of ``edgekit bench``: a file of JSON lines, one for each run (https://jsonlines.org/).
+"""History of ``edgekit bench``: a file of JSON lines, one for each run (https://jsonlines.org/).
 
     {"time": "2026-11-22T20:10:00Z", "edgekit": "0.1.0", "bundle": {"name", "digest"},
      "machine": {"cpu", "isa", "machine"}, "results": [what --json gives for a variant, ...]}
 
-A line is written at once, under a lock, and taken back if it can't be written whole.
+A line is written at once, under a lock, and removed if it can't be written completely.
 """
 
 from __future__ import annotations
@@ -61,23 +61,23 @@ class Run(NamedTuple):
 
 
 def this_machine() -> dict[str, Any]:
-    """``{cpu, isa, machine}`` of the processor that this runs on."""
+    """Return ``{cpu, isa, machine}`` of this machine's processor."""
     return {"cpu": cpu_name(), "isa": list(instruction_sets()), "machine": processor_kind()}
 
 
 def run_now(
     bundle: str, digest: str, results: Sequence[Mapping[str, Any]], machine: Mapping[str, Any]
 ) -> Run:
-    """A run that ends now.
+    """Create the record of a run that ends now.
 
     Args:
-        bundle, digest: As Run has them.
-        results: As ``edgekit bench --json`` has them.
-        machine: ``{cpu, isa, machine}``, as :func:`this_machine` or a device gives it.
+        bundle, digest: Name and digest of the bundle.
+        results: Results in the format of ``edgekit bench --json``.
+        machine: ``{cpu, isa, machine}`` from :func:`this_machine` or a device.
 
     Raises:
-        KeyError, TypeError, ValueError: the results or the machine lack something; a device may answer
-            anything.
+        KeyError, TypeError, ValueError: the results or the machine lack an entry; a device's response is
+            not trusted.
     """
     return _run(
         {
@@ -91,10 +91,10 @@ def run_now(
 
 
 def read_history(path: Path) -> list[Run]:
-    """The runs of a history in the order of the file; none if there is no such file.
+    """Read the runs of a history in the order of the file; none if the file does not exist.
 
     Raises:
-        UsageError: it can't be read, or a line is no run; the text names the line.
+        UsageError: the file can't be read, or a line is not a valid run; the text names the line.
     """
     try:
         with open_regular(path, follow=True) as file:
@@ -146,7 +146,7 @@ def append_run(path: Path, run: Run) -> None:
 
 
 def _run(value: Json) -> Run:
-    """Raises ValueError where something is not as in a run."""
+    """Decode a run. Raises ValueError if an entry is not valid."""
     whole = _object(value, "it")
     bundle, machine = _object(whole.get("bundle"), "bundle"), _object(whole.get("machine"), "machine")
     time = _text(whole, "time")

@@ -34,7 +34,7 @@ class Limit(NamedTuple):
 
 
 def parse_limit(text: str) -> Limit:
-    """Raises UsageError if it is none.
+    """Parse a limit. Raises UsageError if it is not valid.
 
     >>> parse_limit("p95>+10%")
     Limit(text='p95>+10%', metric='p95', number=10.0, relative=True)
@@ -51,7 +51,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def read_baseline(path: Path) -> dict[str, dict[str, Any]]:
-    """Variant -> its result in a file that ``edgekit bench --json`` wrote.
+    """Read the results by variant from a file that ``edgekit bench --json`` wrote.
 
     Raises:
         UsageError: it is not there, or is none.
@@ -72,7 +72,7 @@ def read_baseline(path: Path) -> dict[str, dict[str, Any]]:
 def beyond(
     results: Sequence[dict[str, Any]], limits: Sequence[Limit], baseline: dict[str, dict[str, Any]] | None
 ) -> list[str]:
-    """A line for each limit that a result is beyond.
+    """Return a line for each limit that a result exceeds.
 
     Raises:
         UsageError: a relative limit without a baseline, one that lacks the variant or the metric, or one that

@@ -34,7 +34,7 @@ class SweepPoint(TypedDict):
 
 
 def parse_sweep(text: str) -> list[tuple[int, int]]:
-    """Streams and threads of each point.
+    """Parse the numbers of streams and threads of each point.
 
     Raises:
         UsageError: it is none.
@@ -58,13 +58,13 @@ def sweep(
     """Measure every combination, one after the other.
 
     Args:
-        bundle: With a golden vector.
-        variant: Its name.
-        points: Streams and threads of each.
-        seconds: Of each combination.
+        bundle: Bundle with a golden vector.
+        variant: Name of the variant.
+        points: Numbers of streams and threads of each combination.
+        seconds: Duration of each combination, in seconds.
 
     Raises:
-        BundleError: it has no golden vector.
+        BundleError: the bundle has no golden vector.
         NoVariantError: the variant does not work here.
         UsageError: a number of threads is not from 1 to 1024.
     """
@@ -121,7 +121,7 @@ def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: fl
 
 
 def render_sweep(found: Sequence[SweepPoint]) -> str:
-    """The table."""
+    """Format the results as a table."""
     columns = ("variant", "streams", "threads each", "a second", "p50", "p95")
     rows = [
         (

@@ -38,21 +38,21 @@ def refuse_for_text(given: Mapping[str, object]) -> None:
 def bench_text(
     bundle: Bundle, *, engine: str | None, variant: str | None, threads: int | None, seconds: float
 ) -> list[dict[str, Any]]:
-    """Measure each variant that runs here, without speculation and without what was read before.
+    """Measure each variant that runs here, without speculation and without cached prefixes.
 
     Args:
-        bundle: Of a language model.
-        engine: Its variants alone; None: all.
-        variant: This one alone; None: all.
-        threads: Of a step; None: as a session chooses.
-        seconds: For the texts of one variant; two are made in any case.
+        bundle: Bundle of a language model.
+        engine: Target whose variants are measured; None: all.
+        variant: Name of the only variant to measure; None: all.
+        threads: Number of threads of a step; None: a session's default.
+        seconds: Time for the texts of one variant, in seconds; at least two texts are generated.
 
     Returns:
-        One row a variant, times as medians.
+        One row per variant; times are medians.
 
     Raises:
-        UsageError: there is no such variant or engine.
-        EngineError: none runs here; the text has the reasons.
+        UsageError: the variant or engine does not exist.
+        EngineError: no variant runs here; the text has the reasons.
     """
     from edgekit.runtime.generate import TextSession
 
@@ -112,7 +112,7 @@ def _measured(session: Any, load_ms: float, seconds: float) -> dict[str, Any]:
 
 
 def render_text(rows: list[dict[str, Any]]) -> str:
-    """The rows as a table."""
+    """Format the rows as a table."""
     width = max(len("variant"), *(len(row["variant"]) for row in rows))
     ran = max(len("engine"), *(len(row["engine"]) for row in rows))
     lines = [f"  {'variant':{width}}  {'engine':{ran}}     load  prompt      first token  tokens/s  memory"]

@@ -1,1 +1,1 @@
-"""``edgekit card``: a drafted card, from what a model's metadata, graph and output shapes say."""
+"""Drafting of cards for ``edgekit card``, from a model's metadata, graph and output shapes."""

@@ -37,14 +37,14 @@ NO_TASK = (
 
 @dataclass(frozen=True)
 class Draft:
-    """A drafted card.
+    """Drafted card.
 
     Attributes:
-        text: As TOML, with a comment where there is a reason to give.
-        card: What the text says.
-        guessed: The lines that the model does not settle, e.g. ``inputs.images.colour``.
-        inputs: Of the model.
-        outputs: Of the model.
+        text: Text in TOML, with reasons as comments.
+        card: Card that the text defines.
+        guessed: Lines that the model does not determine, e.g. ``inputs.images.colour``.
+        inputs: Inputs of the model.
+        outputs: Outputs of the model.
     """
 
     text: str
@@ -67,16 +67,16 @@ def draft_card(
 
     Args:
         model: A model of any framework that an importer takes (docs/importing.md).
-        shapes: Static shapes by input name, for what the model leaves open.
-        example_inputs: What a PyTorch module or a JAX function is called with: both trace it.
+        shapes: Static shapes by input name, for dynamic dimensions.
+        example_inputs: Example inputs of a PyTorch module or a JAX function: both trace it.
         trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
 
     Returns:
-        The card. Lines whose comment begins with ``guessed:`` are to be looked at.
+        The card. Check the lines whose comment begins with ``guessed:``.
 
     Raises:
         ModelError: the file is not a model, or can't be opened with any usual size.
-        MissingDependency: what imports it is not installed.
+        MissingDependency: the package that imports it is not installed.
     """
     source = read_source(model, ImportOptions(shapes or {}, example_inputs, trust_pickle))
     facts, sizes = open_static(source, shapes or {})
@@ -188,7 +188,7 @@ def _comments(lines: Sequence[str], **named: str) -> str:
 
 
 def drafted_text(draft: Draft, model: Path, output: Path) -> str:
-    """Return what ``edgekit card`` prints: the task, what was guessed, and the next step."""
+    """Return the output of ``edgekit card``: the task, the guesses, and the next step."""
     task = draft.card.task
     lines = [
         f"  task      {task.kind}, decoded as {task.decode}" if task else "  task      none was recognized"

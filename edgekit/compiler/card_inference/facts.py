@@ -1,4 +1,4 @@
-"""What is known of a model before anything is guessed: signature, metadata, and how its graph ends."""
+"""Known facts about a model, before any guess: signature, metadata, and the last nodes of its graph."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ THROUGH = (
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The file, read but not opened: shapes may be open.
+    """Model file, read but not opened: shapes may be dynamic.
 
     Attributes:
-        name: Of the file, or the class of an object.
+        name: Name of the file, or the class of an object.
         onnx: The model as ONNX.
-        folder: Where the ONNX file's external data is; None where it was imported.
-        inputs: Declared shape by name, of the inputs that are no weights.
-        metadata: The model's own notes, e.g. what Ultralytics writes.
-        producer: What exported it.
+        folder: Folder of the ONNX file's external data; None if the model was imported.
+        inputs: Declared shapes by name, of the inputs that are not weights.
+        metadata: The model's own metadata, e.g. what Ultralytics writes.
+        producer: Name of the exporter.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A model with static shapes, and what its graph says.
+    """Model with static shapes, and facts about its graph.
 
     Attributes:
-        source: The file.
-        model: Opened.
+        source: The model file.
+        model: The opened model.
     """
 
     source: Source
@@ -78,18 +78,18 @@ class Facts:
 
     @property
     def is_ultralytics(self) -> bool:
-        """Whether Ultralytics' export wrote it."""
+        """Return whether Ultralytics' exporter wrote the model."""
         return self.metadata.get("author") == "Ultralytics"
 
     @property
     def is_paddle(self) -> bool:
-        """Whether paddle2onnx wrote it: the names of its outputs, where the producer is not named."""
+        """Return whether paddle2onnx wrote the model, by its producer or the names of its outputs."""
         paddle = re.compile(r"(save_infer_model|fetch_name_|softmax_|sigmoid_|p2o\.)")
         named = any(paddle.match(spec.name) for spec in self.outputs)
         return named or self.source.producer == "PaddlePaddle"
 
     def activations(self, output: str) -> frozenset[str]:
-        """The ops that compute an output's values, looked for behind the ops that only move them.
+        """Return the ops that compute an output's values, looked for behind the ops that only move them.
 
         For a concatenation those of all of its parts: ``{"Mul", "Sigmoid"}``.
         """
@@ -110,7 +110,7 @@ class Facts:
         return frozenset(found)
 
     def quantization(self, name: str) -> tuple[float, int] | None:
-        """Scale and zero point of an integer output or input, where the graph quantizes or dequantizes it."""
+        """Return scale and zero point of an integer input or output that the graph (de)quantizes, or None."""
         for value in self.model.graph.outputs:
             node = value.producer()
             if value.name == name and node is not None and node.op_type == "QuantizeLinear":
@@ -124,11 +124,11 @@ class Facts:
 
 
 def read_source(model: ModelSource | str, options: ImportOptions | None = None) -> Source:
-    """Read what a model declares, of any framework that an importer takes.
+    """Read the declarations of a model, of any framework that an importer takes.
 
     Raises:
         ModelError: it is not a model.
-        MissingDependency: what imports it is not installed.
+        MissingDependency: the package that imports it is not installed.
     """
     path, imported = as_source(model), import_source(model, options)
     if imported is not None:
@@ -164,7 +164,7 @@ def read_facts(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Facts:
 
 
 def constant_of(value: ir.Value | None) -> Array | None:
-    """The array of a weight or of a Constant node; None for anything else."""
+    """Return the array of a weight or of a Constant node; None for anything else."""
     if value is None:
         return None
     node = value.producer()

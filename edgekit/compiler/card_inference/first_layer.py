@@ -1,9 +1,9 @@
-"""What a network's first layers say about the pixels that it was trained on.
+"""Pixel range that a network was trained on, derived from its first layers.
 
-Two things are in the graph: arithmetic before the first convolution (``Sub`` and ``Div`` by constants, a
+The graph gives two clues: arithmetic before the first convolution (``Sub`` and ``Div`` by constants, a
 batch normalization), and the size of that convolution's weights. A trained network's first activations are
-of the order of 1 on pictures like those that it was trained on: batch normalization and the usual
-initializations see to that. On pixels of 0 to 255 where it expects 0 to 1, they are some 255 times larger.
+of the order of 1 on pictures like its training data, due to batch normalization and the usual
+initializations. On pixels of 0 to 255 where it expects 0 to 1, they are some 255 times larger.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class InGraph(NamedTuple):
 
     @property
     def divides_pixels(self) -> bool:
-        """Whether it brings 0 to 255 to a few units, so that pixels go in as they are."""
+        """Return whether the layer scales 0 to 255 to a few units, so that pixels need no normalization."""
         return bool(np.max(np.abs(self.scale)) * 255 < 16)
 
 
 def in_graph(facts: Facts, name: str) -> InGraph | None:
-    """The arithmetic by constants between an input and the first layer; None where there is none."""
+    """Return the arithmetic by constants between an input and the first layer; None where there is none."""
     value = next(v for v in facts.model.graph.inputs if v.name == name)
     scale, offset = np.ones(1), np.zeros(1)
     ops: list[str] = []
@@ -89,9 +89,9 @@ def _arithmetic(node: ir.Node, value: ir.Value, scale: Array, offset: Array) -> 
 
 
 def response(facts: Facts, name: str) -> float | None:
-    """How far the first layer's outputs spread on a picture of pixels 0 to 255.
+    """Compute the spread of the first layer's outputs on a picture with pixels 0 to 255.
 
-    That is the median over channels, but for dead ones, of the standard deviation over positions. None where
+    The spread is the median over live channels of the standard deviation over positions. Return None if
     there is no first layer, or it does not run.
     """
     layer = _first_layer(facts, name)
@@ -117,7 +117,7 @@ def response(facts: Facts, name: str) -> float | None:
 
 
 def dead_leaves(height: int, width: int) -> Array:
-    """A picture with the statistics of photographs: discs of all sizes that hide each other, uint8 [h, w, 3].
+    """Return a picture with statistics of photographs: overlapping discs of all sizes, uint8 [h, w, 3].
 
     Lee, Mumford and Huang, Occlusion models for natural images, IJCV 2001. It is the same at every call.
     """
@@ -133,7 +133,7 @@ def dead_leaves(height: int, width: int) -> Array:
 
 
 def _cut(model: ir.Model, name: str) -> ir.Model:
-    """The model up to one value, which is its output."""
+    """Return the model up to one value, which is its output."""
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     short = model.clone()
@@ -144,7 +144,7 @@ def _cut(model: ir.Model, name: str) -> ir.Model:
 
 
 def _first_layer(facts: Facts, name: str) -> ir.Value | None:
-    """The output of the first convolution, or of the batch normalization that follows it."""
+    """Return the output of the first convolution, or of the batch normalization that follows it."""
     waiting = [v for v in facts.model.graph.inputs if v.name == name]
     for _ in range(200):
         if not waiting:

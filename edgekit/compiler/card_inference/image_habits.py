@@ -1,4 +1,4 @@
-"""How families of models are given pictures: the preprocessing of the project that they come from."""
+"""Image preprocessing of model families, taken from the projects that they come from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 Numbers = tuple[float, ...]
 
 IMAGENET_MEAN, IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-"""Of ImageNet's pixels, RGB, 0 to 255: 255 x the (.485, .456, .406) and (.229, .224, .225) of torchvision."""
+"""ImageNet's pixel statistics, RGB, 0 to 255: torchvision's (.485, .456, .406), (.229, .224, .225) x 255."""
 RAW: tuple[Numbers, Numbers] = (0.0,), (1.0,)
 ZERO_TO_ONE: tuple[Numbers, Numbers] = (0.0,), (255.0,)
 MINUS_ONE_TO_ONE: tuple[Numbers, Numbers] = (127.5,), (127.5,)
@@ -16,14 +16,14 @@ IMAGENET: tuple[Numbers, Numbers] = IMAGENET_MEAN, IMAGENET_STD
 
 @dataclass(frozen=True)
 class Habits:
-    """One family's way with pictures.
+    """Image preprocessing of one family of models.
 
     Attributes:
-        origin: Whose, for the comments: ``Ultralytics``.
-        colour, resize, place, pad, rounding, crop, antialias: As in a card; "" and None: the card's default.
-        pixels: mean and std, in units of pixels from 0 to 255, in RGB order; one number counts for all.
-        size: Height and width where the model leaves them open.
-        certain: Whether the model says that it is of this family; otherwise its lines are guesses.
+        origin: Name of the family, for the card's comments, e.g. ``Ultralytics``.
+        colour, resize, place, pad, rounding, crop, antialias: Card values; "" and None: the card's default.
+        pixels: Mean and std in units of pixels from 0 to 255, in RGB order; one number is for all channels.
+        size: Height and width of the picture if the model's are dynamic.
+        certain: Whether the model names this family. Otherwise the card's lines are guesses.
     """
 
     origin: str
@@ -40,7 +40,7 @@ class Habits:
 
     @property
     def raw(self) -> bool:
-        """Whether pixels go in as they are."""
+        """Return whether pixels are not normalized."""
         return self.pixels == RAW
 
 

@@ -1,4 +1,4 @@
-"""Names of classes: what a model's metadata says, and COCO's, which most detectors were trained on."""
+"""Names of classes: those in a model's metadata, and COCO's, which most detectors were trained on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COCO_UNUSED = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 
 
 def coco_80() -> tuple[str, ...]:
-    """COCO's 80 classes in the order of detectors' columns.
+    """Return COCO's 80 classes in the order of detectors' columns.
 
     >>> len(coco_80()), coco_80()[0], coco_80()[9], coco_80()[79]
     (80, 'person', 'traffic light', 'toothbrush')
@@ -32,7 +32,7 @@ def coco_80() -> tuple[str, ...]:
 
 
 def coco_91() -> tuple[str, ...]:
-    """The same by COCO's own ids, 0 to 90; "" where an id is unused.
+    """Return COCO's classes by COCO's own ids, 0 to 90; "" for unused ids.
 
     >>> len(coco_91()), coco_91()[1], coco_91()[90]
     (91, 'person', 'toothbrush')
@@ -42,7 +42,7 @@ def coco_91() -> tuple[str, ...]:
 
 
 def names_in(metadata: Mapping[str, str], output: str = "") -> tuple[tuple[str, ...], str] | None:
-    """The class names in a model's metadata, and the key that has them; None where it names none.
+    """Return the class names in a model's metadata and their key, or None if it has none.
 
     ``output`` is the one whose classes they are: TFLite names them by output.
 
@@ -78,12 +78,12 @@ def _parsed(text: str) -> tuple[str, ...]:
 def label_line(
     metadata: Mapping[str, str], classes: int, *, output: str = "", columns_from: int = 0
 ) -> Line | None:
-    """The line of the labels, where they are known or COCO's fit.
+    """Return the card's line of labels, if they are known or COCO's fit.
 
     Args:
-        metadata: The model's.
-        classes: How many columns of scores there are.
-        output: The output that they are in.
+        metadata: Metadata of the model.
+        classes: Number of columns of scores.
+        output: Output with the scores.
         columns_from: Number of the class in the first column.
     """
     named = names_in(metadata, output)

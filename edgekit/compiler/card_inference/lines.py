@@ -1,4 +1,4 @@
-"""The lines of a drafted card: a key, its value, why, and whether it was guessed. Written as TOML."""
+"""Lines of a drafted card: a key, its value, the reason, and whether it was guessed. Written as TOML."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ WIDTH = 110
 
 
 class Line(NamedTuple):
-    """One line of a card.
+    """Line of a card.
 
     Attributes:
-        key: Of the table.
-        value: What TOML can hold: texts, numbers, booleans, lists and tables of them.
+        key: Key in the table.
+        value: TOML value: text, number, boolean, or a list or table of them.
         why: The reason, for the reader; "" where the key says it all.
-        guessed: Whether the model does not settle it.
+        guessed: Whether the value is a guess, not determined by the model.
     """
 
     key: str
@@ -29,7 +29,7 @@ class Line(NamedTuple):
     guessed: bool = False
 
     def text(self) -> str:
-        """As TOML; a comment that does not fit beside it stands above."""
+        """Format the line as TOML. A comment that does not fit beside the value is written above it."""
         plain = f"{_bare(self.key)} = {toml_value(self.value)}"
         if not self.why:
             return plain
@@ -41,22 +41,22 @@ class Line(NamedTuple):
 
 
 def comment_text(text: str) -> str:
-    """A comment of one line, whatever names of files and outputs are in it."""
+    """Return a comment on one line, even if names of files and outputs contain line breaks."""
     return f"# {' '.join(printable(text).split())}"
 
 
 def table_text(name: str, lines: Iterable[Line]) -> str:
-    """A table of the card: ``[name]`` and its lines.
+    """Return a table of the card: ``[name]`` and its lines.
 
     Args:
         name: Dotted parts, already quoted where they need it.
-        lines: Of the table.
+        lines: Lines of the table.
     """
     return "\n".join([f"[{name}]", *(line.text() for line in lines)])
 
 
 def key_path(*parts: str) -> str:
-    """A table's name from its parts.
+    """Return a table's name from its parts.
 
     >>> key_path("inputs", "input.1")
     'inputs."input.1"'
@@ -65,7 +65,7 @@ def key_path(*parts: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML writes it, lists and inline tables in one line.
+    """Return a value as TOML writes it, lists and inline tables in one line.
 
     >>> toml_value({"scores": "out", "top": 5, "std": [58.395, 1.0]})
     '{ scores = "out", top = 5, std = [58.395, 1.0] }'

@@ -1,4 +1,4 @@
-"""Outputs that are maps of a picture."""
+"""Recognition of outputs that are maps of the input picture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COARSEST = 32
 
 
 class Map(NamedTuple):
-    """An output as a map."""
+    """Output with one vector of channels per cell of the picture."""
 
     name: str
     layout: str
@@ -23,7 +23,7 @@ class Map(NamedTuple):
 
 
 def the_map(facts: Facts) -> Map | None:
-    """The first output as a map, where the others are as large or smaller: heads that only training needs."""
+    """Return the first output as a map, if the others have its rank and axis 1: heads only training needs."""
     output = facts.outputs[0]
     shape = output.shape
     integer = output.dtype.startswith(("int", "uint", "bool"))
@@ -42,6 +42,6 @@ def the_map(facts: Facts) -> Map | None:
 
 
 def like(found: Map, image: ImageShape) -> bool:
-    """Whether the map has the input's proportions and enough cells."""
+    """Return whether the map has the input's proportions and enough cells."""
     alike = abs(found.height * image.width - found.width * image.height) <= max(image.width, image.height)
     return alike and found.height * COARSEST >= image.height and found.height > 1

@@ -1,4 +1,4 @@
-"""From pixels to a model's numbers: what ``mean``, ``std`` and ``dtype`` of a drafted card are, and why."""
+"""Normalization of pixels: ``mean``, ``std`` and ``dtype`` of a drafted card, and the reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPELT = {1.0: "pixels go in as they are", 255.0: "0 to 1 goes in", 127.5: "-1 to
 
 
 def pixel_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
-    """``mean``, ``std`` and ``dtype``; nothing where the card's defaults do."""
+    """Return lines for ``mean``, ``std`` and ``dtype``; none where the card's defaults are right."""
     dtype = next(spec.dtype for spec in facts.inputs if spec.name == image.name)
     if dtype.startswith(("uint", "int")) and dtype != "int8":
         return [Line("dtype", dtype, "the input's: pixels go in as they are")]
@@ -69,7 +69,7 @@ def _plain_line(image: ImageShape, why: str, guessed: bool) -> Line:
 
 
 def _by_channel(numbers: Numbers, channels: int, colour: str) -> list[float]:
-    """One number for each channel, in the order of the model's colours."""
+    """Return one number per channel, in the order of the model's colours."""
     if len(numbers) == 1:
         return [*numbers] * channels
     if channels == 1:

@@ -22,7 +22,7 @@ Recognizer = TypeVar("Recognizer")
 
 
 def recognize(facts: Facts, image: ImageShape) -> Recognized | None:
-    """The task of a model that one picture goes into; None where no decoder reads its outputs."""
+    """Return the task of a model with one picture as input; None if no decoder reads its outputs."""
     for recognizer in _in_order(lambda of: of.pictures):
         found = recognizer(facts, image)
         if found is not None and has_decoder(found.kind, found.decode):
@@ -31,7 +31,7 @@ def recognize(facts: Facts, image: ImageShape) -> Recognized | None:
 
 
 def recognize_text(facts: Facts) -> Recognized | None:
-    """The task of a model that the parts of one text go into; None where no recognizer knows its outputs."""
+    """Return the task of a model with a tokenized text as input; None if its outputs are not recognized."""
     floats = [output for output in facts.outputs if output.dtype.startswith("float")]
     tokens = facts.inputs[0].shape[-1]
     vectors = [o for o in floats if len(o.shape) == 2 and o.shape[0] == 1]
@@ -43,13 +43,13 @@ def recognize_text(facts: Facts) -> Recognized | None:
 
 
 def recognize_sound(facts: Facts) -> Draftable | None:
-    """The inputs and the task of a model of sounds; None where it is not known to be one."""
+    """Return the inputs and the task of a sound model; None if it is not recognized as one."""
     drafts = (recognizer(facts) for recognizer in _in_order(lambda of: of.sounds))
     return next((draft for draft in drafts if draft is not None), None)
 
 
 def _in_order(select: Callable[[Recognizers], Mapping[int, Recognizer]]) -> Iterator[Recognizer]:
-    """The recognizers of all tasks, the lowest place first."""
+    """Yield the recognizers of all tasks, lowest priority number first."""
     tasks = [task.load(task.recognize).RECOGNIZERS for task in all_tasks() if task.recognize]
     places = [entry for recognizers in tasks for entry in select(recognizers).items()]
     return (recognizer for _, recognizer in sorted(places, key=lambda entry: entry[0]))

@@ -1,4 +1,4 @@
-"""What a recognizer finds: which decoder reads a model's outputs, and how its family is given pictures."""
+"""Results of recognizers: the decoder for a model's outputs, and the image preprocessing of its family."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class ImageShape(NamedTuple):
 
 @dataclass(frozen=True)
 class Recognized:
-    """A model's task.
+    """Recognized task of a model.
 
     Attributes:
-        kind, decode: As in a card.
-        outputs: Role -> the output's name.
-        why: What in the outputs says so.
-        habits: How pictures are made for it.
+        kind, decode: Values for the card.
+        outputs: Output names by role.
+        why: Evidence in the outputs.
+        habits: Image preprocessing of the model's family.
         guessed: Whether another task has outputs of this form too.
         lines: Labels and options that differ from the decoder's defaults.
-        reads_pairs: Whether its text is mostly one text and another.
+        reads_pairs: Whether the model usually reads pairs of texts.
     """
 
     kind: str
@@ -47,12 +47,12 @@ class Recognized:
 
 
 class Draftable(NamedTuple):
-    """A model of sounds or texts.
+    """Recognized model of sounds or texts.
 
     Attributes:
         inputs: Lines by input name.
-        task: Its task.
-        states: An input -> the output that it is at the next call.
+        task: The model's task.
+        states: For each state input, the output whose value it takes at the next call.
     """
 
     inputs: dict[str, list[Line]]
@@ -61,12 +61,12 @@ class Draftable(NamedTuple):
 
 
 class TextOutputs(NamedTuple):
-    """Float outputs of a model of texts.
+    """Float outputs of a text model.
 
     Attributes:
-        vectors: [1, n].
+        vectors: Outputs of shape [1, n].
         pooled: Those of the vectors that are as long as embeddings.
-        sequences: [1, tokens, n].
+        sequences: Outputs of shape [1, tokens, n].
     """
 
     vectors: Sequence[TensorSpec]
@@ -75,15 +75,15 @@ class TextOutputs(NamedTuple):
 
 
 class Recognizers(NamedTuple):
-    """How ``edgekit card`` finds a task in a model: place in the order -> recognizer, by what goes in.
+    """Task recognizers of ``edgekit card``, by kind of input: priority -> recognizer.
 
-    The first recognizer that knows the outputs names the task, over all tasks, the lowest place first. A form
-    that few models have comes before one that many share: 100 to 199 are outputs of one family of models,
-    200 to 299 forms of several families, 300 to 399 maps, from 400 on rows of numbers.
+    The first recognizer that knows the outputs determines the task, over all tasks, lowest priority number
+    first. Rare forms come before common ones: 100 to 199 are outputs of one family of models, 200 to 299
+    forms of several families, 300 to 399 maps, from 400 on rows of numbers.
 
     Attributes:
-        pictures: (facts, the picture's shape) -> the task, for models that one picture goes into.
-        texts: (facts, its outputs) -> the task, for models whose inputs are the parts of a text.
+        pictures: (facts, the picture's shape) -> the task, for models with one picture as input.
+        texts: (facts, its outputs) -> the task, for models whose inputs are the parts of a tokenized text.
         sounds: facts -> the inputs and the task, for all others.
     """
 
@@ -93,5 +93,5 @@ class Recognizers(NamedTuple):
 
 
 def cells(image: ImageShape, strides: Sequence[int]) -> int:
-    """How many cells grids of these strides have on the input."""
+    """Count the cells of grids with these strides over the input."""
     return sum(-(-image.height // stride) * -(-image.width // stride) for stride in strides)

@@ -1,4 +1,4 @@
-"""Static shapes for what a model leaves open: from its metadata, or a usual size that it opens with."""
+"""Static shapes for a model's dynamic dimensions: from its metadata, or a usual size with which it opens."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def open_static(source: Source, given: Mapping[str, tuple[int, ...]]) -> tuple[F
 
 
 def is_free(declared: Declared) -> bool:
-    """Whether a picture's height and width are open, or a stale shape's."""
+    """Return whether a picture's height and width are dynamic, or come from a stale shape."""
     if len(declared) != 4:
         return False
     stale = (declared[0] or 1) > 1 and all(d is not None and d <= STALE for d in declared[2:])
@@ -64,7 +64,7 @@ def is_free(declared: Declared) -> bool:
 
 
 def as_image(name: str, shape: Declared) -> ImageShape | None:
-    """An input of four dimensions with one or three channels as a picture; None where it can't be one.
+    """Return an input with four dimensions and one or three channels as a picture; None for other inputs.
 
     Open sizes count as large enough.
     """
@@ -81,7 +81,7 @@ def as_image(name: str, shape: Declared) -> ImageShape | None:
 
 
 def resized(image: ImageShape, size: tuple[int, int], declared: Declared) -> tuple[int, ...]:
-    """The input's shape with this height and width where they are open; a stale shape keeps none."""
+    """Return the input's shape; this height and width replace dynamic or stale ones."""
     fixed = as_image(image.name, declared) if None in declared[1:] else None
     height = (fixed and fixed.height) or size[0]
     width = (fixed and fixed.width) or size[1]
@@ -121,7 +121,7 @@ def _choices(source: Source, given: Mapping[str, tuple[int, ...]]) -> Iterator[d
 
 
 def _trained_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
-    """Ultralytics' ``imgsz``: [height, width]."""
+    """Return Ultralytics' ``imgsz``: [height, width]."""
     try:
         size = ast.literal_eval(metadata.get("imgsz", ""))
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,4 +1,4 @@
-"""Recognizes models of texts: the parts of a tokenized text by the inputs' names."""
+"""Recognition of text models: the parts of a tokenized text, by the inputs' names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_TOKENS = 4
 
 
 def draft_text(facts: Facts, sizes: Mapping[str, Size]) -> Draftable | None:
-    """The inputs and the task of a model whose inputs are token ids; None where they are something else."""
+    """Return the inputs and the task of a model whose inputs are token ids; None for other models."""
     parts = {spec.name: _part(spec) for spec in facts.inputs}
     if (
         "" in parts.values()
@@ -53,7 +53,7 @@ def draft_text(facts: Facts, sizes: Mapping[str, Size]) -> Draftable | None:
 
 
 def _part(spec: TensorSpec) -> str:
-    """What an input is of a text; "" where it can't be one."""
+    """Return the part of a tokenized text that an input holds, or "" where it can't hold one."""
     fits = len(spec.shape) in (1, 2) and spec.shape[-1] >= LEAST_TOKENS
     if spec.dtype not in ("int64", "int32") or not fits or math.prod(spec.shape) != spec.shape[-1]:
         return ""

@@ -1,4 +1,4 @@
-"""What TFLite's metadata says of pictures and classes; the importer carries it over (docs/importing.md)."""
+"""TFLite metadata of pictures and classes, copied to the ONNX model by the importer (docs/importing.md)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ULTRALYTICS_LIMIT_CHARS = 1 << 17
 
 
 class InputMetadata(NamedTuple):
-    """How a picture is prepared; None where the metadata does not say.
+    """Preprocessing of a picture; fields are None where the metadata lacks them.
 
     Attributes:
-        mean, std: In units of pixels from 0 to 255.
+        mean, std: Mean and standard deviation in units of pixels from 0 to 255.
         colour: ``RGB`` or ``GREY``.
     """
 
@@ -29,7 +29,7 @@ class InputMetadata(NamedTuple):
 
 
 def input_metadata(metadata: Mapping[str, str], name: str) -> InputMetadata:
-    """Of the input of this name."""
+    """Return the metadata of the input with this name."""
     entry = _entry(metadata, "inputs", name)
     mean = std = None
     for step in _list(entry.get("steps")):
@@ -43,7 +43,7 @@ def input_metadata(metadata: Mapping[str, str], name: str) -> InputMetadata:
 
 
 def output_labels(metadata: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """The labels of an output: an associated file of axis or value labels, without its empty last line."""
+    """Return an output's labels: an associated file of axis or value labels, without its empty last line."""
     for file in _list(_entry(metadata, "outputs", name).get("files")):
         if not isinstance(file, dict) or file.get("type") not in (
             "TENSOR_AXIS_LABELS",
@@ -57,9 +57,9 @@ def output_labels(metadata: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def ultralytics_in(metadata: Mapping[str, str]) -> dict[str, str]:
-    """What Ultralytics writes into a TFLite file, as it does into ONNX: texts by key; {} if nothing is there.
+    """Return Ultralytics' metadata in a TFLite file, the same as in ONNX: texts by key; {} if absent.
 
-    Older exports have a file of a Python dict, newer ones ``metadata.json``.
+    Older exports have a file with a Python dict, newer ones ``metadata.json``.
     """
     for key, text in metadata.items():
         if not key.startswith(FILE) or "meta" not in key or len(text) > ULTRALYTICS_LIMIT_CHARS:

@@ -1,7 +1,7 @@
-"""What got slower and what got worse in a bundle against another, by variant and by source layer.
+"""Comparison of two bundles by variant and by source layer: what got slower and what got less accurate.
 
-Both are measured here, one after the other, so a layer counts only where it moved by more than other load
-moves it. Whether a variant as a whole is slower, with its significance, is what ``edgekit bench`` says.
+Both are measured here, one after the other, so a layer counts only if it changed by more than other load
+changes it. ``edgekit bench`` reports whether a variant as a whole is slower, with significance.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class VariantChange(TypedDict):
 def explain_diff(
     base: Bundle, here: Bundle, name: str | None = None, *, variant: str | None = None, threads: int = 1
 ) -> list[VariantChange]:
-    """Compare the variants that have one name.
+    """Compare the variants with the same name.
 
     Args:
-        base: What is compared with.
-        here: What is judged.
-        name: As for ``explain``.
-        variant: As for ``explain``.
-        threads: As for ``explain``.
+        base: Bundle to compare with.
+        here: Bundle to evaluate.
+        name: A target, profile or variant; None for all.
+        variant: A variant, also if a profile has the same name; None for all.
+        threads: Number of threads of the engine.
 
     Raises:
         UsageError: no variant of ``here`` is in ``base``.
@@ -91,7 +91,7 @@ def explain_diff(
 
 
 def _size(bundle: Bundle, variant: str) -> int:
-    """Bytes of a variant's files."""
+    """Return the size of a variant's files in bytes."""
     files = next(v.files for v in bundle.variants if v.name == variant)
     return sum(bundle.size_bytes(entry) for entry in files.values())
 
@@ -140,7 +140,7 @@ def _layer_changes(before: Explanation, now: Explanation) -> list[LayerChange]:
 
 
 def _by_layer(found: Explanation) -> dict[str, float]:
-    """Source node, or the engine's where the bundle does not tell -> ms."""
+    """Return the time in ms by source node, or by the engine's node if the source is not recorded."""
     spent: dict[str, float] = {}
     for node in found["nodes"]:
         layer = node["source"] or node["node"]

@@ -1,4 +1,4 @@
-"""Time and accuracy loss of a bundle's variants by node, measured on this machine: the facts.
+"""Measurement of a bundle's variants by node, on this machine: time and accuracy loss.
 
 time      the engine's own profiler on the golden vector: what each node takes, once the engine has merged
           what it merges; named by the source model's nodes
@@ -40,10 +40,10 @@ RUNS = 20
 
 
 class Named(TypedDict):
-    """What a row is in the source model; None, "" and [] where the bundle does not tell."""
+    """Source node of a row; None, "" and [] where the bundle does not record it."""
 
     source: str | None
-    """The node that it is called by, as the model's author knows it."""
+    """Name of the node, as the model's author knows it."""
     source_op: str
     scope: str
     """The module that the node was called in, e.g. ``backbone.stem.conv``."""
@@ -72,50 +72,50 @@ class ValueFact(Named):
 
 
 class CostFact(Named):
-    """Where one node runs, by the estimate of the target's own tool; never measured."""
+    """Device and cycles of one node, estimated by the target's own tool, not measured."""
 
     node: str
     op: str
     device: str
     cycles: int | None
     why: str
-    """Why it is not on the accelerator; "" where it is."""
+    """Reason why the node is not on the accelerator; "" where it is."""
 
 
 class Explanation(TypedDict):
-    """What is known of one variant."""
+    """Time, accuracy and evidence of one variant."""
 
     variant: str
     status: str
     snr: str
-    """Of the outputs, at the build."""
+    """SNR of the outputs, measured at the build."""
     threads: int
     run_ms: float | None
-    """A whole run, measured with the nodes; None where there are no times."""
+    """Time of a whole run in ms, measured with the nodes; None where there are no times."""
     nodes_ms: float | None
     """The sum over ``nodes``."""
     outside_ms: float | None
-    """``run_ms`` less that: what the engine does outside of nodes. Below 0 the nodes sum to more."""
+    """``run_ms`` less ``nodes_ms``: engine time outside of nodes. Negative if the nodes sum to more."""
     parts: dict[str, float]
-    """What was measured of that, in ms, e.g. ``arrays in and out``."""
+    """Measured parts of ``outside_ms``, in ms, e.g. ``arrays in and out``."""
     how: str
-    """What is to be known of how times were taken; "" for an engine's own profiler."""
+    """Note on how the times were measured; "" for an engine's own profiler."""
     nodes: list[NodeFact]
     """The slowest first."""
     no_times: str
-    """Why there are none."""
+    """Reason why there are no times."""
     estimated_by: str
     """The tool that estimated ``costs``; "" where none did."""
     costs: list[CostFact]
-    """What is not on the accelerator first, then the dearest."""
+    """Nodes that are not on the accelerator first, then by cost, highest first."""
     against: str | None
     values: list[ValueFact]
-    """Those first that add the most noise to what comes in."""
+    """Values by the noise that their node adds to its inputs' noise, highest first."""
     no_values: str
     causes: list[dict[str, str]]
-    """Why values lose accuracy, of ``edgekit.bundle.causes.CauseText``; from the build, the worst first."""
+    """Causes of accuracy loss (``edgekit.bundle.causes.CauseText``) from the build, the worst first."""
     price: str
-    """What plain int8 would have made of it, and what the repairs cost; "" where nothing tells."""
+    """Accuracy of plain int8 without the repairs, and the cost of the repairs; "" where it is unknown."""
     notes: list[str]
 
 
@@ -125,19 +125,19 @@ def explain(
     """Measure every variant that has files.
 
     Args:
-        bundle: With a golden vector.
+        bundle: Bundle with a golden vector.
         name: A target, a profile or a variant; None for all.
-        variant: A variant, also where a profile has the same name; None for all.
-        threads: That the engine computes on while it is timed.
+        variant: A variant, also if a profile has the same name; None for all.
+        threads: Number of threads of the engine while it is timed.
 
     Returns:
-        For each variant. Of a value ``adds_db`` is the SNR that its node's own noise would leave; ``snr_db``
-        and ``adds_db`` are None where there is no noise, or where the value is not finite.
+        One explanation per variant. ``adds_db`` of a value is the SNR that its node's own noise would leave.
+        ``snr_db`` and ``adds_db`` are None if there is no noise, or if the value is not finite.
 
     Raises:
-        UsageError: nothing in the bundle is called so, or ``threads`` is not from 1 to 1024.
-        BundleError: there is no golden vector, an entry is damaged, or the evidence is not what a build
-            writes.
+        UsageError: nothing in the bundle has that name, or ``threads`` is not from 1 to 1024.
+        BundleError: there is no golden vector, an entry is damaged, or the evidence does not have a build's
+            format.
         NoVariantError: the build rejected every variant.
     """
     allowed_threads(threads)
@@ -154,7 +154,7 @@ def explain(
 
 
 def _chosen(bundle: Bundle, name: str | None, *, alone: bool = False) -> list[Variant]:
-    """The variants of this name, or (but for ``alone``) of a profile or target of this name."""
+    """Return the variants of this name, or (but for ``alone``) of a profile or target of this name."""
     there = kept_variants(bundle)
     chosen = [
         v for v in there if name is None or name == v.name or (not alone and name in (v.profile, v.target))
@@ -217,7 +217,7 @@ def _node_facts(times: NodeTimes, names: SourceNames) -> list[NodeFact]:
 
 
 def _costs(variant: Variant, names: SourceNames) -> tuple[str, list[CostFact]]:
-    """The tool and its nodes; "" and none where nothing was estimated."""
+    """Return the estimating tool and its nodes; "" and an empty list without an estimate."""
     found = variant.evidence.get("cost", {})
     nodes = found.get("nodes", [])
     named = names.of_each([(str(node["node"]),) for node in nodes])
@@ -238,7 +238,7 @@ def _named(nodes: Sequence[SourceNode]) -> Named:
 
 
 def _parent(bundle: Bundle, variant: Variant) -> Variant | None:
-    """The fp32 variant of the same model for the same profile, or else for the same target."""
+    """Return the fp32 variant of the same model for the same profile, or else for the same target."""
     own = [v for v in bundle.variants if v.target == variant.target and v.files]
     own = [v for v in own if v.precision == FULL_PRECISION and v.smaller_by == variant.smaller_by]
     return next((v for v in own if v.profile == variant.profile), own[0] if own else None)
@@ -247,7 +247,7 @@ def _parent(bundle: Bundle, variant: Variant) -> Variant | None:
 def _times(
     bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int
 ) -> tuple[NodeTimes | None, str]:
-    """The times, or why there are none."""
+    """Return the times, or the reason why there are none."""
     executed = variant.evidence.get("executed")
     absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
     if absent:
@@ -272,7 +272,7 @@ def _values(
     feeds: Mapping[str, Array],
     names: SourceNames,
 ) -> tuple[list[ValueFact], str]:
-    """What is known of each shared value, the noisiest node first, or why there is none."""
+    """Return the facts of each shared value, the noisiest node first, or the reason why there are none."""
     if variant.precision == FULL_PRECISION:
         return [], "fp32 is the reference for the other variants"
     reports, why = _node_reports(variant)
@@ -296,7 +296,7 @@ def _values(
 
 
 def _node_reports(variant: Variant) -> tuple[NodeReports, str]:
-    """What the variant's target can report; if that can't be loaded, nothing, and why."""
+    """Return the reports that the variant's target supports, or none and the reason if it can't be loaded."""
     try:
         return registry.node_reports(variant.target), ""
     except ModuleNotFoundError as problem:
@@ -316,16 +316,16 @@ def compared(
     *,
     centred: bool = False,
 ) -> list[ValueFact]:
-    """The values that both have, with the same shape; the node that adds the most noise first.
+    """Compare the values that both variants have with the same shape; the node that adds most noise is first.
 
-    Noise is a power over the signal's. What a node adds is what its value has beyond the noisiest value that
-    it reads, as ``right`` has it: there no pair of QuantizeLinear and DequantizeLinear stands between.
+    Noise is a power relative to the signal's. A node adds the noise of its value beyond that of the noisiest
+    value that it reads, in the graph of ``right``, which has no pairs of QuantizeLinear and DequantizeLinear.
 
     Args:
-        made: Of a variant.
-        right: Of its fp32 variant.
-        names: Of the source model's nodes.
-        centred: Some values are stored less a constant (zero_centring.py), which is no noise.
+        made: Values of a variant.
+        right: Values of its fp32 variant.
+        names: Names of the source model's nodes.
+        centred: Whether some values are stored less a constant (zero_centring.py), which is not noise.
     """
     # The first of a name: behind it a .tflite has what moves it into another layout.
     exact = {value.value: value for value in reversed(right)}
@@ -367,5 +367,5 @@ def _noise(array: Array, right: Array, centred: bool) -> float:
 
 
 def _db(noise: float) -> float | None:
-    """None for no noise, and for what no number tells."""
+    """Return decibels; None without noise, or if the value is not finite."""
     return round(-10 * math.log10(noise), 1) if 0 < noise < math.inf else None

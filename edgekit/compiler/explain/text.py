@@ -1,4 +1,4 @@
-"""What ``edgekit explain`` prints of the facts in explain.py and explain_diff.py."""
+"""Text output of ``edgekit explain``, from the facts in explain.py and explain_diff.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MERGED = 2
 
 
 def render(found: Iterable[Explanation]) -> str:
-    """The text of some explanations."""
+    """Format explanations as text."""
     return "\n\n".join("\n".join(_lines(each)) for each in found)
 
 
@@ -71,7 +71,7 @@ def _time_lines(found: Explanation, total: float) -> list[str]:
 
 
 def _cost_lines(found: Explanation) -> list[str]:
-    """What the target's own tool estimated, node by node."""
+    """Format the estimates of the target's own tool, node by node."""
     costs = found["costs"]
     if not costs:
         return []
@@ -90,7 +90,7 @@ def _cost_lines(found: Explanation) -> list[str]:
 
 
 def called(row: Named, node: str) -> str:
-    """The source node, its module where the name does not tell it, and what is merged with it."""
+    """Return the source node, its module if not part of the name, and the nodes merged with it."""
     name = row["source"]
     if name is None:
         return node
@@ -101,7 +101,7 @@ def called(row: Named, node: str) -> str:
 
 
 def render_diff(found: Iterable[VariantChange], base: str, here: str) -> str:
-    """The text of a comparison of two bundles."""
+    """Format a comparison of two bundles as text."""
     return "\n\n".join("\n".join(_changed(each, base, here)) for each in found)
 
 
@@ -151,7 +151,7 @@ def _by_op(found: Explanation, total: float) -> str:
 
 
 def in_decibels(value: ValueFact, db: float | None) -> str:
-    """The SQNR ``db`` of a value, with its unit; of one that is not finite that it is not."""
+    """Format the SQNR ``db`` of a value with its unit, or state that the value is not finite."""
     return "not finite" if not value["finite"] else _decibels(db)
 
 

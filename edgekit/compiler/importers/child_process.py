@@ -46,15 +46,15 @@ _KINDS = {kind.__name__: kind for kind in (ModelError, UsageError, EngineError)}
 
 
 def convert_file(module: str, path: Path, options: ImportOptions) -> Converted:
-    """Export a file in a child process, which waits to run the original too.
+    """Export a file in a child process, which stays alive to run the original too.
 
     Args:
         module: Importer whose ``load(path, options)`` returns the Original.
         path: The file.
-        options: As given to the importer.
+        options: The user's options for the importer.
 
     Raises:
-        ModelError: it can't be loaded or exported, with the framework's reason.
+        ModelError: the file can't be loaded or exported; the text has the framework's reason.
         MissingDependency: the framework or its exporter is not installed.
     """
     shapes: dict[str, Json] = {name: list(shape) for name, shape in options.shapes.items()}
@@ -110,7 +110,7 @@ class _Child:
         self._end()
 
     def ask(self, question: Mapping[str, Json]) -> dict[str, Json]:
-        """Raises: the errors of the child, as they are; ModelError for those of the framework."""
+        """Send a request, return the result. Raises the child's errors; ModelError for the framework's."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         late = threading.Timer(SECONDS_LIMIT, self._process.kill)
@@ -157,7 +157,7 @@ def _load(folder: Path, rows: int, columns: int) -> list[list[Array]]:
 
 
 def answer_parent(folder: Path) -> None:
-    """Answer as the child: a question a line on stdin, a line on stdout when its result is in the folder."""
+    """Serve requests as the child, one per line of stdin; a line on stdout reports a result in the folder."""
     die_with_parent()
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what frameworks print goes into the log

@@ -17,7 +17,7 @@ from edgekit.system.confinement import Bounds, confine
 
 
 def main(folder: Path) -> None:
-    """Confine this process, and answer its parent."""
+    """Confine this process, then serve requests of its parent."""
     request = json.loads((folder / "request.json").read_text("utf-8"))
     if not request["trust_pickle"]:
         confine(Bounds(None, None, reads=[request["path"]], writes=[str(folder)]))

@@ -1,7 +1,7 @@
-"""The contract of an importer: what turns one framework's models into ONNX.
+"""Contract of an importer, which converts one framework's models to ONNX.
 
 An importer is a module with ``IMPORTER = Importer(...)``, found by the entry-point group
-``edgekit.importers``. All of them are imported whenever a model is not ONNX, to ask whose it is: the
+``edgekit.importers``. All importers are imported whenever a model is not ONNX, to find the one for it. So the
 module imports neither its framework nor anything large; the functions do, when they are called.
 """
 
@@ -21,13 +21,13 @@ Source = Path | object
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What the user says about a model besides the model.
+    """User's options for importing a model.
 
     Attributes:
         shapes: Static shapes by input name; "" stands for the only input.
-        example_inputs: What the model is called with, for frameworks that trace it: arrays or tensors of the
+        example_inputs: Example arguments of the model, for frameworks that trace it: arrays or tensors of the
             framework, in the order of its parameters, or a mapping of its parameters by name.
-        trust_pickle: Whether a file may run the code that is in it.
+        trust_pickle: Whether a file may run the code that it contains.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -35,15 +35,15 @@ class ImportOptions:
     trust_pickle: bool = False
 
     def need_trust(self, path: Path, what: str, instead: str) -> None:
-        """Refuse a Python pickle that the user does not say to trust: loading it runs code that is in it.
+        """Reject a Python pickle unless the user trusts it: loading a pickle runs the code that it contains.
 
         Args:
             path: The file.
-            what: What it is, e.g. ``a Python pickle of scikit-learn``.
-            instead: What can be given that is no pickle.
+            what: Description of the file, e.g. ``a Python pickle of scikit-learn``.
+            instead: Advice on alternatives that are not pickles.
 
         Raises:
-            ModelError: it is not said.
+            ModelError: the user has not set ``trust_pickle``.
         """
         if not self.trust_pickle:
             raise ModelError(
@@ -53,11 +53,11 @@ class ImportOptions:
 
 
 class Answers(NamedTuple):
-    """What the framework itself computes.
+    """Outputs computed by the framework itself.
 
     Attributes:
-        engine: Name and version of what ran the model, e.g. ``LiteRT 2.3.0``.
-        outputs: For each sample, by the names of the ONNX model's outputs.
+        engine: Name and version of the engine that ran the model, e.g. ``LiteRT 2.3.0``.
+        outputs: Outputs of each sample, by the names of the ONNX model's outputs.
     """
 
     engine: str
@@ -65,15 +65,15 @@ class Answers(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """What an importer makes.
+    """Result of an importer.
 
     Attributes:
-        onnx: The file, with its weights inside: what is imported reads no other file.
-        notes: What the user should know of the conversion, a sentence each, e.g. an op that was approximated.
-        precision: Of the original's arithmetic where the ONNX model's is another, e.g. ``int8-dynamic`` where
-            it rounds at run time: how close the two can be. "": the ONNX model's own.
-        answers: ``(samples) -> Answers``: runs the very model that was converted; None: the importer's does.
-        example: What the user called the model with, by the names of the ONNX model's inputs; None: unknown.
+        onnx: Content of the ONNX file. The weights are inside; it refers to no other file.
+        notes: Notes on the conversion for the user, one sentence each, e.g. about an approximated op.
+        precision: Precision of the original where the ONNX model's differs, e.g. ``int8-dynamic`` where it
+            rounds at run time. It bounds how close the two can be. "": the ONNX model's own.
+        answers: ``(samples) -> Answers``; runs the same model that was converted. None: the importer's own.
+        example: The user's example inputs, by the names of the ONNX model's inputs; None: unknown.
     """
 
     onnx: bytes
@@ -88,23 +88,23 @@ def _takes_no_object(found: object) -> bool:
 
 
 class Importer(NamedTuple):
-    """One framework's importer.
+    """Importer of one framework's models.
 
     Attributes:
-        source_format: As users call it: ``TFLite``.
-        suffixes: Of its files, e.g. ``(".tflite",)``: for files whose content nobody recognizes.
+        source_format: Name of the format for users: ``TFLite``.
+        suffixes: File suffixes, e.g. ``(".tflite",)``, for files whose content no importer recognizes.
         recognize: ``(head, path) -> bool``: whether the file is one of the framework's. ``head`` is the first
             HEAD_BYTES of the file, or b"" of a folder. It never raises, and no two importers recognize the
             same file.
         to_onnx: ``(source, options) -> Converted``. Raises ModelError for a model that it can't convert,
             MissingDependency where its framework is not installed.
-        packages: Distributions whose versions can change what ``to_onnx`` makes; those that are installed are
-            named in the bundle.
+        packages: Distributions whose versions can change the result of ``to_onnx``. The bundle records those
+            that are installed.
         recognize_object: ``(object) -> bool``: whether a Python object is one of the framework's, by its
-            classes' modules: it imports nothing.
+            classes' modules. It imports nothing.
         answers: ``(source, samples) -> Answers``: runs the original, for the comparison with the ONNX model.
-            Samples and outputs have the ONNX model's names, dtypes and shapes. Raises MissingDependency where
-            what runs it is not installed, EngineError where that refuses the model. None: nothing runs it.
+            Samples and outputs have the ONNX model's names, dtypes and shapes. Raises MissingDependency if
+            its engine is not installed, EngineError if the engine rejects the model. None: it can't be run.
     """
 
     source_format: str

@@ -21,20 +21,20 @@ from edgekit.tensor_spec import Array, Json
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """A model that an importer made ONNX of.
+    """Model that an importer converted to ONNX.
 
     Attributes:
         onnx: The ONNX file.
         name: File name of the source, or the class of an object.
         source: The file or object.
         source_sha256: Of the source file, hexadecimal; "" for an object or a folder.
-        importer: What converted it.
-        importer_name: Name of its entry point.
-        tools: Versions of the packages that decide what it makes.
-        notes: What the user should know of the conversion.
-        precision: Of the original's arithmetic where the ONNX model's is another.
-        answers: Runs the original; None where nothing does.
-        example: What the user called the original with, by the names of the ONNX model's inputs.
+        importer: Importer that converted it.
+        importer_name: Name of the importer's entry point.
+        tools: Versions of the packages that determine the result.
+        notes: Notes on the conversion for the user.
+        precision: Precision of the original where the ONNX model's differs.
+        answers: Function that runs the original; None if it can't be run.
+        example: The user's example inputs, by the names of the ONNX model's inputs.
     """
 
     onnx: bytes
@@ -54,7 +54,7 @@ class Imported:
         return hashlib.sha256(self.onnx).hexdigest()
 
     def as_json(self) -> dict[str, Json]:
-        """Both steps, for the manifest and ``--json``: the source and how it became which ONNX file."""
+        """Return both steps, for the manifest and ``--json``: the source, and its conversion to ONNX."""
         return {
             "format": self.importer.source_format,
             "importer": self.importer_name,
@@ -103,7 +103,7 @@ def open_source_model(
     Args:
         source: The file or object.
         shapes: Static shapes by input name.
-        options: What else the user says of it.
+        options: The user's other options.
 
     Raises:
         ModelError, UsageError, MissingDependency: as ``import_source`` and ``open_model``.
@@ -115,12 +115,12 @@ def open_source_model(
 
 
 def as_source(model: Source | str) -> Source:
-    """The path of a file, or the object as it is."""
+    """Return the path of a file, or the object as it is."""
     return Path(model) if isinstance(model, str | os.PathLike) else model
 
 
 def source_name(source: Source) -> str:
-    """File name of a model, or the class of an object."""
+    """Return the file name of a model, or the class of an object."""
     return source.name if isinstance(source, Path) else type(source).__qualname__
 
 
@@ -138,7 +138,7 @@ def _digest(source: Source) -> str:
 
 
 def _stamp(source: Source) -> object:
-    """Identifies the version of a file; None for anything else."""
+    """Return an identifier of a file's version; None for anything else."""
     try:
         status = os.stat(source) if isinstance(source, Path) and source.is_file() else None
     except OSError:

@@ -1,5 +1,5 @@
-"""What a file of PyTorch, Keras or scikit-learn is, by its content: members of a zip archive, opcodes of a
-pickle. Nothing of it is loaded, so no code in it runs.
+"""Kinds of PyTorch, Keras and scikit-learn files, by content: members of a zip archive, opcodes of a pickle.
+The file is not loaded, so no code in it runs.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PT2, TORCHSCRIPT, TORCH_PICKLE, KERAS, PLAIN_PICKLE = "pt2", "torchscript", "tor
 
 
 class FileKind(NamedTuple):
-    """What a file is.
+    """Kind of a file.
 
     Attributes:
         kind: One of the constants above; "" for anything else.
-        modules: Of a pickle: the modules of the classes and functions that it would import.
-        names: Of a pickle: those classes and functions, ``module.name`` where both are plain.
+        modules: Modules of the classes and functions that a pickle would import.
+        names: Classes and functions that a pickle would import: ``module.name`` where both are plain.
     """
 
     kind: str
@@ -40,12 +40,12 @@ class FileKind(NamedTuple):
     names: frozenset[str] = frozenset()
 
     def has(self, package: str) -> bool:
-        """Whether the pickle imports something of a package."""
+        """Return whether the pickle imports anything from a package."""
         return any(module.split(".")[0] == package for module in self.modules)
 
     @property
     def is_tensors_only(self) -> bool:
-        """Whether a pickle of torch's holds nothing but tensors, numbers, lists and dictionaries."""
+        """Return whether a pickle of torch's holds only tensors, numbers, lists and dictionaries."""
         return not any(module.split(".")[0] not in _OF_TENSORS for module in self.modules) and not any(
             name.startswith(("torch.nn", "torch.fx", "torch.jit")) for name in self.modules
         )
@@ -55,7 +55,7 @@ _OF_TENSORS = frozenset({"torch", "collections", "numpy", "_codecs", "builtins",
 
 
 def file_kind(head: bytes, path: Path) -> FileKind:
-    """What a file is, by its content; by its suffix where a pickle has no mark of its own. Never raises.
+    """Return a file's kind, by its content, or by its suffix for a pickle without a marker. Never raises.
 
     Args:
         head: The first bytes of the file.
@@ -111,8 +111,8 @@ def _pickle_kind(path: str, size: int, stamp: int) -> FileKind:
 
 
 def _classified(kind: str, content: bytes) -> FileKind:
-    """With the modules that the pickle names. joblib's files have raw arrays between the opcodes: what comes
-    before the first of them names the estimator."""
+    """Return the kind with the modules that the pickle names. In joblib's files, the opcodes before the first
+    raw array name the estimator."""
     modules: set[str] = set()
     names: set[str] = set()
     texts = ["", ""]
@@ -135,7 +135,7 @@ def _classified(kind: str, content: bytes) -> FileKind:
 
 
 def _opcodes(content: bytes) -> Iterator[tuple[str, object]]:
-    """Of all pickles in a row: torch's form before 1.6 has five."""
+    """Yield the opcodes of all pickles in a row: torch's format before 1.6 has five."""
     stream, count = io.BytesIO(content), 0
     while stream.tell() < len(content):
         for opcode, argument, _ in pickletools.genops(stream):

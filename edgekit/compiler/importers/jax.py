@@ -24,12 +24,12 @@ INSTALL = "pip install jax jax2onnx"
 
 
 def recognize(head: bytes, path: Path) -> bool:
-    """JAX has no file format for functions that its exporter takes."""
+    """Return False: JAX has no file format for functions that its exporter takes."""
     return False
 
 
 def recognize_object(model: object) -> bool:
-    """A plain or jitted function, or a module of Flax or Equinox that can be called."""
+    """Return whether the object is a plain or jitted function, or a callable module of Flax or Equinox."""
     if isinstance(model, FunctionType | MethodType | partial):
         return True
     modules = {cls.__module__ for cls in type(model).__mro__}
@@ -87,7 +87,7 @@ def _original(function: Any, options: ImportOptions, name: str) -> Original:
 
 
 def _parameter_names(function: Any, examples: tuple[Any, ...]) -> list[str]:
-    """The function's own names for its inputs; those of a nested one with the keys behind."""
+    """Return the function's names for its inputs; names of nested inputs have their keys appended."""
     import jax
 
     try:

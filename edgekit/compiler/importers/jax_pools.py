@@ -41,7 +41,7 @@ def pool_two_axes(proto: Any) -> None:
 
 
 def _window(node: Any, graph: Any) -> list[int]:
-    """The window of a pool over more than three axes; empty for any other node."""
+    """Return the window of a pool over more than three axes; empty for any other node."""
     given = _ints(node)
     if node.op_type == "MaxPool":
         window = given.get("kernel_shape", [])

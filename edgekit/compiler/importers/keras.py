@@ -31,12 +31,12 @@ EXPORTERS = {"jax": "jax2onnx", "torch": "onnxscript", "tensorflow": "tf2onnx"}
 
 
 def recognize(head: bytes, path: Path) -> bool:
-    """The zip archive of Keras 3."""
+    """Return whether the file is a zip archive of Keras 3."""
     return file_kind(head, path).kind == KERAS
 
 
 def recognize_object(model: object) -> bool:
-    """A model, functional, sequential or subclassed."""
+    """Return whether the object is a model: functional, sequential or subclassed."""
     return any(
         cls.__name__ == "Model" and cls.__module__.split(".")[0] == "keras" for cls in type(model).__mro__
     )
@@ -53,7 +53,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """In the child process: the model of a file. Code in it (lambda layers) is refused by Keras itself.
+    """Load the model of a file in the child process. Keras itself rejects code in it (lambda layers).
 
     Raises:
         MissingDependency: Keras, or a backend with an exporter, is not installed.
@@ -121,8 +121,8 @@ def _export(model: Any, options: ImportOptions) -> Converted:
 
 
 def _signature(model: Any, options: ImportOptions) -> Any:
-    """The inputs' shapes: those given, else with 1 for what is open. With an open batch the loop of a
-    recurrent layer would have no shapes; None for a model without a signature of its own."""
+    """Return the inputs' shapes: those given, else with 1 for dynamic dimensions, since loops of recurrent
+    layers need a static batch. Return None for a model without a signature of its own."""
     import keras
 
     if _inputs(model) is None:
@@ -137,7 +137,7 @@ def _signature(model: Any, options: ImportOptions) -> Any:
 
 
 def _inputs(model: Any) -> Any:
-    """Its symbolic inputs, nested as it takes them; None for a model of a class of its own."""
+    """Return the model's symbolic inputs, nested like its arguments; None for a subclassed model."""
     import keras
 
     if not getattr(model, "inputs", None):

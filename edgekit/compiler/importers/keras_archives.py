@@ -1,9 +1,9 @@
-"""Checks of Keras' archives, made before Keras loads them.
+"""Checks of Keras archives, run before Keras loads them.
 
 A configuration names classes and functions by module, which Keras imports: Lambda layers hold compiled
 Python, some versions call any function of any module (CVE-2025-1550), TFSMLayer and TorchModuleWrapper load
 programs of other formats, lookups read files. HDF5 reads other files by links and external storage. Keras
-refuses more of it with each version; this does for all. Checked with Keras 3.15.
+rejects more of these with each version; this module always rejects them all. Checked with Keras 3.15.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ OBJECTS_LIMIT = 1_000_000
 
 
 def check_keras(path: Path) -> None:
-    """Check what a ``.keras`` file would have Keras import and read.
+    """Check the imports and files that a ``.keras`` file would make Keras load.
 
     Raises:
-        ModelError: it names something else than layers of Keras, or reads other files.
+        ModelError: it names anything other than Keras layers, or reads other files.
     """
     with open_members(path) as members:
         for name in members.by_name:

@@ -31,12 +31,12 @@ Samples = Sequence[Mapping[str, Array]]
 
 
 class Original(NamedTuple):
-    """A loaded model of a framework.
+    """Loaded model of a framework.
 
     Attributes:
-        export: Makes the ONNX file, with the framework's exporter.
+        export: Function that writes the ONNX file, with the framework's exporter.
         run: ``(samples, names of the ONNX model's inputs, of its outputs) -> Answers``.
-        exporter: What ``export`` uses, for messages, e.g. ``torch.onnx``.
+        exporter: Name of the exporter, for messages, e.g. ``torch.onnx``.
     """
 
     export: Callable[[], Converted]
@@ -45,11 +45,11 @@ class Original(NamedTuple):
 
 
 def convert_object(load: Callable[[], Original], name: str) -> Converted:
-    """Export a model in this process; its answers come of the same object.
+    """Export a model in this process; the same object computes the original outputs.
 
     Args:
-        load: Makes the original of the user's object.
-        name: Of the object's class.
+        load: Function that returns the Original of the user's object.
+        name: Name of the object's class.
 
     Raises:
         ModelError: the exporter failed, with its reason; the full text is in a file.
@@ -75,7 +75,7 @@ def convert_object(load: Callable[[], Original], name: str) -> Converted:
 
 @contextlib.contextmanager
 def quiet(said: io.StringIO) -> Iterator[None]:
-    """What exporters print and warn of goes into ``said``."""
+    """Redirect the prints and warnings of exporters to ``said``."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))  # their handlers hold the real stderr
     try:
@@ -87,14 +87,14 @@ def quiet(said: io.StringIO) -> Iterator[None]:
 
 
 def failure(name: str, what: str, reason: str, text: str) -> ModelError:
-    """The error of a framework or exporter that failed, with its full text in a file of the cache folder."""
+    """Return the error of a failed framework or exporter. The full text is in a file of the cache folder."""
     path = _write(name, text)
     where = f"; its full text is in {path}" if path else ""
     return ModelError(f"{name}: {what}: {reason}{where}")
 
 
 def reason_line(problem: BaseException) -> str:
-    """The first line of the exception at the root, which the exporters wrap in others."""
+    """Return the first line of the root exception, which exporters wrap in others."""
     while problem.__cause__ is not None:
         problem = problem.__cause__
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(problem))
@@ -104,7 +104,7 @@ def reason_line(problem: BaseException) -> str:
 
 
 def signature_names(onnx_file: bytes) -> tuple[list[str], list[str]]:
-    """Names of the inputs, without weights, and of the outputs of an ONNX file."""
+    """Return the names of the inputs, without weights, and of the outputs of an ONNX file."""
     import onnx  # here: the importers are imported to ask whose a file is
 
     graph = onnx.ModelProto.FromString(onnx_file).graph
@@ -113,7 +113,7 @@ def signature_names(onnx_file: bytes) -> tuple[list[str], list[str]]:
 
 
 def serialized(proto: object) -> bytes:
-    """The bytes of an exporter's ``onnx.ModelProto``.
+    """Return the bytes of an exporter's ``onnx.ModelProto``.
 
     Raises:
         ModelError: they are over 2 GB, protobuf's limit.
@@ -130,9 +130,9 @@ def serialized(proto: object) -> bytes:
 
 
 def renamed_outputs(proto: object, names: Sequence[str]) -> None:
-    """Give the outputs of an ``onnx.ModelProto`` these names, in place, where no other value has them.
+    """Rename the outputs of an ``onnx.ModelProto``, in place, if no other value has these names.
 
-    What it declares of values in between is dropped: some exporters write shapes that are wrong.
+    Declared shapes of intermediate values are dropped: some exporters write wrong ones.
     """
     graph = proto.graph  # type: ignore[attr-defined]
     del graph.value_info[:]

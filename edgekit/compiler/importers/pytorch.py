@@ -31,7 +31,7 @@ HEAD_BYTES = 16
 
 
 def recognize(head: bytes, path: Path) -> bool:
-    """A ``.pt2``, a TorchScript archive, or a pickle of torch's that is not Ultralytics'."""
+    """Return whether the file is a ``.pt2``, a TorchScript archive, or a torch pickle not of Ultralytics'."""
     kind = file_kind(head, path)
     if kind.has("ultralytics"):
         return False
@@ -41,7 +41,7 @@ def recognize(head: bytes, path: Path) -> bool:
 
 
 def recognize_object(model: object) -> bool:
-    """A module, an exported program or a scripted module; Keras' and Ultralytics' models are modules too."""
+    """Return whether the object is a module or an exported or scripted one, not Keras' or Ultralytics'."""
     classes = [(cls.__module__, cls.__name__) for cls in type(model).__mro__]
     if any(module.startswith(("keras.", "ultralytics.engine.")) for module, _ in classes):
         return False
@@ -58,7 +58,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """In the child process: the model of a file.
+    """Load the model of a file in the child process.
 
     Raises:
         ModelError: it holds no module.
@@ -118,7 +118,7 @@ def _need_onnxscript() -> None:
 
 
 def _module_in(found: object) -> Any:
-    """The module of a pickle: itself, or under the names that training scripts use."""
+    """Return the module in a pickle: the object itself, or an entry with a name that training scripts use."""
     torch = _torch()
     if isinstance(found, torch.nn.Module):
         return found
@@ -177,7 +177,7 @@ def _export(program: Any) -> Converted:
 
 
 def _without_traces(proto: Any) -> None:
-    """Without the exporter's notes: lines and paths of the user's sources, which would go to every device."""
+    """Remove the exporter's traces: lines and paths of the user's sources, which devices would get."""
     graph = proto.graph
     for each in [graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:
         del each.metadata_props[:]
@@ -201,7 +201,7 @@ def _input_names(program: Any) -> list[str]:
 
 
 def _output_names(program: Any) -> list[str]:
-    """``output``, ``output_0`` ... or the keys of a dictionary."""
+    """Return ``output``, ``output_0`` ..., or the keys of a dictionary."""
     tree = _torch().utils._pytree
     spec = program.call_spec.out_spec
     return _leaf_names(tree.tree_unflatten(list(range(spec.num_leaves)), spec))
@@ -224,7 +224,7 @@ def _arrays(result: Any, outputs: Sequence[str]) -> dict[str, Array]:
 
 
 def _examples(module: Any, options: ImportOptions) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The example inputs as tensors, by position and by name; zeros of the given shapes where there are none.
+    """Return the example inputs as tensors, by position and by name, or zeros of the given shapes.
 
     Raises:
         UsageError: neither are given.
@@ -264,7 +264,7 @@ def _example(
 
 @contextlib.contextmanager
 def _evaluating(module: Any) -> Iterator[None]:
-    """In evaluation mode, and then as it was: a dropout in training mode would answer by chance."""
+    """Set evaluation mode, then restore the mode: dropout in training mode gives random outputs."""
     modes = [(each, each.training) for each in module.modules()]
     module.eval()
     try:
@@ -275,7 +275,7 @@ def _evaluating(module: Any) -> Iterator[None]:
 
 
 def _scripted(module: Any, options: ImportOptions, name: str) -> Original:
-    """TorchScript, by the exporter of before torch.export; its inputs have no shapes in the file."""
+    """Export TorchScript by the exporter that predates torch.export; the file has no input shapes."""
     torch = _torch()
     names = [each.debugName() for each in module.graph.inputs()][1:]
     given = options.example_inputs

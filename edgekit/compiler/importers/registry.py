@@ -17,7 +17,7 @@ FIRST_FIELD = 8
 
 @cache
 def importers() -> Mapping[str, Importer]:
-    """Name of its entry point -> importer, sorted by name."""
+    """Return the importers by the names of their entry points, sorted by name."""
     from importlib.metadata import entry_points  # here: it costs 15 ms, and an ONNX file needs none
 
     points = sorted(entry_points(group="edgekit.importers"), key=lambda point: point.name)
@@ -25,7 +25,7 @@ def importers() -> Mapping[str, Importer]:
 
 
 def find_importer(source: Source) -> str | None:
-    """Name of the importer that a model is for, by content, else by suffix; None: it is opened as ONNX.
+    """Return the name of a model's importer, by content, else by suffix; None for an ONNX model.
 
     Raises:
         UsageError: an object that is of no framework.
@@ -52,15 +52,15 @@ def find_importer(source: Source) -> str | None:
 
 
 def is_onnx(head: bytes) -> bool:
-    """Whether a file starts as ONNX files do.
+    """Return whether a file starts like an ONNX file.
 
-    The second byte tells it from a flatbuffer whose root is at offset 8: an IR version is not 0.
+    The second byte distinguishes it from a flatbuffer whose root is at offset 8: an IR version is not 0.
     """
     return len(head) > 1 and head[0] == FIRST_FIELD and 0 < head[1] < 128
 
 
 def _head(path: Path) -> bytes:
-    """The start of a file; b"" where there is none: who opens it says why."""
+    """Return the start of a file, or b"" if there is none: opening it later raises the error."""
     if not path.is_file():
         return b""
     try:

@@ -26,7 +26,7 @@ OPSETS = {"": 18, "ai.onnx.ml": 3}
 
 
 def recognize(head: bytes, path: Path) -> bool:
-    """A pickle of scikit-learn's; one that shows nothing of what is in it is taken for one too."""
+    """Return whether the file is a pickle of scikit-learn's, or a plain one without classes of torch."""
     kind = file_kind(head, path)
     return kind.kind == PLAIN_PICKLE and (kind.has("sklearn") or not kind.has("torch"))
 
@@ -50,7 +50,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """In the child process: the estimator of a pickle.
+    """Load the estimator of a pickle in the child process.
 
     Raises:
         ModelError: it holds something else.
@@ -115,7 +115,7 @@ def _export(model: Any) -> Converted:
 
 
 def _converted(model: Any, count: int) -> Any:
-    """With the scores as a tensor; LinearSVC has no such option, and in a pipeline needs another one."""
+    """Convert with the scores as a tensor. LinearSVC lacks the option and needs another in a pipeline."""
     for options in ({"zipmap": False}, {"raw_scores": False}):
         try:
             return _convert(model, count, options)
@@ -134,12 +134,12 @@ def _convert(model: Any, count: int, options: dict[str, bool]) -> Any:
 
 
 def _final(model: Any) -> Any:
-    """The last step of a pipeline: it has the classes."""
+    """Return the last step of a pipeline, which has the classes."""
     return model.steps[-1][1] if hasattr(model, "steps") else model
 
 
 def _class_names(final: Any) -> list[str]:
-    """The classes, where they are no integers."""
+    """Return the class names if they are not integers."""
     classes = getattr(final, "classes_", None)
     if classes is None or isinstance(classes, list) or classes.dtype.kind in "iub":
         return []
@@ -147,7 +147,7 @@ def _class_names(final: Any) -> list[str]:
 
 
 def _answers(model: Any, x: Array, count: int) -> list[Array]:
-    """What skl2onnx's models output: predictions, and scores where there are two outputs."""
+    """Compute the outputs that skl2onnx's models have: predictions, and scores if there are two outputs."""
     final = _final(model)
     if not hasattr(model, "predict"):
         return [np.asarray(model.transform(x), np.float32)]

@@ -1,10 +1,10 @@
-"""Checks of PyTorch's archives, made before torch loads them.
+"""Checks of PyTorch archives, run before torch loads them.
 
 torch's loaders run code of a ``.pt2`` in more than one way: pickles (``torch.load`` falls back to full
 unpickling), expressions of shapes (SymPy evaluates them as Python), guards and names (they become Python
-source), operators by any name, and libraries of AOTInductor. So torch is given a copy with the members, names
-and operators that are known to be data; of examples, guards and traces nothing is copied. TorchScript is
-compiled by a parser of its own and runs no Python; its operators that read or write files are refused.
+source), operators by any name, and libraries of AOTInductor. torch only gets a copy of members, names and
+operators that are known to be data. Examples, guards and traces are not copied. TorchScript is compiled by a
+parser of its own and runs no Python; its operators that read or write files are rejected.
 Checked with torch 2.13.
 """
 
@@ -122,7 +122,7 @@ def _refusal(path: Path, what: str) -> ModelError:
 
 
 def _payloads(members: Members, prefix: str) -> dict[str, bytes | None]:
-    """The weights or constants: raw numbers, which a table describes; pickles of tensors in older files."""
+    """Return the weights or constants: raw numbers with a table, or pickles of tensors in older files."""
     if f"{prefix}model.pt" in members.by_name:
         return {f"{prefix}model.pt": _checked_tensors(members, f"{prefix}model.pt")}
     table = f"{prefix}model_{'weights' if prefix == WEIGHTS else 'constants'}_config.json"
@@ -138,7 +138,7 @@ def _payloads(members: Members, prefix: str) -> dict[str, bytes | None]:
 
 
 def _checked_tensors(members: Members, name: str) -> bytes:
-    """A member that ``torch.save`` wrote: the content, if it holds nothing but tensors."""
+    """Return the content of a member that ``torch.save`` wrote, after a check that it holds only tensors."""
     content = members.read(name)
     with zipfile.ZipFile(io.BytesIO(content)) as inner:
         pickles = [each for each in inner.namelist() if each.endswith(".pkl")]
@@ -152,7 +152,7 @@ def _checked_tensors(members: Members, name: str) -> bytes:
 
 
 def _names_of(path: Path, member: str, content: bytes) -> Iterator[str]:
-    """Names of the classes and functions that a pickle of torch's imports, ``module.name``."""
+    """Yield names of the classes and functions that a pickle of torch's imports, ``module.name``."""
     stream = io.BytesIO(content)
     try:
         while stream.tell() < len(content):
@@ -175,7 +175,7 @@ def _json(path: Path, member: str, content: bytes) -> Json:
 
 
 def _checked_graph(path: Path, content: bytes) -> bytes:
-    """The program without guards and traces, after a check of all its texts."""
+    """Return the program without guards and traces, after a check of all its texts."""
     program = _json(path, PROGRAM, content)
     try:
         program.pop("guards_code", None)

@@ -28,7 +28,7 @@ SETTINGS = {"YOLO_AUTOINSTALL": "false", "YOLO_OFFLINE": "true", "YOLO_VERBOSE":
 
 
 def recognize(head: bytes, path: Path) -> bool:
-    """A checkpoint: a pickle of torch's with classes of Ultralytics."""
+    """Return whether the file is a checkpoint: a torch pickle with classes of Ultralytics."""
     return file_kind(head, path).has("ultralytics")
 
 
@@ -46,7 +46,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """In the child process: the model of a checkpoint.
+    """Load the model of a checkpoint in the child process.
 
     Raises:
         MissingDependency: ultralytics is not installed.

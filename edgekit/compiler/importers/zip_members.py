@@ -1,5 +1,5 @@
-"""Members of a zip archive from anyone: counted and bounded, then copied, so that a framework's own parser of
-archives reads what was checked.
+"""Members of an untrusted zip archive: counted and bounded, then copied, so that a framework's own parser
+reads only checked content.
 """
 
 from __future__ import annotations

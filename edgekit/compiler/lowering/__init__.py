@@ -1,1 +1,1 @@
-"""What targets share on the way from the canonical graph to their own format."""
+"""Lowering code shared by targets: from the canonical graph to their own format."""

@@ -22,7 +22,7 @@ class ClipBounds(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Constant bounds, infinite where float32 has no number beyond them; None for computed ones."""
+        """Return constant bounds, infinite if float32 has no number beyond them; None for computed ones."""
         if self.low is None or self.high is None:
             return None
         low = -np.inf if self.low <= -FLOAT32_MAX else self.low
@@ -30,7 +30,7 @@ class ClipBounds(NamedTuple):
 
 
 def clip_bounds(minimum: NodeInput | None, maximum: NodeInput | None) -> ClipBounds:
-    """The inputs ``min`` and ``max`` of a Clip."""
+    """Return the inputs ``min`` and ``max`` of a Clip."""
 
     def bound(given: NodeInput | None, absent: float) -> float | None:
         if given is None:
@@ -41,7 +41,7 @@ def clip_bounds(minimum: NodeInput | None, maximum: NodeInput | None) -> ClipBou
 
 
 def slope_along(slope: NodeInput, data_shape: Sequence[int], axis: int) -> Array | None:
-    """A constant PRelu slope that changes along ``axis`` only, float32 [data_shape[axis]]; else None."""
+    """Return a constant PRelu slope that varies along ``axis`` only, float32 [data_shape[axis]], or None."""
     if slope.const is None:
         return None
     full = slope.const.reshape((1,) * (len(data_shape) - len(slope.shape)) + tuple(slope.shape))
@@ -51,7 +51,7 @@ def slope_along(slope: NodeInput, data_shape: Sequence[int], axis: int) -> Array
 
 
 def scalar_exponent(exponent: NodeInput, data_rank: int) -> float | None:
-    """The one constant exponent of a Pow that does not broadcast its base; else None."""
+    """Return the one constant exponent of a Pow that does not broadcast its base; else None."""
     if exponent.const is None or exponent.const.size != 1 or len(exponent.shape) > data_rank:
         return None
     return float(exponent.const.ravel()[0])
@@ -66,7 +66,7 @@ def batch_norm_factors(
     epsilon: float,
     training_mode: int,
 ) -> tuple[Array, Array] | None:
-    """BatchNormalization as x * factor + offset, both float32 [C, 1, ...]; None if the model computes one.
+    """Return BatchNormalization's factor and offset, float32 [C, 1, ...]; None if the model computes one.
 
     Raises:
         Inexpressible: training_mode is on.
@@ -82,7 +82,7 @@ def batch_norm_factors(
 
 
 def refuse_random_dropout(training_mode: NodeInput | None) -> None:
-    """Dropout at inference passes its input on.
+    """Reject Dropout in training mode; at inference it returns its input.
 
     Raises:
         Inexpressible: training_mode is on, or the model computes it.

@@ -45,14 +45,14 @@ ROUND_SINCE = 11
 
 
 def find_byte_input(requested: str | Mapping[str, str] | None, card: Card | None) -> ImageInput | None:
-    """The card's image input that is to take bytes, as the card has it; None if that is not asked for.
+    """Return the card's image input that takes bytes; None if the user does not request bytes.
 
     Args:
-        requested: As for ``io_layouts.lay_out``; without a name it is the card's image input.
-        card: Describes the model.
+        requested: Layouts like for ``io_layouts.lay_out``; without a name: the card's image input.
+        card: Card of the model.
 
     Raises:
-        UsageError: there is no card, or what is named is no image input of it.
+        UsageError: there is no card, or the named input is not one of its image inputs.
     """
     by_name = {"": requested} if isinstance(requested, str) else dict(requested or {})
     names = [name for name, layout in by_name.items() if layout == BYTES]
@@ -73,7 +73,7 @@ def find_byte_input(requested: str | Mapping[str, str] | None, card: Card | None
 
 
 def byte_card(card: Card, name: str) -> Card:
-    """The card of the same model with bytes: the same pictures, without normalization."""
+    """Return the card of the same model with bytes: the same pictures, without normalization."""
     image = card.inputs[name]
     assert isinstance(image, ImageInput)
     shape = (1, image.height, image.width, image.channels)
@@ -85,11 +85,11 @@ def byte_card(card: Card, name: str) -> Card:
 
 
 def take_bytes(model: ir.Model, image: ImageInput) -> None:
-    """Let the input take bytes: the card's preparation as operators in front of the model, in place.
+    """Make the input take bytes: add the card's preprocessing as operators in front of the model, in place.
 
     Args:
-        model: Of any opset; its input is as the card says.
-        image: The input, and what is left to do to its pixels.
+        model: Model of any opset; its input matches the card.
+        image: The input, and the remaining preprocessing of its pixels.
 
     Raises:
         UsageError: the input is an output too, or the preparation needs an operator that the opset lacks.
@@ -134,11 +134,11 @@ def take_bytes(model: ir.Model, image: ImageInput) -> None:
 
 
 def fold_bytes(model: ir.Model, image: ImageInput) -> None:
-    """As ``take_bytes``, with as much as is exact folded into the first Convs.
+    """Take bytes like ``take_bytes``, folding all that can be folded exactly into the first Convs.
 
     Args:
-        model: Canonical; changed in place.
-        image: The input as the card has it.
+        model: Canonical model; changed in place.
+        image: The image input as declared in the card.
     """
     value = _input(model, image.name)
     image = _without_transpose(value, image)
@@ -181,7 +181,7 @@ class _Front:
         return add_constant(self.model, np.array(number, np.float32), f"{self.image.name}/{name}")
 
     def per_channel(self, numbers: tuple[float, ...], name: str) -> ir.Value:
-        """One number if they are all the same."""
+        """Return one number if all are the same."""
         if len(set(numbers)) == 1:
             return self.number(numbers[0], name)
         array = np.array(numbers, np.float32)
@@ -194,7 +194,7 @@ def _input(model: ir.Model, name: str) -> ir.Value:
 
 
 def _without_transpose(value: ir.Value, image: ImageInput) -> ImageInput:
-    """A model that takes channels last and begins with a Transpose to channels first: without it."""
+    """Remove the Transpose to channels first at the start of a model whose input has channels last."""
     uses = list(value.uses())
     if image.layout != "NHWC" or not uses:
         return image
@@ -211,7 +211,7 @@ def _without_transpose(value: ir.Value, image: ImageInput) -> ImageInput:
 
 
 def _first_convs(value: ir.Value) -> list[ir.Node]:
-    """The Convs that read the input, if nothing else does and their weights are floats."""
+    """Return the Convs that read the input, if nothing else does and their weights are floats."""
     convs = []
     for node, index in value.uses():
         weight = array_of(input_of(node, 1)) if node.op_type == "Conv" and not node.domain else None
@@ -225,7 +225,7 @@ def _first_convs(value: ir.Value) -> list[ir.Node]:
 
 
 def _folded(model: ir.Model, convs: list[ir.Node], image: ImageInput) -> ImageInput:
-    """Fold into the Convs; returns what is left to do. In float64, rounded once."""
+    """Fold preprocessing into the Convs, in float64, rounded once. Return the part that remains."""
     mean, std = np.array(image.mean), np.array(image.std)
     swaps = image.colour == "BGR" and all(int_of(conv, "group", 1) == 1 for conv in convs)
     shifts = not any(_pads(conv) for conv in convs)
@@ -247,7 +247,7 @@ def _folded(model: ir.Model, convs: list[ir.Node], image: ImageInput) -> ImageIn
 
 
 def _new_constants(conv: ir.Node, mean: Array, std: Array, swaps: bool) -> tuple[Array, Array]:
-    """Weight and bias of a Conv that reads pixels instead of (pixels - mean) / std."""
+    """Return weight and bias of a Conv that reads pixels instead of (pixels - mean) / std."""
     weight, bias = array_of(conv.inputs[1]), array_of(input_of(conv, 2))
     assert weight is not None
     scaled = weight.astype(np.float64) / _along_inputs(conv, weight, std)
@@ -259,7 +259,7 @@ def _new_constants(conv: ir.Node, mean: Array, std: Array, swaps: bool) -> tuple
 
 
 def _along_inputs(conv: ir.Node, weight: Array, numbers: Array) -> Array:
-    """Numbers [input channels] in a shape that goes with the weight's input channels, group by group."""
+    """Reshape numbers [input channels] to match the weight's input channels, group by group."""
     group = int_of(conv, "group", 1)
     rows = np.repeat(numbers.reshape(group, -1), len(weight) // group, axis=0)
     return rows.reshape(*rows.shape, *[1] * (weight.ndim - 2))

@@ -26,7 +26,7 @@ from edgekit.compiler.passes.remove_dead_code import remove_dead_code
 
 
 def bytes_below(value: ir.Value) -> tuple[ir.Value, int] | None:
-    """The uint8 value that a float is, and the whole number from 0 to 255 that is subtracted from it."""
+    """Return the uint8 value behind a float, and the whole number from 0 to 255 subtracted from it."""
     less, node = 0.0, producer_of(value, "Sub")
     if node is not None:
         given = scalar_of(node.inputs[1])
@@ -40,7 +40,7 @@ def bytes_below(value: ir.Value) -> tuple[ir.Value, int] | None:
 
 
 def with_bytes_read(model: ir.Model) -> ir.Model:
-    """``model`` itself, or a copy in which such bytes are read as they are stored."""
+    """Return ``model`` itself, or a copy that reads such bytes as they are stored."""
     if all(held_bytes(node) is None for _, node in nodes_of(model, "QuantizeLinear")):
         return model
     copy = model.clone()
@@ -70,7 +70,7 @@ def with_bytes_read(model: ir.Model) -> ir.Model:
 
 
 def held_bytes(node: ir.Node) -> tuple[ir.Value, int] | None:
-    """The bytes that a QuantizeLinear gives, or gives less 128, and their zero point."""
+    """Return the bytes that a QuantizeLinear returns, or returns less 128, and their zero point."""
     found = bytes_below(node.inputs[0]) if node.inputs[0] is not None else None
     zero_point = array_of(input_of(node, 2))
     if found is None or scalar_of(node.inputs[1]) != 1 or zero_point is None or zero_point.size != 1:

@@ -11,7 +11,7 @@ from edgekit.tensor_spec import Array
 
 
 class NodeInput(Protocol):
-    """What the decoders ask of a target's handle for an input: its shape, and its array if it is constant."""
+    """Handle of a target for a node's input: its shape, and its array if it is constant."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -19,15 +19,15 @@ class NodeInput(Protocol):
 
     @property
     def const(self) -> Array | None:
-        """The array of a constant in ONNX's order of axes; None if the model computes the value."""
+        """Array of a constant in ONNX's order of axes; None if the model computes the value."""
 
 
 def constant_ints(given: NodeInput, name: str) -> tuple[int, ...]:
-    """The integers of a constant input of rank 0 or 1.
+    """Return the integers of a constant input of rank 0 or 1.
 
     Args:
         given: The input.
-        name: What ONNX calls it, for the message.
+        name: Name in ONNX, for the error message.
 
     Raises:
         Inexpressible: the model computes it.
@@ -38,7 +38,7 @@ def constant_ints(given: NodeInput, name: str) -> tuple[int, ...]:
 
 
 def constant_scalar(given: NodeInput, name: str) -> int:
-    """The integer of a constant input with one element.
+    """Return the integer of a constant input with one element.
 
     Raises:
         Inexpressible: the model computes it.

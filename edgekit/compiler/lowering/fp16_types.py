@@ -43,7 +43,7 @@ def set_types(model: ir.Model, chosen: Set[ir.Node]) -> None:
 
 
 def takes_fp16(node: ir.Node, index: int, output: bool = False) -> bool:
-    """Whether ONNX lets an input (or output) be float16: the scales of a Resize may not."""
+    """Return whether ONNX allows float16 for an input (or output); it does not for the scales of a Resize."""
     schema = defs.get_schema(node.op_type, 23, "")
     formals = schema.outputs if output else schema.inputs
     return "tensor(float16)" in formals[min(index, len(formals) - 1)].types
@@ -85,7 +85,7 @@ class _Types:
 
 
 def _keep_output(model: ir.Model, types: _Types, value: ir.Value) -> None:
-    """Where the value is a graph output, its float32 form replaces it and takes its name."""
+    """Replace a graph output by its float32 form, which takes its name. Leave other values unchanged."""
     for index, output in enumerate(model.graph.outputs):
         if output is value:
             name = value.name

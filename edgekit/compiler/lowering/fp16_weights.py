@@ -1,4 +1,4 @@
-"""Which weights a fp16 variant stores in float16, for all targets.
+"""Choice of the weights that a fp16 variant stores in float16, for all targets.
 
 Only the large ones: small weights (the stem, depthwise filters, biases) are the most sensitive and save
 little. YOLOX-nano, output SNR on two photographs: all weights in fp16 36 and 50 dB; all but those below 4096
@@ -19,7 +19,7 @@ FP16_MIN_ELEMENTS = 4096
 
 
 def stored_in_fp16(weight: Array) -> bool:
-    """Whether a fp16 variant stores this weight in fp16: float32, large, and within fp16's range.
+    """Return whether a fp16 variant stores this weight in fp16: float32, large, and within fp16's range.
 
     >>> import numpy as np
     >>> stored_in_fp16(np.ones((64, 64), np.float32)), stored_in_fp16(np.ones(64, np.float32))
@@ -31,7 +31,7 @@ def stored_in_fp16(weight: Array) -> bool:
 
 
 def with_fp16_weights(model: ir.Model) -> ir.Model:
-    """A copy of the model with weights stored in float16, for targets that take ONNX.
+    """Return a copy of the model with weights stored in float16, for targets that take ONNX.
 
         w (float32) -> op        =>        w (float16) -> Cast -> op
 

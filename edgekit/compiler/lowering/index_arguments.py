@@ -20,14 +20,14 @@ class GatheredRange(NamedTuple):
 
 
 class OneHotArguments(NamedTuple):
-    """What a OneHot compares and what it puts.
+    """Arguments of a OneHot: the classes it compares with and the values it writes.
 
     Attributes:
-        depth: How many classes there are.
-        off: The value where the index is another class, shape (1,).
-        on: The value where it is this class, shape (1,).
+        depth: Number of classes.
+        off: Value where the index is another class, shape (1,).
+        on: Value where the index is this class, shape (1,).
         classes: 0 to depth - 1, int32, in a shape that broadcasts along the output's axis of classes.
-        indices_shape: The shape of the indices, with a 1 for the axis of classes.
+        indices_shape: Shape of the indices, with a 1 for the axis of classes.
     """
 
     depth: int
@@ -38,27 +38,27 @@ class OneHotArguments(NamedTuple):
 
 
 def non_negative(indices: Array, sizes: int | Array) -> Array:
-    """Indices of which the negative ones counted from the end of an axis; int32.
+    """Return int32 indices with negative ones, which count from the end of an axis, made non-negative.
 
     Args:
         indices: Integers.
-        sizes: The length of what each one points into; broadcasts against ``indices``.
+        sizes: Length of the axis of each index; broadcasts against ``indices``.
     """
     return np.where(indices < 0, indices + sizes, indices).astype(np.int32)
 
 
 def gathered_shape(data_shape: Sequence[int], indices_shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """The shape of a Gather's output; ``axis`` is non-negative."""
+    """Return the shape of a Gather's output; ``axis`` is non-negative."""
     return (*data_shape[:axis], *indices_shape, *data_shape[axis + 1 :])
 
 
 def gathered_range(data_shape: Sequence[int], indices: Array | None, axis: int) -> GatheredRange | None:
-    """The slice that a Gather is, or None where its indices are computed or do not follow each other.
+    """Return the slice equal to a Gather, or None if its indices are computed or not consecutive.
 
     Args:
-        data_shape: Shape of what is gathered from.
-        indices: Non-negative, of any shape.
-        axis: Non-negative.
+        data_shape: Shape of the data.
+        indices: Non-negative indices of any shape.
+        axis: Non-negative axis.
     """
     if indices is None or not indices.size:
         return None
@@ -71,13 +71,13 @@ def gathered_range(data_shape: Sequence[int], indices: Array | None, axis: int) 
 
 
 def has_repeats(indices: Array) -> bool:
-    """Whether index tuples (the last axis), all non-negative, name an element twice."""
+    """Return whether non-negative index tuples (the last axis) address an element twice."""
     rows = np.asarray(indices, np.int64).reshape(-1, indices.shape[-1])
     return len(np.unique(rows, axis=0)) != len(rows)
 
 
 def refuse_repeats(indices: Array | None, reduction: str) -> None:
-    """ONNX leaves open which update of an element wins.
+    """Reject repeated indices: ONNX leaves open which update of an element wins.
 
     Raises:
         Inexpressible: constant indices name an element twice, and no reduction combines the updates.
@@ -104,7 +104,7 @@ def one_hot_arguments(
 
 
 def trilu_mask(data_shape: Sequence[int], k: NodeInput | None, upper: int) -> Array:
-    """Which elements of each matrix Trilu keeps, bool [rows, columns]: the last two axes of the data.
+    """Return the mask of elements that Trilu keeps, bool [rows, columns]: the last two axes of the data.
 
     Raises:
         Inexpressible: the model computes k.

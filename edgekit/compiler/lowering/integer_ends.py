@@ -1,10 +1,10 @@
-"""A Q/DQ graph whose inputs and outputs are the integers themselves, for chips that compute on nothing else.
+"""Q/DQ graph with integer inputs and outputs, for chips that compute on integers only.
 
     x, float -> QuantizeLinear -> DequantizeLinear -> ...          =>   x, int8 -> DequantizeLinear -> ...
     ... -> QuantizeLinear -> DequantizeLinear -> y, float          =>   ... -> QuantizeLinear -> y, int8
 
-The names stay. What is given to the runner is quantized and what it gives is dequantized there, by the scales
-that this returns.
+The names stay. The runner quantizes its inputs and dequantizes its outputs, by the scales that this module
+returns.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class IntegerEnds:
     outputs: dict[str, tuple[float, int]]
 
     def described(self, name: str) -> dict[str, Json]:
-        """``scale`` and ``zero_point`` of an end, for the options of an artifact; empty for a float."""
+        """Return ``scale`` and ``zero_point`` of an end, for an artifact's options; empty for a float."""
         found = self.inputs.get(name) or self.outputs.get(name)
         return {} if found is None else {"scale": found[0], "zero_point": found[1]}
 
 
 def with_integer_ends(model: ir.Model) -> IntegerEnds:
-    """The model with integers wherever an end is quantized by one scale anyway.
+    """Replace each input and output that is quantized by one scale anyway by its integers.
 
     Args:
         model: Canonical, with Q/DQ pairs. It is not changed.
@@ -93,7 +93,7 @@ def _integer_output(model: ir.Model, index: int, value: ir.Value) -> tuple[float
 
 
 def _one_scale(node: ir.Node) -> tuple[float, int] | None:
-    """Scale and zero point of a Q or DQ node; None unless constant and one for all."""
+    """Return scale and zero point of a Q or DQ node; None unless constant and per tensor."""
     scale, zero_point = array_of(input_of(node, 1)), array_of(input_of(node, 2))
     if scale is None or scale.size != 1 or (zero_point is not None and zero_point.size != 1):
         return None

@@ -1,13 +1,13 @@
-"""How an artifact stores its own inputs and outputs, for those who run it without our runtime.
+"""Layouts of an artifact's own inputs and outputs, for users who run it without EdgeKit's runtime.
 
     nchw    as in the source model (any rank, any meaning of the axes)
-    nhwc    axis 1 last: N, C, H, W is stored as N, H, W, C, as cameras and TFLite's own tools have it
-    uint8   of an image input with a card: bytes, [1, H, W, C] in RGB (byte_input.py)
-    int8    of a float, in int8 variants: the integers that the model computes on, by a scale that the
-            artifact tells; where a node reads or gives floats there, the variant is refused
+    nhwc    axis 1 last: N, C, H, W is stored as N, H, W, C, like in cameras and TFLite's own tools
+    uint8   an image input with a card takes bytes, [1, H, W, C] in RGB (byte_input.py)
+    int8    a float value of an int8 variant is stored as the integers that the model computes on, with the
+            scale in the artifact; the variant is rejected if a node reads or returns floats there
 
-A Session takes and gives the source's layout whatever the artifact holds, but bytes where they are asked for.
-Layouts travel on the values of the model, through the copies of it, to the compilers that can obey them.
+A Session keeps the source's layout whatever the artifact stores, except for bytes where they are requested.
+Layouts are metadata on the model's values. Copies of the model keep them, and compilers apply them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INTEGERS = "int8"
 KEY = "edgekit.layout"
 INTEGERS_KEY = "edgekit.integers"
 EVERY = ""
-"""The name that means every input and output of four axes that is not named itself."""
+"""Name that stands for every input and output with four axes that is not named itself."""
 
 
 def lay_out(
@@ -37,20 +37,20 @@ def lay_out(
     targets: Sequence[BuildTarget],
     byte_input: str = "",
 ) -> dict[str, str]:
-    """Note on the inputs and outputs of ``model`` how artifacts are to store them.
+    """Mark the inputs and outputs of ``model`` with the layouts in which artifacts store them.
 
     Args:
-        model: Canonical, with static shapes; its values are marked.
-        requested: A layout for every input and output of four axes, or layouts by name (``EVERY`` for the
+        model: Canonical model with static shapes; its values are marked.
+        requested: Layout of every input and output with four axes, or layouts by name (``EVERY`` for the
             rest).
-        targets: What is built for.
-        byte_input: The input that ``byte_input.find_byte_input`` found.
+        targets: Targets of the build.
+        byte_input: The input that ``byte_input.find_byte_input`` returned.
 
     Returns:
         The layout of each input and output that is not stored as in the source.
 
     Raises:
-        UsageError: a layout or a name is unknown, a value has not four axes, or a target can't obey.
+        UsageError: a layout or name is unknown, a value does not have four axes, or a target lacks support.
     """
     by_name = {EVERY: requested} if isinstance(requested, str) else dict(requested or {})
     values = {str(v.name): v for v in (*model.graph.inputs, *model.graph.outputs)}
@@ -98,18 +98,18 @@ def lay_out(
 
 
 def refuse_integers_in_float(layouts: Mapping[str, str], on_integers: bool) -> None:
-    """Raises UsageError: integers are asked for, and no variant of the build computes on them."""
+    """Raise UsageError if integers are requested but no variant of the build computes on them."""
     if INTEGERS in layouts.values() and not on_integers:
         raise UsageError("--io int8 is for int8 variants; build with --precision int8 and --samples")
 
 
 def asks_for_integers(value: ir.Value) -> bool:
-    """Whether an artifact that computes on integers is to store this input or output as int8."""
+    """Return whether an artifact that computes on integers stores this input or output as int8."""
     return INTEGERS_KEY in value.metadata_props
 
 
 def is_channels_last(value: ir.Value) -> bool:
-    """Whether an artifact is to store this input or output with axis 1 last."""
+    """Return whether an artifact stores this input or output with axis 1 last."""
     return value.metadata_props.get(KEY) == "nhwc"
 
 

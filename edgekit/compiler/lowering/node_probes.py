@@ -15,12 +15,12 @@ are weights and become inputs."""
 def probes(
     model: onnx.ModelProto, inlined_elements: int = INLINED_ELEMENTS
 ) -> list[tuple[onnx.NodeProto, onnx.ModelProto]]:
-    """Each node and a model of it alone, with values renamed so that equal nodes give equal models.
+    """Yield each node and a model of it alone, with values renamed so that equal nodes give equal models.
 
-    Left out are nodes with subgraphs, and nodes that read values of unknown types.
+    Nodes with subgraphs, and nodes that read values of unknown types, are left out.
 
     Args:
-        model: With the shapes of its values.
+        model: Model with the shapes of its values.
         inlined_elements: Constants with more elements become inputs.
     """
     import onnx

@@ -35,10 +35,10 @@ class Builder(Protocol[H]):
     """A target's builder: creates handles (type H) for values, and is notified of the node being lowered."""
 
     def begin(self, node: ir.Node) -> None:
-        """Called before each node's lowering."""
+        """Prepare for the lowering of a node; called before each one."""
 
     def handle(self, value: ir.Value) -> H:
-        """The handle of an initializer, an input or an earlier node's output."""
+        """Return the handle of an initializer, an input or an earlier node's output."""
 
     def bind(self, value: ir.Value, handle: H) -> None:
         """Record ``handle`` as the lowered output of a node."""
@@ -48,12 +48,12 @@ class Builder(Protocol[H]):
 
 
 class LoweredNode:
-    """What a builder knows of the node being lowered."""
+    """Node being lowered, as a builder sees it."""
 
     node: ir.Node | None = None
 
     def out_shape(self, index: int = 0) -> tuple[int, ...]:
-        """Static shape of an output of the node being lowered."""
+        """Return the static shape of an output of the node being lowered."""
         assert self.node is not None
         shape = static_dims(self.node.outputs[index])
         if shape is None:
@@ -61,7 +61,7 @@ class LoweredNode:
         return shape
 
     def wants_output(self, index: int) -> bool:
-        """Whether anything reads an output of the node being lowered."""
+        """Return whether anything reads an output of the node being lowered."""
         assert self.node is not None
         if index >= len(self.node.outputs):
             return False
@@ -93,13 +93,13 @@ class OpTable(Generic[H]):
         return register
 
     def find(self, node: ir.Node, opset: int) -> Callable[..., Any] | None:
-        """The lowering of ``node`` at ``opset``, or None."""
+        """Return the lowering of ``node`` at ``opset``, or None."""
         versions = self._table.get((_domain(node), node.op_type), {})
         fitting = [since for since in versions if since <= opset]
         return versions[max(fitting)] if fitting else None
 
     def why_not(self, node: ir.Node, opset: int) -> Finding | None:
-        """Why ``node`` has no lowering, or None if one supports all of its attributes and inputs."""
+        """Return why ``node`` has no lowering, or None if one supports all of its attributes and inputs."""
         function = self.find(node, opset)
         if function is None:
             why = f"{self.target} has no form for {_title(node)} at opset {opset}"
@@ -120,11 +120,11 @@ class OpTable(Generic[H]):
     def lower(self, build: Builder[H], graph: ir.Graph | ir.Function, opset: int) -> list[Finding]:
         """Lower all nodes in order.
 
-        Every node is examined, also those after one that has no form. With a finding, what was built is not a
-        program: drop it.
+        Every node is examined, also those after one without a lowering. If there is a finding, the built
+        program is incomplete: drop it.
 
         Returns:
-            One finding for each node that has no form.
+            One finding for each node without a lowering.
         """
         findings = []
         for node in graph:
@@ -158,7 +158,7 @@ class OpTable(Generic[H]):
         return Finding(code, "error", self.target, node_name(node), _title(node), why, fix)
 
     def rows(self) -> Iterator[tuple[str, int, str]]:
-        """(op, since, first line of the docstring) of every lowering."""
+        """Return (op, since, first line of the docstring) of every lowering."""
         for (domain, op), versions in sorted(self._table.items()):
             for since, function in sorted(versions.items()):
                 first = (inspect.getdoc(function) or "").partition("\n")[0]
@@ -166,7 +166,7 @@ class OpTable(Generic[H]):
 
 
 def open_shapes(model: ir.Model, target: str) -> list[Finding]:
-    """A finding for each input and node of the main graph without a static shape."""
+    """Return a finding for each input and node of the main graph without a static shape."""
     found = []
     for value in model.graph.inputs:
         if static_dims(value) is None:

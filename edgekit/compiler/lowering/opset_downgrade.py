@@ -1,13 +1,13 @@
-"""Relabels a model with an older opset if it has the same meaning, for engines that optimize by opset.
+"""Relabel a model with an older opset if it has the same meaning, for engines that optimize by opset.
 
-The schemas of onnx 1.23.2 at 19, 20 and 23, compared by program (attributes, inputs, texts): the opsets
-between add operators, attributes and element types, and change what is said of four:
+The schemas of onnx 1.23.2 at 19, 20 and 23 were compared by program (attributes, inputs, texts). The opsets
+between add operators, attributes and element types, and change the definition of four operators:
 
     20  GridSample: its modes are called linear and cubic, not bilinear and bicubic
     20  DFT: its axis is an input
-    21  GroupNormalization: its scale became one a channel
-    22  pooling: windows that would start in the padding at the end are left out, with ceil_mode; what an
-        average over part of a window is divided by was never plain before
+    21  GroupNormalization: one scale per channel
+    22  pooling with ceil_mode: windows that would start in the padding at the end are left out; earlier
+        opsets do not define the divisor of an average over part of a window
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ POOLINGS = ("AveragePool", "LpPool", "MaxPool")
 
 
 def with_opset(model: ir.Model, opset: int) -> ir.Model | None:
-    """A copy of the canonical model with an older opset; None if a node would not mean the same in it.
+    """Return a copy of the canonical model with an older opset; None if a node has another meaning in it.
 
     Args:
-        model: With opset 23 and static shapes.
-        opset: 18 to 22.
+        model: Model with opset 23 and static shapes.
+        opset: Older opset, 18 to 22.
     """
     if model.functions or nodes_changed_since(model, opset):
         return None
@@ -44,12 +44,12 @@ def with_opset(model: ir.Model, opset: int) -> ir.Model | None:
 
 
 def nodes_changed_since(model: ir.Model, opset: int) -> list[ir.Node]:
-    """The nodes, including subgraphs, that this opset lacks or defines differently."""
+    """Return the nodes, including subgraphs, that this opset lacks or defines differently."""
     return [node for node in model.graph.all_nodes() if not _same(node, opset)]
 
 
 def _same(node: ir.Node, opset: int) -> bool:
-    """Whether the opset has this operator, with these attributes and element types, and means the same."""
+    """Return whether the opset defines the operator alike, with these attributes and element types."""
     from onnx import defs
 
     if node.domain not in ("", "ai.onnx"):
@@ -69,7 +69,7 @@ def _same(node: ir.Node, opset: int) -> bool:
 
 
 def _newer_defaults(node: ir.Node, opset: int) -> list[str]:
-    """Newer attributes that are set to their default value."""
+    """Return newer attributes that are set to their default value."""
     from onnx import defs, helper
 
     try:
@@ -90,7 +90,7 @@ def _newer_defaults(node: ir.Node, opset: int) -> list[str]:
 
 
 def _drops_a_window(node: ir.Node) -> bool:
-    """Whether a pooling with ceil_mode may have a window that starts in the padding at the end."""
+    """Return whether a pooling with ceil_mode may have a window that starts in the padding at the end."""
     ceil = node.attributes.get("ceil_mode")
     if ceil is None or not ceil.as_int():
         return False
@@ -115,7 +115,7 @@ def _drops_a_window(node: ir.Node) -> bool:
 
 
 def _fits(values: Sequence[ir.Value | None], formals: Sequence[Any]) -> bool:
-    """Whether the schema's parameters take the element types of the values; the last one may take many."""
+    """Return whether the schema's parameters accept the values' types; the last one may be variadic."""
     for index, value in enumerate(values):
         if value is None or value.dtype is None:
             continue

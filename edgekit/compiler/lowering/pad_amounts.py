@@ -1,4 +1,4 @@
-"""How much ONNX's Pad adds to each axis and takes away from it, and where what it adds comes from."""
+"""Decoding of ONNX's Pad: elements added to and removed from each axis, and the source of added elements."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ MODES = ("constant", "reflect", "edge", "wrap")
 
 
 class PadAmounts(NamedTuple):
-    """What a Pad does, one entry for each axis: first it takes ``shape`` elements from ``begin`` on, then it
-    adds.
+    """Effect of a Pad, one entry per axis: it keeps ``shape`` elements from ``begin`` on, then adds others.
 
     Attributes:
         begin: First element that is kept; above 0 for negative pads.
-        shape: How many elements are kept.
-        added: (before, after), both non-negative.
+        shape: Number of elements that are kept.
+        added: Numbers of elements added (before, after), both non-negative.
     """
 
     begin: tuple[int, ...]
@@ -28,12 +27,12 @@ class PadAmounts(NamedTuple):
 
     @property
     def adds(self) -> bool:
-        """Whether anything is added."""
+        """Return whether any element is added."""
         return any(before or after for before, after in self.added)
 
     @property
     def out_shape(self) -> tuple[int, ...]:
-        """The shape of the result."""
+        """Return the shape of the result."""
         return tuple(n + before + after for n, (before, after) in zip(self.shape, self.added, strict=True))
 
 
@@ -42,10 +41,10 @@ class PadPart:
     """Elements of the input that Pad repeats beyond an end of an axis.
 
     Attributes:
-        begin: The first one's index along the axis.
-        count: How many; may be 0.
-        times: How often they follow each other; may be 0.
-        is_reversed: Whether they are in reverse order.
+        begin: Index of the first element along the axis.
+        count: Number of elements; may be 0.
+        times: Number of repetitions of these elements; may be 0.
+        is_reversed: Whether the elements are in reverse order.
     """
 
     begin: int
@@ -57,10 +56,10 @@ class PadPart:
 def pad_amounts(
     data_shape: Sequence[int], pads: NodeInput, axes: NodeInput | None = None, mode: str = "constant"
 ) -> PadAmounts:
-    """Decode a Pad. Arguments are the node's inputs and its mode.
+    """Decode a Pad. The arguments are the node's inputs and its mode.
 
     Raises:
-        Inexpressible: the model computes pads or axes; or ``mode`` is none of ONNX's; or it reaches for more
+        Inexpressible: the model computes pads or axes, ``mode`` is not one of ONNX's, or the mode needs more
             elements than the axis has.
     """
     if mode not in MODES:
@@ -82,7 +81,7 @@ def pad_amounts(
 
 
 def pad_parts(mode: str, size: int, before: int, after: int) -> tuple[PadPart, PadPart]:
-    """What the modes other than constant put before and after an axis of ``size`` elements.
+    """Return the elements that a mode other than constant puts before and after an axis of ``size`` elements.
 
     >>> pad_parts("reflect", 5, 2, 1)[0]
     PadPart(begin=1, count=2, times=1, is_reversed=True)

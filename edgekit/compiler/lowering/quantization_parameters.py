@@ -24,24 +24,24 @@ class QuantizationParameters(NamedTuple):
     zero_point: Array
 
     def broadcast(self, shape: Sequence[int], axis: int, block_size: int) -> QuantizationParameters:
-        """The same, in a shape that broadcasts against data of ``shape``.
+        """Return the parameters in a shape that broadcasts against data of ``shape``.
 
         Args:
-            shape: Of the data.
+            shape: Shape of the data.
             axis: The node's attribute.
-            block_size: The node's attribute; 0 where it has no blocks.
+            block_size: The node's attribute; 0 without blocks.
         """
         return QuantizationParameters(*(_broadcast(each, shape, axis, block_size) for each in self))
 
     def dequantized(self, integers: Array, axis: int, block_size: int) -> Array:
-        """The numbers that constant integers represent, float32."""
+        """Return the numbers that constant integers represent, float32."""
         scale, zero_point = self.broadcast(integers.shape, axis, block_size)
         real = (integers.astype(np.int64) - zero_point).astype(np.float32) * scale
         return np.asarray(real, np.float32)
 
 
 def quantization_parameters(scale: NodeInput, zero_point: NodeInput | None) -> QuantizationParameters:
-    """The parameters of a node; a zero point that is left out is 0.
+    """Decode the parameters of a node; an omitted zero point is 0.
 
     Raises:
         Inexpressible: the model computes them.

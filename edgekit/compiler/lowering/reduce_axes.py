@@ -6,10 +6,10 @@ from edgekit.compiler.lowering.constant_inputs import NodeInput, constant_ints
 
 
 def reduced_axes(rank: int, axes: NodeInput | None, noop_with_empty_axes: int) -> tuple[int, ...] | None:
-    """The axes of ReduceSum, ReduceMean ...: non-negative, sorted, each once.
+    """Return the axes of ReduceSum, ReduceMean ...: non-negative, sorted, each once.
 
     Args:
-        rank: Of the data.
+        rank: Rank of the data.
         axes: The node's input, if it has one.
         noop_with_empty_axes: The node's attribute.
 
@@ -26,7 +26,7 @@ def reduced_axes(rank: int, axes: NodeInput | None, noop_with_empty_axes: int) -
 
 
 def axes_from(axis: int, rank: int) -> tuple[int, ...]:
-    """``axis`` and all axes after it, as LayerNormalization and RMSNormalization take them.
+    """Return ``axis`` and all axes after it, which LayerNormalization and RMSNormalization reduce.
 
     >>> axes_from(-2, 4)
     (2, 3)

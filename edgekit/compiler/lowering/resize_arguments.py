@@ -51,7 +51,7 @@ def resized_axes(
 
 
 def repetition(indices: Array, size: int) -> int | None:
-    """How often each of ``size`` elements follows itself, where ``indices`` take all of them in order.
+    """Return how often ``indices`` repeat each of ``size`` elements in order, or None if they do not.
 
     >>> repetition(np.array([0, 0, 1, 1]), 2), repetition(np.array([0, 1, 1]), 2)
     (2, None)
@@ -61,8 +61,8 @@ def repetition(indices: Array, size: int) -> int | None:
 
 
 def inside_of_image(lines: Sequence[Line]) -> Array:
-    """Which outputs of tf_crop_and_resize are taken from inside of the image: bool, of the output's shape, or
-    1 along axes that are all inside."""
+    """Return the mask of tf_crop_and_resize's outputs whose source is inside the image: bool, of the output's
+    shape, or 1 along axes that are all inside."""
     inside: Array = np.ones((), bool)
     for line in lines:
         at = (line.at >= 0) & (line.at <= line.size - 1)

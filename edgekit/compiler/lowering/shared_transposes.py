@@ -15,8 +15,8 @@ from edgekit.compiler.model.rewriting import SHARED_FROM_ELEMENTS, array_of, fin
 
 
 def with_shared_transposes(model: ir.Model) -> ir.Model:
-    """A copy in which a large matrix that is the transpose of an earlier one is computed from it; ``model``
-    where none is."""
+    """Return a copy that computes large matrices that are transposes of earlier ones from those; ``model``
+    itself if there are none."""
     pairs = transposed_pairs(model.graph)
     if not pairs:
         return model
@@ -34,7 +34,7 @@ def with_shared_transposes(model: ir.Model) -> ir.Model:
 
 
 def transposed_pairs(graph: ir.Graph) -> dict[str, str]:
-    """Name of a matrix -> name of the earlier one that it is the transpose of."""
+    """Return, by name of a matrix, the name of the earlier matrix that it is the transpose of."""
     kept: dict[tuple[object, ...], list[ir.Value]] = {}
     found: dict[str, str] = {}
     for name, value in graph.initializers.items():

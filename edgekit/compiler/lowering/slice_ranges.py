@@ -1,4 +1,4 @@
-"""Which elements ONNX's Slice takes of each axis."""
+"""Ranges of elements that ONNX's Slice takes from each axis."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from edgekit.compiler.lowering.constant_inputs import NodeInput, constant_ints
 
 
 class SliceRanges(NamedTuple):
-    """What a Slice takes, one entry for each axis of the data: ``data[begin::step]`` cut to ``shape``.
+    """Range of a Slice, one entry for each axis of the data: ``data[begin::step]`` cut to ``shape``.
 
     Attributes:
-        begin: First element.
-        step: Distance to the next one, positive.
-        shape: How many are taken.
+        begin: Index of the first element.
+        step: Distance to the next element, positive.
+        shape: Number of elements taken.
         reversed_axes: Axes that are reversed afterwards: those with a negative step.
     """
 
@@ -55,7 +55,7 @@ def slice_ranges(
 
 
 def slice_ends(begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """One past the last element that is taken of each axis.
+    """Return the end of the range on each axis: one past the last element.
 
     >>> slice_ends((1, 0), (2, 1), (3, 4))
     (6, 4)
@@ -64,6 +64,6 @@ def slice_ends(begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) 
 
 
 def slice_objects(begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    """The same as numpy's index."""
+    """Return the ranges as a numpy index."""
     ends = slice_ends(begin, step, shape)
     return tuple(slice(at, end, s) for at, end, s in zip(begin, ends, step, strict=True))

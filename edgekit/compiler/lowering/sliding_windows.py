@@ -29,10 +29,10 @@ class Window:
         size: Input sizes.
         out: Output sizes, as inferred from the model (this carries ceil_mode).
         kernel: Window sizes.
-        stride: Steps.
+        stride: Distances between windows.
         dilation: Distances between the window's elements.
         begin: Padding before the input.
-        declared_end: Padding after the input that the node states.
+        declared_end: Padding after the input, as declared by the node.
     """
 
     size: tuple[int, ...]
@@ -45,14 +45,14 @@ class Window:
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """How many elements of the input lie between a window's ends."""
+        """Return the number of input elements that a window spans, from its first to its last element."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     @property
     def used_end(self) -> tuple[int, ...]:
-        """Padding after the input as far as the last window reaches; negative where input is left over.
+        """Return the padding after the input that the last window reaches; negative if input is left over.
 
-        With it an output size that is rounded down is the model's, also for ceil_mode.
+        With this padding, an output size that is rounded down equals the model's, also for ceil_mode.
         """
         return tuple(
             (o - 1) * s + r - n - b
@@ -61,12 +61,12 @@ class Window:
 
     @property
     def pads(self) -> tuple[tuple[int, int], ...]:
-        """(before, after) for each axis, as much as windows touch."""
+        """Return the padding (before, after) of each axis that windows touch."""
         return tuple((b, max(e, 0)) for b, e in zip(self.begin, self.used_end, strict=True))
 
     @property
     def is_dilated(self) -> bool:
-        """Whether a window's elements lie apart."""
+        """Return whether a window's elements are not adjacent."""
         return any(d != 1 for d in self.dilation)
 
 
@@ -79,7 +79,7 @@ def window(
     auto_pad: str,
     pads: Sequence[int] | None,
 ) -> Window:
-    """The window of an ONNX Conv or pool node over an input of ``size``; the others are its attributes.
+    """Return the window of a Conv or pool node over an input of ``size``; other arguments are attributes.
 
     Raises:
         Inexpressible: a pad is negative, or the attributes do not fit the rank.
@@ -115,10 +115,10 @@ def conv_window(
     auto_pad: str,
     pads: Sequence[int] | None,
 ) -> Window:
-    """The window of an ONNX Conv; ``weights`` are the spatial sizes of its weights.
+    """Return the window of an ONNX Conv; ``weights`` are the spatial sizes of its weights.
 
     Raises:
-        Inexpressible: as ``window``, or kernel_shape says something else than the weights.
+        Inexpressible: ``window`` raises it, or kernel_shape does not match the weights.
     """
     if kernel_shape is not None and tuple(kernel_shape) != tuple(weights):
         raise Inexpressible(f"kernel_shape {list(kernel_shape)} is not that of its weights {tuple(weights)}")
@@ -126,10 +126,10 @@ def conv_window(
 
 
 def divisors(frame: Window, count_include_pad: bool) -> Array:
-    """How many elements each window's sum is divided by in an AveragePool, float64, of shape ``frame.out``.
+    """Return the divisor of each window's sum in an AveragePool, float64, of shape ``frame.out``.
 
-    ONNX counts the elements of the input, and with count_include_pad also the declared pads, but never what
-    ceil_mode lets a window reach beyond them.
+    ONNX counts the elements of the input, and with count_include_pad also the declared pads. It never counts
+    what ceil_mode lets a window reach beyond them.
     """
     total: Array = np.ones(())
     for axis in range(len(frame.size)):
@@ -151,7 +151,7 @@ class TransposedWindow:
         stride: Steps in the output from one input element to the next.
         dilation: Distances between the window's elements.
         full: Sizes of the result before any of it is cut off.
-        begin: How much of ``full`` is cut off in front.
+        begin: Number of elements of ``full`` cut off in front.
     """
 
     out: tuple[int, ...]
@@ -162,7 +162,7 @@ class TransposedWindow:
 
     @property
     def end(self) -> tuple[int, ...]:
-        """How much of ``full`` is cut off at the end; negative where output_padding goes beyond it."""
+        """Return how much of ``full`` is cut off at the end; negative if output_padding extends beyond it."""
         return tuple(f - b - o for f, b, o in zip(self.full, self.begin, self.out, strict=True))
 
 
@@ -177,10 +177,10 @@ def transposed_window(
     output_padding: Sequence[int] | None,
     output_shape: Sequence[int] | None,
 ) -> TransposedWindow:
-    """The window of an ONNX ConvTranspose over an input of ``size``; the others are its attributes.
+    """Return the window of a ConvTranspose over an input of ``size``; other arguments are attributes.
 
-    Where the node states output_shape or SAME, the specification splits what is to be cut off; the odd one is
-    at the end for SAME_UPPER, in front otherwise.
+    With output_shape or SAME, the specification splits the elements to cut off between both ends. The odd one
+    is at the end for SAME_UPPER, in front otherwise.
     """
     rank = len(size)
     stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)

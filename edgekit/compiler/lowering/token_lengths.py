@@ -1,8 +1,8 @@
-"""A text encoder's graph at another number of tokens, and zero at the padding.
+"""Text encoder's graph at another number of tokens, with zeros at the padding.
 
-The canonical graph is made once for each length from the model's file. What a quantizer makes of the longest
-one is brought to the others by their constants: the nodes are the same, and a constant that differs (a shape,
-positions) is the shorter graph's.
+The canonical graph is built for each length from the model's file. The quantized graph of the longest length
+is adapted to the others: the nodes are the same, and a constant that differs (a shape, positions) is replaced
+by the shorter graph's.
 
     longest    x [1,128] -> Gather -> Add(positions [1,128,384]) -> Reshape(to [1,128,12,32])
     shorter    x [1,16]  -> Gather -> Add(positions [1,16,384])  -> Reshape(to [1,16,12,32])
@@ -22,15 +22,15 @@ from edgekit.tensor_spec import Array
 
 
 def zero_padding(model: ir.Model, mask: str, axes: Mapping[str, tuple[int, ...]]) -> None:
-    """Let outputs be zero where there is no token: the output times the mask, in place.
+    """Set outputs to zero where there is no token: multiply them by the mask, in place.
 
     Args:
-        model: With static shapes, of any opset.
+        model: Model of any opset with static shapes.
         mask: The input that is 1 for a token and 0 for padding.
-        axes: Output -> its axes that are as long as the text.
+        axes: Axes of each output that are as long as the text.
 
     Raises:
-        UsageError: an output is not made by a node, or holds neither floats nor integers.
+        UsageError: an output is not produced by a node, or holds neither floats nor integers.
     """
     given = next(value for value in model.graph.inputs if value.name == mask)
     for index, output in enumerate(list(model.graph.outputs)):
@@ -72,16 +72,16 @@ def _add(model: ir.Model, op: str, inputs: list[ir.Value], name: str, **attribut
 
 
 def at_length(model: ir.Model, longest: ir.Model, shorter: ir.Model) -> ir.Model:
-    """What was made of the longest graph, at the shorter graph's length.
+    """Adapt a graph derived from the longest one to the shorter graph's length.
 
     Args:
-        model: ``longest`` itself, or a graph that was made of it: with Q/DQ pairs, or other weights.
-        longest: Canonical.
+        model: ``longest`` itself, or a graph derived from it: with Q/DQ pairs, or other weights.
+        longest: Canonical graph with the most tokens.
         shorter: The same model's canonical graph with fewer tokens.
 
     Raises:
-        UsageError: the two have other nodes, or a constant of ``model`` that depends on the length can't be
-            told.
+        UsageError: the nodes of the two graphs differ, or a constant of ``model`` that depends on the length
+            can't be determined.
     """
     if model is longest:
         return shorter
@@ -126,7 +126,7 @@ def _nodes(model: ir.Model) -> list[tuple[str, str, tuple[str, ...], tuple[str, 
 
 
 def _changed(longest: ir.Model, shorter: ir.Model) -> dict[str, tuple[Array, Array]]:
-    """Constants that are others at the shorter length: name -> before and after."""
+    """Return the constants that differ at the shorter length: name -> before and after."""
     found = {}
     for name, value in longest.graph.initializers.items():
         before, after = array_of(value), array_of(shorter.graph.initializers.get(name))
@@ -140,7 +140,7 @@ def _changed(longest: ir.Model, shorter: ir.Model) -> dict[str, tuple[Array, Arr
 
 
 def _as_shorter(name: str, own: Array, before: Array, after: Array) -> Array:
-    """A constant that was made of ``before``, as it is made of ``after``."""
+    """Return a constant derived from ``before``, as it is derived from ``after``."""
     if own.dtype == before.dtype and own.shape == before.shape and np.array_equal(own, before):
         return after
     part = tuple(slice(0, size) for size in after.shape)

@@ -1,4 +1,4 @@
-"""What a target says of float64 where its engine has float32 only."""
+"""Warning about float64 values for targets whose engine supports float32 only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMPUTED_NARROWER = "EK1108"
 
 
 def narrowed_floats(model: ir.Model, target: str) -> list[Finding]:
-    """A warning that names the first node or input of float64, if there is one, and how many there are."""
+    """Return a warning that names the first float64 input or node and counts the others, if there is one."""
     found = [(str(value.name), "") for value in model.graph.inputs if value.dtype == ir.DataType.DOUBLE]
     for node in model.graph:
         if any(value.dtype == ir.DataType.DOUBLE for value in node.outputs):

@@ -1,4 +1,4 @@
-"""What a file is that is no ONNX model, recognized by its first bytes, and how to get the model."""
+"""Recognition of files that are not ONNX models, by their first bytes, with advice on getting the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: tuple[tuple[int, bytes, str], ...] = (
 
 
 def describe_format(content: bytes) -> str:
-    """What the file is and what to do, for a file that could not be read as ONNX.
+    """Return the format of a file that could not be read as ONNX, and what to do about it.
 
     >>> describe_format(b"version https://git-lfs.github.com/spec/v1")
     'it is a Git LFS pointer: git lfs pull fetches the model'

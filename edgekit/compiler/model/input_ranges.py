@@ -1,4 +1,4 @@
-"""The range of values that a model's inputs take, as far as its graph says: rows of tables, depths, limits.
+"""Value ranges of a model's inputs, derived from its graph: rows of tables, depths, limits.
 
 Token ids index a table; random ones have to lie within it. An input is followed through ops that keep its
 values or change them by constants, until it is used as an index or compared with a constant.
@@ -33,7 +33,7 @@ _COMPARED = frozenset(["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqua
 
 
 class _Line(NamedTuple):
-    """A value that is ``scale * input + offset``, with offsets from ``least`` to ``most``."""
+    """Value equal to ``scale * input + offset``, with offsets from ``least`` to ``most``."""
 
     value: ir.Value
     scale: float = 1.0
@@ -42,15 +42,15 @@ class _Line(NamedTuple):
 
 
 def input_ranges(model: ir.Model) -> dict[str, InputRange]:
-    """The ranges of the inputs that the graph bounds, by name.
+    """Return the ranges of the inputs that the graph bounds, by name.
 
     Args:
-        model: With static shapes; constants are initializers (a canonical graph).
+        model: Canonical graph with static shapes; constants are initializers.
 
     Returns:
-        An index stays within the smallest table that it is used for. A number that is only compared with
-        constants goes from 0 to one beyond the greatest, so that both outcomes come up. Inputs of other
-        values are left out.
+        An index stays within the smallest table that it indexes. A number that is only compared with
+        constants ranges from 0 to one beyond the greatest, so that both outcomes occur. Other inputs are
+        left out.
     """
     found = {}
     for value in model.graph.inputs:
@@ -83,7 +83,7 @@ def _range(value: ir.Value) -> InputRange | None:
 
 
 def _uses(value: ir.Value) -> Iterator[tuple[_Line, ir.Node, int]]:
-    """Each use of the input: how its values come, the node, and which of the node's inputs it is."""
+    """Yield each use of the input: the transformed value, the node, and the index of the node's input."""
     waiting, seen, steps = [_Line(value)], set(), 0
     while waiting:
         line = waiting.pop()
@@ -100,7 +100,7 @@ def _uses(value: ir.Value) -> Iterator[tuple[_Line, ir.Node, int]]:
 
 
 def _followed(line: _Line, node: ir.Node, index: int) -> _Line | None:
-    """How the values come out of a node; None where they are others."""
+    """Return the line after a node, or None where the node's output is not a linear function of the input."""
     if node.op_type in _KEPT and (index == 0 or node.op_type == "Concat"):
         return line
     if node.op_type == "Where":  # x < 0 ? x + n : x, as exporters write an index; x + n is no plain use
@@ -124,7 +124,7 @@ def _followed(line: _Line, node: ir.Node, index: int) -> _Line | None:
 
 
 def _index_length(node: ir.Node, index: int) -> int | None:
-    """The number of values that an index may take; None where the input is no index."""
+    """Return the number of values that an index may take, or None where the input is not an index."""
     if node.domain or not node.inputs:
         return None
     dims = static_dims(node.inputs[0]) if node.inputs[0] is not None else None
@@ -145,7 +145,7 @@ def _index_length(node: ir.Node, index: int) -> int | None:
 
 
 def _compared_with(node: ir.Node, index: int) -> list[float] | None:
-    """The constants that a value is compared with or clipped to."""
+    """Return the constants that a value is compared with or clipped to."""
     if node.domain:
         return None
     if node.op_type in _COMPARED:

@@ -46,14 +46,14 @@ class Dimension(NamedTuple):
 
 
 def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) -> list[ir.Value]:
-    """Set the shapes that the user gives. Other inputs get the same numbers for dimensions of the same name.
+    """Set the user's shapes. Dimensions of other inputs with the same names get the same sizes.
 
     Args:
-        inputs: The model's.
-        shapes: By name; "" is the only input, or the only one of four dimensions.
+        inputs: Inputs of the model.
+        shapes: Shapes by input name; "" is the only input, or the only one with four dimensions.
 
     Returns:
-        The inputs that no shape was given for.
+        The inputs without a given shape.
 
     Raises:
         UsageError: an input does not exist, or has another number of dimensions.
@@ -76,14 +76,14 @@ def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) 
 
 
 def fix_open(inputs: Sequence[ir.Value], picture_size: tuple[int, int] | None) -> str:
-    """Set the batch to 1, and a picture's size to the one that the model's metadata names; all or nothing.
+    """Set the batch to 1, and a picture's size to the one in the model's metadata; all or nothing.
 
     Args:
-        inputs: Those that the user gave no shape for.
-        picture_size: Height and width of the one picture that goes in; None if nothing names them.
+        inputs: Inputs without a shape from the user.
+        picture_size: Height and width of the only picture input; None if they are unknown.
 
     Returns:
-        What was set, as text; "" if nothing is open, or more than that.
+        The sizes that were set, as text; "" if no dimension is dynamic, or others are too.
     """
     dimensions, batch = open_dimensions(inputs), batch_dimensions(inputs)
     sizes = dict.fromkeys(batch, 1)
@@ -107,13 +107,13 @@ def fix_open(inputs: Sequence[ir.Value], picture_size: tuple[int, int] | None) -
 
 
 def recorded_picture_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
-    """Height and width as Ultralytics' exporter records them: ``imgsz`` is ``[height, width]``."""
+    """Return height and width as Ultralytics' exporter records them: ``imgsz`` is ``[height, width]``."""
     found = re.fullmatch(r"\[([1-9]\d{0,4}), ?([1-9]\d{0,4})\]", metadata.get("imgsz", "")[:20], re.ASCII)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def picture_axes(value: ir.Value) -> tuple[int, ...]:
-    """(channels, height, width) of an input of four dimensions; () of others."""
+    """Return (channels, height, width) of an input with four dimensions; () for others."""
     dims = list(value.shape or ())
     if len(dims) != 4:
         return ()
@@ -121,7 +121,7 @@ def picture_axes(value: ir.Value) -> tuple[int, ...]:
 
 
 def open_dimensions(inputs: Sequence[ir.Value]) -> list[Dimension]:
-    """The open dimensions of inputs that have a rank."""
+    """Return the open dimensions of inputs that have a rank."""
     found = []
     for value in inputs:
         for axis, dim in enumerate(value.shape or ()):
@@ -133,7 +133,7 @@ def open_dimensions(inputs: Sequence[ir.Value]) -> list[Dimension]:
 
 
 def batch_dimensions(inputs: Sequence[ir.Value]) -> set[Dimension]:
-    """The open dimensions that are the batch.
+    """Return the open dimensions that are the batch.
 
     That is dimension 0 of an input of two or more, unless its name says otherwise, and every dimension of
     the same name or one with ``batch`` in it: a recurrent state has it second.
@@ -154,7 +154,7 @@ def batch_dimensions(inputs: Sequence[ir.Value]) -> set[Dimension]:
 
 
 def check_sizes(inputs: Sequence[ir.Value]) -> None:
-    """Raises: ModelError if an input has more elements than engines take."""
+    """Raise ModelError if an input has more elements than engines support."""
     for value in inputs:
         dims = [dim for dim in value.shape or () if isinstance(dim, int)]
         if math.prod(dims) > MAX_INPUT_ELEMENTS:
@@ -162,25 +162,25 @@ def check_sizes(inputs: Sequence[ir.Value]) -> None:
 
 
 def shape_option(name: str, shape: Sequence[object]) -> str:
-    """The option that gives this shape, to paste into a shell."""
+    """Return the option that gives this shape, to paste into a shell."""
     sizes = "x".join(map(str, shape))
     return f"--shape {quote(f'{name}={sizes}')}"
 
 
 def declared(value: ir.Value) -> str:
-    """The shape of an input as the model has it, e.g. ``Nx3x?x?``."""
+    """Return the declared shape of an input, e.g. ``Nx3x?x?``."""
     if value.shape is None:
         return "of unknown shape"
     return times([str(d) if isinstance(d, int) and d > 0 else _symbol(d) or "?" for d in value.shape])
 
 
 def _symbol(dim: int | ir.SymbolicDim) -> str:
-    """The name of a dimension; "" of one without, which some exporters call ``?``."""
+    """Return the name of a dimension; "" if it has none, or if it is ``?`` as some exporters write."""
     return "" if isinstance(dim, int) else (dim.value or "").strip("?")
 
 
 def _named(by_name: Mapping[str, ir.Value], shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """The shapes by name, the one without a name under the input that it is for."""
+    """Return the shapes by input name. A shape without a name is assigned to its input."""
     named = {name: shape for name, shape in shapes.items() if name != THE_IMAGE}
     if THE_IMAGE in shapes:
         shape = shapes[THE_IMAGE]

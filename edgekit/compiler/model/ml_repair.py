@@ -1,5 +1,5 @@
-"""What is special about opening models with ops of ai.onnx.ml: one op that is restated, outputs that no
-engine has."""
+"""Repairs and checks of opened models with ops of ai.onnx.ml: one op is rewritten, outputs that no engine
+supports are rejected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def restate_normalizers(model: ir.Model) -> None:
 
 
 def check_dictionaries(proto: onnx.ModelProto) -> None:
-    """ZipMap, which skl2onnx puts behind a classifier's scores unless told otherwise, makes dictionaries.
+    """Reject ZipMap, which returns dictionaries. skl2onnx adds it to classifiers by default.
 
     Raises:
         ModelError: the model has one.
@@ -44,7 +44,7 @@ def check_dictionaries(proto: onnx.ModelProto) -> None:
 
 
 def output_advice(value: ir.Value) -> str:
-    """What to do about an output that is no tensor of numbers; "" where nothing is known."""
+    """Return advice on an output that is not a numeric tensor, or "" if there is none."""
     if value.dtype == ir.DataType.STRING:
         return (
             "names of classes are no tensor of numbers: train on integers (sklearn.preprocessing.LabelEncoder"

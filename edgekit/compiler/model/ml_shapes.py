@@ -48,13 +48,13 @@ def infer_ml_shapes(node: ir.Node) -> tuple[bool, str | None]:
 
 
 def length(node: ir.Node, name: str) -> int:
-    """Number of entries of a list attribute; 0 where it is absent."""
+    """Return the number of entries of a list attribute; 0 where it is absent."""
     attribute = node.attributes.get(name)
     return len(attribute.value) if attribute is not None else 0
 
 
 def class_labels(node: ir.Node) -> tuple[ir.DataType, int]:
-    """Element type of a classifier's labels, and how many there are."""
+    """Return the element type of a classifier's labels, and their number."""
     for name, dtype in (
         ("classlabels_strings", STRING),
         ("classlabels_ints", INT64),
@@ -66,7 +66,7 @@ def class_labels(node: ir.Node) -> tuple[ir.DataType, int]:
 
 
 def _rows(dims: Dims) -> Dims:
-    """The leading dimension; a vector is one row."""
+    """Return the leading dimension; a vector counts as one row."""
     return (1,) if len(dims) == 1 else dims[:1]
 
 

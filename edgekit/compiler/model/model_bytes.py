@@ -1,4 +1,4 @@
-"""The bytes of a model's file, and what tells one version of them from another."""
+"""Content of a model's file, and identification of its version."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from edgekit.errors import ModelError
 
 
 def digest_of(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
-    """sha256 (hexadecimal) of the model's bytes and its external data files.
+    """Compute the sha256 (hexadecimal) of the model's bytes and its external data files.
 
     Raises:
-        ModelError: a file is no longer the one of its stamp.
+        ModelError: a file has changed since its stamp was taken.
     """
     digest = hashlib.sha256(data)
     for name, stamp in stamps.items():
@@ -26,7 +26,7 @@ def digest_of(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
 
 
 def file_stamp(folder: Path, name: str) -> object:
-    """Identifies the version of a file; None if it does not exist."""
+    """Return an identifier of the file's version; None if the file does not exist."""
     try:
         status = os.stat(folder / name, follow_symlinks=False)
     except (OSError, ValueError, TypeError):
@@ -35,10 +35,10 @@ def file_stamp(folder: Path, name: str) -> object:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a model's file.
+    """Read the content of a model's file.
 
     Raises:
-        ModelError: it is no file, over 2 GB, or cannot be read.
+        ModelError: it is not a file, is over 2 GB, or can't be read.
     """
     try:
         if not path.is_file():

@@ -19,7 +19,7 @@ MAX_WINDOW = 2**31 - 1
 
 
 def times(dims: Sequence[object]) -> str:
-    """Dimensions as text.
+    """Format dimensions as text.
 
     >>> times((1, 3, 480, 640)), times(())
     ('1x3x480x640', 'scalar')
@@ -28,13 +28,13 @@ def times(dims: Sequence[object]) -> str:
 
 
 def node_label(node: ir.Node, opset: int | None) -> str:
-    """How an error names a node: ``node /conv1 (Conv, opset 17)``."""
+    """Return a node's label for error messages: ``node /conv1 (Conv, opset 17)``."""
     op = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
     return f"node {node.name} ({op}, opset {opset})" if opset else f"node {node.name} ({op})"
 
 
 def static_dims(value: ir.Value | None) -> Dims | None:
-    """The shape of a value if all dimensions are known."""
+    """Return the shape of a value if all dimensions are known, else None."""
     if value is None or value.shape is None:
         return None
     dims = value.shape.dims
@@ -42,11 +42,11 @@ def static_dims(value: ir.Value | None) -> Dims | None:
 
 
 def complaint(node: ir.Node, schema: Any) -> str | None:
-    """What is wrong with the node, or None.
+    """Return the node's first violation of its schema, or None.
 
     Args:
-        node: A node whose inputs have their types and, as far as known, their shapes.
-        schema: Its ``onnx.defs.OpSchema``.
+        node: Node whose inputs have their types and, as far as known, their shapes.
+        schema: The op's ``onnx.defs.OpSchema``.
     """
     inputs, outputs = len(node.inputs), len(node.outputs)
     if not schema.min_input <= inputs <= schema.max_input:
@@ -227,7 +227,7 @@ def _concat(node: ir.Node, shapes: list[Dims | None]) -> str | None:
 
 
 def reshape_complaint(source: Dims, target: Dims | None) -> str | None:
-    """A Reshape must keep the number of elements; ``target`` is the output's inferred shape."""
+    """Return the error if a Reshape changes the number of elements; ``target`` is the inferred shape."""
     if target is not None and math.prod(source) != math.prod(target):
         new_size, old_size = math.prod(target), math.prod(source)
         return f"makes {times(target)} ({new_size} elements) of {times(source)} ({old_size} elements)"

@@ -17,7 +17,7 @@ NON_DETERMINISTIC = frozenset(
 
 
 def evaluate_node(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> list[Array] | None:
-    """Outputs of a node of the default domain without subgraphs, or None if the engine has no kernel for it.
+    """Compute a node of the default domain without subgraphs. Return None if the engine has no kernel.
 
     The caller must check the size of the outputs first: a few bytes can request terabytes. One call takes
     about
@@ -54,8 +54,8 @@ def evaluate_node(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> 
 
 
 def session_options(threads: int, optimize: bool) -> object:
-    """Options of an ONNX Runtime session without spinning and warnings. Q/DQ pairs are computed as written,
-    with or without optimizations."""
+    """Return options of an ONNX Runtime session without spinning and warnings. Q/DQ pairs are computed as
+    written, with or without optimizations."""
     ort = onnxruntime()
     options = ort.SessionOptions()
     levels = ort.GraphOptimizationLevel

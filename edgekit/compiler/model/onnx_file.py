@@ -70,13 +70,13 @@ def open_bytes(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     folder: Path | None = None,
 ) -> ir.Model:
-    """:func:`open_model` of a file's content.
+    """Open a model like :func:`open_model`, from a file's content.
 
     Args:
         data: The content.
         name: File name, for messages.
         shapes: As there.
-        folder: Where its external data is; None: it must not have any.
+        folder: Folder of its external data; None: external data is not allowed.
 
     Raises:
         ModelError, UsageError: as there.
@@ -114,13 +114,13 @@ def opened_digest(model: ir.Model) -> str:
 
 
 def assumed_shapes(model: ir.Model) -> str:
-    """What :func:`open_model` assumed of the inputs' shapes, as text; "" where the file and the user say
-    all."""
+    """Return the shapes that :func:`open_model` assumed for inputs, as text; "" where the file and the user
+    specify all."""
     return str(model.meta.get(ASSUMED, ""))
 
 
 def save_model(model: ir.Model) -> bytes:
-    """The model as one ONNX file with its weights embedded. The same model gives the same bytes.
+    """Serialize the model as one ONNX file with embedded weights. The same model gives the same bytes.
 
     Raises:
         ModelError: it is over 2 GB, protobuf's limit.
@@ -133,7 +133,7 @@ def save_model(model: ir.Model) -> bytes:
 
 
 def signature(model: ir.Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """The model's inputs, without weights, and its outputs, in their order."""
+    """Return the model's inputs, without weights, and its outputs, in their order."""
     return tuple(map(_spec, model.graph.inputs)), tuple(map(_spec, model.graph.outputs))
 
 
@@ -163,7 +163,7 @@ def _check_opset(proto: onnx.ModelProto) -> None:
 
 
 def _is_as_later(proto: onnx.ModelProto, version: int) -> bool:
-    """Whether all of the model's ops are the same in its opset as in the oldest supported one."""
+    """Return whether all of the model's ops are the same in its opset as in the oldest supported one."""
     if version > OPSETS[0]:
         return False
     try:
@@ -231,8 +231,8 @@ _IO_TYPES = (
 
 
 def _check_name(kind: str, value: ir.Value) -> None:
-    """Bundles escape control characters and text direction overrides, so the name there would differ from the
-    one in the targets' files.
+    """Reject names with control characters or text direction overrides. Bundles escape them, so names there
+    would differ from those in the targets' files.
 
     Raises:
         ModelError: the name holds such a character.
@@ -260,7 +260,7 @@ def _fix_inputs(
     proto: onnx.ModelProto,
     picture_size: tuple[int, int] | None,
 ) -> str:
-    """Make the shapes of the inputs static. Returns what was assumed, or ""."""
+    """Make the shapes of the inputs static. Return the assumed sizes as text, or ""."""
     inputs = model.graph.inputs
     unfixed = fix_shapes(inputs, shapes)
     # Another batch that was given stands for all inputs, and which that is nothing says.
@@ -287,7 +287,7 @@ def _infer(model: ir.Model, assumed: str) -> None:
 def _tried_shapes(
     proto: onnx.ModelProto, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]
 ) -> list[tuple[int, ...]]:
-    """The outputs' shapes for these shapes of the inputs; those that ``shapes`` lacks are fixed already.
+    """Infer the output shapes for these input shapes. Inputs not in ``shapes`` are static already.
 
     Raises:
         ModelError: they do not fit the graph.
@@ -320,7 +320,7 @@ def _check_outputs(model: ir.Model) -> None:
 
 
 def _dims(value: ir.Value) -> tuple[int, ...] | None:
-    """The shape of an output; -1 for at most one data-dependent dimension, None if more are unknown."""
+    """Return an output's shape, with -1 for one data-dependent dimension; None if more are unknown."""
     if value.shape is None:
         return None
     dims = tuple(d if isinstance(d, int) else -1 for d in value.shape.dims)
@@ -331,7 +331,7 @@ _AS_MANY_AS_FOUND = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 
 
 def _first_open_node(value: ir.Value) -> ir.Node | None:
-    """The first node with unknown output shape whose input shapes are known."""
+    """Return the first node with unknown output shape whose input shapes are known."""
     node = value.producer()
     while node is not None:
         unknown_input = next(

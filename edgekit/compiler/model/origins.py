@@ -1,12 +1,12 @@
-"""Which nodes of the source model each canonical node comes from, by the values that the passes keep.
+"""Source nodes of each canonical node, found by the value names that the passes keep.
 
-A pass replaces nodes but keeps the name of the value that they make (rewriting.py). So what a canonical node
-makes has a producer in the source model, and that producer, with all before it up to the next values that the
-canonical graph still has, is what became this node:
+A pass replaces nodes but keeps the names of the values that they produce (rewriting.py). So a value that a
+canonical node produces has a producer in the source model too. That producer became the canonical node,
+together with the nodes before it, up to the next values that the canonical graph still has:
 
     source      x -> Conv -> BatchNormalization -> Relu -> y         canonical   x -> Conv -> Relu -> y
                         a                       b                                          b
-    Conv        {Conv, BatchNormalization}: b is here and there, a is not
+    Conv        {Conv, BatchNormalization}: both graphs have b, only the source has a
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
 SCOPES = "edgekit.scopes"
 """Key of an opened model's ``meta``: what ``recorded_scopes`` found in its file."""
 MAX_SCOPE_CHARS = 500
-"""Longer ones are left out."""
+"""Maximum length of a scope, in characters; longer ones are left out."""
 
 
 def source_names(source: ir.Model, canonical: ir.Model) -> Json:
-    """The table of edgekit/bundle/source_names.py.
+    """Return the table that edgekit/bundle/source_names.py reads.
 
     Args:
-        source: As it was opened.
-        canonical: The same after the passes.
+        source: The model as opened.
+        canonical: The same model after the passes.
     """
     makers: dict[str, ir.Node] = {}
     for node in [*source.graph.all_nodes(), *source.graph]:  # of two with one name that of the main graph
@@ -70,7 +70,7 @@ def _row(node: ir.Node, scopes: Mapping[str, str]) -> list[str]:
 def _origins(
     graph: ir.Graph, makers: dict[str, ir.Node], named: dict[str, ir.Node]
 ) -> dict[ir.Node, list[ir.Node]]:
-    """Canonical node -> its source nodes, first the one that makes its value."""
+    """Return the source nodes of each canonical node, first the one that produces its value."""
     here = {str(value.name) for node in graph for value in node.outputs}
     here |= {str(value.name) for value in graph.inputs} | set(graph.initializers)
     found: dict[ir.Node, list[ir.Node]] = {}
@@ -87,7 +87,7 @@ def _origins(
 
 
 def _merged(roots: Iterable[ir.Node], here: set[str]) -> list[ir.Node]:
-    """The roots, and all before them up to values that are still there; constants are left out."""
+    """Return the roots and all nodes before them up to values that the passes kept, without constants."""
     merged: dict[ir.Node, None] = {}
     waiting = list(roots)
     for node in waiting:  # grows as it goes
@@ -102,7 +102,7 @@ def _merged(roots: Iterable[ir.Node], here: set[str]) -> list[ir.Node]:
 
 
 def _named_before(name: str, named: dict[str, ir.Node]) -> ir.Node | None:
-    """The source node of this name, or whose name it continues: ``Einsum_3/product`` is of Einsum_3."""
+    """Return the source node with this name or a prefix of it: Einsum_3 for ``Einsum_3/product``."""
     while name:
         if name in named:
             return named[name]
@@ -111,7 +111,7 @@ def _named_before(name: str, named: dict[str, ir.Node]) -> ir.Node | None:
 
 
 def recorded_scopes(proto: onnx.ModelProto) -> dict[str, str]:
-    """Node -> the module that it was called in, as PyTorch's exporter left it in the nodes' metadata."""
+    """Return the module that called each node, as recorded by PyTorch's exporter in its metadata."""
     found = {}
     for node in proto.graph.node:
         recorded = next((entry.value for entry in node.metadata_props if entry.key == TORCH_SCOPES), "")

@@ -80,7 +80,7 @@ class Reference:
 
 
 def onnx_values(model: ir.Model, feeds: Mapping[str, Array]) -> list[NodeValue]:
-    """The float values of an ONNX model, in order, on ONNX Runtime without graph optimizations.
+    """Compute an ONNX model's float values, in order, on ONNX Runtime without graph optimizations.
 
     Raises:
         EngineError: ONNX Runtime refuses the model, or the feeds do not fit it.
@@ -101,7 +101,7 @@ def onnx_values(model: ir.Model, feeds: Mapping[str, Array]) -> list[NodeValue]:
 
 
 def reference_version() -> str:
-    """Name and version of the reference's engine."""
+    """Return the name and version of the reference's engine."""
     return f"ONNX Runtime {onnxruntime().__version__}"
 
 

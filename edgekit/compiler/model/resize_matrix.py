@@ -25,7 +25,7 @@ def resize_lines(
     sizes: Array | None,
     roi: Array | None,
 ) -> list[Line]:
-    """The axes of one Resize.
+    """Decode the axes of one Resize.
 
     Args:
         before: Shape of the input.
@@ -95,7 +95,7 @@ class Line:
         return self.size == self.out and bool(np.array_equal(self.at, np.arange(self.out)))
 
     def indices(self, nearest_mode: str) -> Array:
-        """The input index of each output for mode nearest; int32, clipped to the input."""
+        """Return the input index of each output for mode nearest; int32, clipped to the input."""
         rounded: dict[str, Callable[[Array], Array]] = {
             "round_prefer_floor": lambda x: np.ceil(x - 0.5),
             "round_prefer_ceil": lambda x: np.floor(x + 0.5),
@@ -110,7 +110,7 @@ class Line:
     def matrix(
         self, mode: str, cubic_coeff_a: float, antialias: bool, exclude_outside: bool, extrapolation: float
     ) -> Array:
-        """Shape (out, size), float32: output = matrix @ input."""
+        """Return the matrix of shape (out, size), float32: output = matrix @ input."""
         stretch = min(self.factor, 1.0) if antialias else 1.0
         reach = (1.0 if mode == "linear" else 2.0) / stretch
         weights = np.zeros((self.out, self.size))
@@ -133,7 +133,7 @@ class Line:
 
 
 def _cubic(distance: Array, a: float) -> Array:
-    """Keys' kernel, as in the specification."""
+    """Compute Keys' kernel, as in the specification."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))

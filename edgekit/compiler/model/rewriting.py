@@ -26,7 +26,7 @@ Attribute = int | float | str | Sequence[int] | Sequence[float]
 
 
 def nodes_of(model: ir.Model, *ops: str) -> Iterator[tuple[ir.Graph, ir.Node]]:
-    """Every node of the default domain with one of these ops, in all graphs; graphs may change during
+    """Yield every node of the default domain with one of these ops, in all graphs; graphs may change during
     iteration."""
     for graph in [model.graph, *model.graph.subgraphs()]:
         for node in list(graph):
@@ -35,7 +35,7 @@ def nodes_of(model: ir.Model, *ops: str) -> Iterator[tuple[ir.Graph, ir.Node]]:
 
 
 def array_of(value: ir.Value | None) -> Array | None:
-    """The array of an initializer, else None."""
+    """Return the array of an initializer, else None."""
     if value is None or value.const_value is None or not value.is_initializer() or value.is_graph_input():
         return None
     if value.const_value.dtype == ir.DataType.STRING:
@@ -44,7 +44,7 @@ def array_of(value: ir.Value | None) -> Array | None:
 
 
 def scalar_of(value: ir.Value | None) -> float | None:
-    """The number in a constant of one element, else None."""
+    """Return the number in a constant of one element, else None."""
     array = array_of(value)
     return (
         float(array.reshape(()))
@@ -54,7 +54,7 @@ def scalar_of(value: ir.Value | None) -> float | None:
 
 
 def input_of(node: ir.Node, index: int) -> ir.Value | None:
-    """Input ``index``; None if it is omitted."""
+    """Return input ``index``; None if it is omitted."""
     return node.inputs[index] if index < len(node.inputs) else None
 
 
@@ -75,24 +75,24 @@ def ints_of(node: ir.Node, name: str, default: Sequence[int] = ()) -> list[int]:
 
 
 def dims_of(value: ir.Value | None) -> tuple[int, ...] | None:
-    """Static shape of a value, else None."""
+    """Return the static shape of a value, else None."""
     return static_dims(value)
 
 
 def producer_of(value: ir.Value | None, *ops: str) -> ir.Node | None:
-    """The producer of a value, if its op is one of these."""
+    """Return the producer of a value, if its op is one of these."""
     node = value.producer() if value is not None else None
     return node if node is not None and not node.domain and node.op_type in ops else None
 
 
 def only_consumer(value: ir.Value) -> ir.Node | None:
-    """The only consumer of a value that is read once and is no graph output."""
+    """Return the only consumer of a value that is read once and is not a graph output."""
     uses = list(value.uses())
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
 def inner(value: ir.Value | None, user: ir.Node, *ops: str) -> ir.Node | None:
-    """The producer of ``value`` if it has one of these ops, one output, and ``user`` as its only consumer.
+    """Return the producer of ``value`` if it has one of these ops, one output, and only ``user`` reads it.
 
     Such a node may be fused into ``user``.
     """
@@ -108,7 +108,7 @@ ones are merged by compiler/passes/merge_duplicates.py."""
 
 
 def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
-    """A weight of the main graph: the equal large one that it has already, or a new one.
+    """Add a weight to the main graph and return it; an equal large weight is reused.
 
     A new one is named ``name`` or, if that is taken, ``name_2``, ``name_3`` ...
     """
@@ -125,7 +125,7 @@ def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
 
 
 def equal_weight(model: ir.Model, array: Array) -> ir.Value | None:
-    """The weight of the main graph that equals a large array bit for bit, if there is one."""
+    """Return the weight of the main graph that equals a large array bit for bit, if there is one."""
     if array.size < SHARED_FROM_ELEMENTS or (wanted := fingerprint(array)) is None:
         return None
     for value in model.graph.initializers.values():
@@ -138,8 +138,8 @@ def equal_weight(model: ir.Model, array: Array) -> ir.Value | None:
 
 
 def fingerprint(array: Array) -> tuple[object, ...] | None:
-    """Equal for equal arrays, from 64 of their elements: cheap enough for weights of gigabytes, which
-    :func:`same_bits` then compares. None where there are no bits to compare."""
+    """Return a key that is equal for equal arrays, from 64 elements: cheap even for gigabytes of weights.
+    :func:`same_bits` compares arrays with equal keys. None if there are no bits to compare."""
     if array.dtype.itemsize > 8 or array.dtype.hasobject or not array.size:
         return None
     places = np.linspace(0, array.size - 1, 64).astype(np.int64)
@@ -152,13 +152,13 @@ def fingerprint(array: Array) -> tuple[object, ...] | None:
 
 
 def same_bits(one: Array, other: Array) -> bool:
-    """Whether two arrays of one shape and dtype hold the same bits: 0.0 and -0.0 differ."""
+    """Return whether two arrays of the same shape and dtype have equal bits: 0.0 and -0.0 differ."""
     bits = f"u{one.dtype.itemsize}"
     return np.array_equal(np.asarray(one).view(bits), np.asarray(other).view(bits))
 
 
 def free_name(model: ir.Model, name: str) -> str:
-    """``name``, with a number appended if a value of the model has that name."""
+    """Return ``name``, with a number appended if a value of the model has that name."""
     free, number, seen = name, 2, model.meta.get(_NAMES)
     # Search the model only for names that were seen before.
     while (seen is None or free in seen) and _is_taken(model, free):
@@ -210,12 +210,12 @@ def new_node(
     attributes: dict[str, Attribute] | None = None,
     name: str | None = None,
 ) -> ir.Node:
-    """A node with one output, named like ``like``. It is not yet in the graph."""
+    """Create a node with one output, named like ``like``. It is not yet in the graph."""
     return ir.node(op, inputs, attributes=attributes or {}, name=like.name if name is None else name)
 
 
 def insert_before(model: ir.Model, anchor: ir.Node, node: ir.Node, name: str) -> ir.Value:
-    """Insert a node with one output before ``anchor``; returns its output, named ``name``."""
+    """Insert a node with one output before ``anchor``. Return its output, named ``name``."""
     assert anchor.graph is not None
     node.outputs[0].name = free_name(model, name)
     anchor.graph.insert_before(anchor, node)
@@ -292,17 +292,17 @@ def bypass(node: ir.Node, source: ir.Value) -> bool:
 
 
 def close_to(value: float | None, target: float, tolerance: float = 1e-6) -> bool:
-    """Whether a constant equals a formula's number, up to float32 rounding by exporters."""
+    """Return whether a constant equals a formula's number, up to float32 rounding by exporters."""
     return value is not None and bool(np.isclose(value, target, rtol=tolerance, atol=tolerance * 1e-2))
 
 
 def node_name(node: ir.Node) -> str:
-    """The name of the source node: the node's own, or that of its first output if it has none."""
+    """Return the name of the source node: the node's own, or that of its first output if it has none."""
     if PART_OF in node.metadata_props:
         return node.metadata_props[PART_OF]
     return node.name or next((str(o.name) for o in node.outputs if o.name), node.op_type)
 
 
 def opset_of(imports: Iterable[tuple[str, int]]) -> int:
-    """The version of the default ONNX domain in a model's or graph's opset imports."""
+    """Return the version of the default ONNX domain in a model's or graph's opset imports."""
     return next((version for domain, version in imports if domain in ("", "ai.onnx")), 1)

@@ -68,8 +68,8 @@ def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float 
     that ONNX does not define, keep the declared shape, or have none.
 
     Args:
-        model: Sorted, without functions.
-        limit_bytes: Largest constant to compute.
+        model: Sorted model without functions.
+        limit_bytes: Largest constant to compute, in bytes.
         growth: Larger constants are computed if at most this multiple of the size of the node's inputs.
 
     Raises:
@@ -84,7 +84,7 @@ def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float 
 
 
 def known_array(value: ir.Value | None, known: dict[ir.Value, Array]) -> Array | None:
-    """The constant of a value: an initializer, or computed."""
+    """Return a value's constant, an initializer or computed, or None."""
     if value is None:
         return None
     if value in known:
@@ -95,7 +95,7 @@ def known_array(value: ir.Value | None, known: dict[ir.Value, Array]) -> Array |
 
 
 def _without_elements(value: ir.Value) -> Array | None:
-    """An empty tensor is constant."""
+    """Return the empty array of a value without elements, which is constant; else None."""
     dims = static_dims(value)
     if dims is None or 0 not in dims or value.dtype in (None, ir.DataType.STRING):
         return None
@@ -158,7 +158,7 @@ def _infer_constant(node: ir.Node, walk: _Walk) -> None:
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """The tensor of a Constant node, from any of its attributes; None if it has none."""
+    """Return the tensor of a Constant node, from any of its attributes; None if it has none."""
     for name, attribute in node.attributes.items():
         match name:
             case "value":
@@ -199,8 +199,8 @@ def _infer_if(node: ir.Node, walk: _Walk) -> str | None:
 
 
 def _infer_scan(node: ir.Node, walk: _Walk) -> None:
-    """The outputs of a Scan along first axes, by its body for the shapes of this node's inputs: those that it
-    declares are often open (skl2onnx's nearest neighbours). Outputs that are known stay."""
+    """Infer the outputs of a Scan along first axes, by its body for this node's input shapes: declared shapes
+    are often dynamic (skl2onnx's nearest neighbours). Known output shapes are kept."""
     if all(static_dims(output) is not None for output in node.outputs):
         return
     axes = ("scan_input_axes", "scan_output_axes")
@@ -280,7 +280,7 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
 
 
 def _infer_range(node: ir.Node, arrays: list[Array | None]) -> bool:
-    """The length of a Range of constants, which ONNX infers only for scalars.
+    """Infer the length of a Range of constants, which ONNX infers only for scalars.
 
     ONNX's own functions (AffineGrid, HannWindow) contain ranges of one-element vectors, which engines accept.
     """
@@ -349,7 +349,7 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
 
 
 def _computation(node: ir.Node, opset: int, walk: _Walk) -> Hashable:
-    """Equal for nodes that compute the same from the same values."""
+    """Return a key that is equal for nodes that compute the same from the same values."""
     known = walk.inferred.known
     read = [_source(value, walk) for value in node.inputs]
     held = tuple(0 if value is None else id(known.get(value, value)) for value in read)
@@ -364,7 +364,7 @@ def _source(value: ir.Value | None, walk: _Walk) -> ir.Value | None:
 
 
 def _most_elements(node: ir.Node, output: ir.Value) -> int | None:
-    """The number of elements of an output, or an upper bound if data-dependent; None if unknown."""
+    """Return the number of elements of an output, or an upper bound if data-dependent; None if unknown."""
     dims, source = static_dims(output), static_dims(node.inputs[0]) if node.inputs else None
     if dims is not None:
         return math.prod(dims)
@@ -384,7 +384,7 @@ def _type_proto(value: ir.Value, walk: _Walk) -> onnx.TypeProto:
 
 
 def _plain(text: str) -> str:
-    """ONNX's error message without its tags.
+    """Return ONNX's error message without its tags.
 
     >>> _plain("(op_type:Concat): [ShapeInferenceError] axis must be in [-rank, rank-1].")
     'axis must be in [-rank, rank-1].'

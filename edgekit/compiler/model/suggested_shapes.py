@@ -1,7 +1,7 @@
-"""Numbers for the dimensions that a model leaves open, for the option that an error offers to paste.
+"""Suggested sizes of a model's dynamic dimensions, for the option that an error message offers to paste.
 
-A number is found by trial: shapes are inferred for common sizes. One that alone fits the graph, or that alone
-gives the sizes of the outputs that the model declares, is the model's own; others are marked as examples.
+Sizes are found by trial: shapes are inferred for common sizes. A size is the model's own if no other fits the
+graph, or no other gives the declared output sizes. Other sizes are marked as examples.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Group(NamedTuple):
 
 
 def suggestion(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], trial: Trial) -> str:
-    """The option to paste, and where each number in it comes from, as lines of an error.
+    """Return the option to paste and the source of each number in it, as lines of an error.
 
     Args:
         inputs: The model's, with at least one open dimension.
@@ -104,7 +104,7 @@ def suggestion(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], trial: T
 
 
 def _groups(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> list[Group]:
-    """The open dimensions, those first that decide what others may be."""
+    """Return the dynamic dimensions; those that determine others come first."""
     by_name = {value.name or "": value for value in inputs}
     dimensions = open_dimensions(inputs)
     batch = batch_dimensions(inputs)
@@ -140,7 +140,7 @@ def _group(found: Sequence[Dimension], by_name: Mapping[str, ir.Value], outputs:
 
 
 def _picture_sizes(outputs: Sequence[ir.Value]) -> tuple[Sizes, ...]:
-    """An output of two dimensions is a classifier's."""
+    """Return the picture sizes to try. A model with an output of two dimensions is taken for a classifier."""
     classifies = any(value.shape is not None and len(value.shape) == 2 for value in outputs)
     return tuple(dict.fromkeys((CLASSIFIER_SIZE, *PICTURE_SIZES))) if classifies else PICTURE_SIZES
 
@@ -178,19 +178,19 @@ def _is_open(value: ir.Value) -> bool:
 
 
 def _static(value: ir.Value) -> tuple[int, ...]:
-    """The declared shape; -1 where it is open."""
+    """Return the declared shape, with -1 for dynamic dimensions."""
     return tuple(d if isinstance(d, int) and d > 0 else -1 for d in value.shape or ())
 
 
 def _same(found: Sequence[int], declared: Sequence[int]) -> int:
-    """How many declared dimensions were found."""
+    """Count the declared dimensions that the inferred shape matches."""
     if len(found) != len(declared):
         return 0
     return sum(want > 0 and dim == want for dim, want in zip(found, declared, strict=True))
 
 
 def _places(dimensions: Sequence[Dimension]) -> list[str]:
-    """``dimensions 2 and 3 of images``, for all inputs of which it is the same."""
+    """Format ``dimensions 2 and 3 of images``, for all inputs that share the dimension."""
     axes: dict[str, list[int]] = {}
     for dimension in dimensions:
         axes.setdefault(dimension.input, []).append(dimension.axis)

@@ -1,7 +1,7 @@
-"""Reads TreeEnsembleClassifier and TreeEnsembleRegressor of ai.onnx.ml into tables, and checks them.
+"""Decode TreeEnsembleClassifier and TreeEnsembleRegressor of ai.onnx.ml into tables, and check them.
 
-The attributes are parallel lists, one entry a node of a tree. Engines index memory by the numbers in them, so
-what is out of range is refused here, before an engine sees it.
+The attributes are parallel lists, one entry per node of a tree. Engines index memory by their numbers, so
+values out of range are rejected here, before an engine reads them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _MODES = frozenset({"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANC
 
 @dataclass(frozen=True)
 class TreeEnsemble:
-    """The nodes of all trees, leaves first.
+    """Nodes of all trees, leaves first.
 
     Attributes:
         roots: The node at which each tree begins, int64[trees].
-        features: The input's column that a node compares, int64[nodes]; 0 in leaves.
-        thresholds: What it is compared with, float32[nodes].
+        features: Column of the input that a node compares, int64[nodes]; 0 in leaves.
+        thresholds: Threshold that the column is compared with, float32[nodes].
         when_true, when_false: The next node, int64[nodes]; a leaf is its own.
-        weights: What each leaf adds to each output, float32[leaves, outputs].
+        weights: Value that each leaf adds to each output, float32[leaves, outputs].
         covered: Whether the leaf has a weight for the output, bool[leaves, outputs].
         trees: The tree of each leaf, int64[leaves].
         modes: The comparisons that occur.
@@ -61,7 +61,7 @@ class MalformedTrees(Exception):  # noqa: N818  (it becomes the text of a ModelE
 
 
 def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEnsemble:
-    """The trees of a node.
+    """Decode the trees of a node.
 
     Args:
         node: A tree ensemble of ai.onnx.ml 1 to 4.
@@ -139,7 +139,7 @@ class _Rows:
         return np.searchsorted(self.trees, tree_ids) * MAX_NODES + node_ids
 
     def find(self, tree_ids: Array, node_ids: Array) -> Array:
-        """The row of each pair; -1 where there is none."""
+        """Return the row of each pair, or -1 if there is none."""
         known = np.isin(tree_ids, self.trees) & (node_ids >= 0) & (node_ids < MAX_NODES)
         keys = self._keys(tree_ids, node_ids)
         at = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
@@ -147,7 +147,7 @@ class _Rows:
 
 
 def _depth(roots: Array, when_true: Array, when_false: Array, leaf: Array) -> int:
-    """Steps to the farthest leaf; every node must be reached, and once."""
+    """Return the distance to the farthest leaf. Check that every node is reached exactly once."""
     seen = np.zeros(len(leaf), bool)
     front, depth = roots, 0
     while True:

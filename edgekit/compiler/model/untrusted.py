@@ -42,8 +42,8 @@ def check_model(proto: onnx.ModelProto, folder: Path) -> None:
     """Check the protobuf and load its external data.
 
     Args:
-        proto: As parsed; external data becomes inline data.
-        folder: The folder of the file, from which alone external data is read.
+        proto: Parsed model; external data becomes inline data.
+        folder: Folder of the file. External data is read from this folder only.
 
     Raises:
         ModelError: the first problem found.
@@ -183,7 +183,7 @@ def _check_tensor(tensor: onnx.TensorProto, folder: Path, external_bytes: int) -
 
 
 def external_files(proto: onnx.ModelProto) -> list[str]:
-    """Names of the model's external data files, sorted."""
+    """Return the names of the model's external data files, sorted."""
     found: set[str] = set()
     owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
     while owners:
@@ -212,10 +212,10 @@ def _external_data(tensor: onnx.TensorProto, label: str, folder: Path, size: int
 
 
 def read_external_file(folder: Path, name: object, offset: int, size: int | None) -> bytes:
-    """``size`` bytes (None: all) of a plain file of this folder.
+    """Read ``size`` bytes (None: all) of a regular file of this folder.
 
     Raises:
-        ModelError: the name has a path in it, or is no plain file, or the file is too short.
+        ModelError: the name contains a path, is not a regular file's, or the file is too short.
     """
     # Checked as text for both path styles, so that all systems reject the same models.
     if not isinstance(name, str) or name in {"", ".", ".."} or any(c in name for c in "/\\:\0"):
@@ -254,7 +254,7 @@ Key = tuple[str, str, str]
 
 
 def _called_functions(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
-    """The functions that are called from the graph, directly or not; the others are removed from the
+    """Return the functions that are called from the graph, directly or not; the others are removed from the
     model."""
     functions: dict[Key, onnx.FunctionProto] = {}
     for function in proto.functions:
@@ -279,7 +279,7 @@ def _called_functions(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
 
 
 def _check_functions(proto: onnx.ModelProto, functions: dict[Key, onnx.FunctionProto]) -> None:
-    """Functions are inlined: they must not recurse or expand to millions of nodes."""
+    """Check that functions, which are inlined, do not recurse or expand to millions of nodes."""
     sizes: dict[Key, int] = {}
     open_calls: set[Key] = set()
 

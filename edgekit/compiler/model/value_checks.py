@@ -1,4 +1,4 @@
-"""Checks the constants of nodes: values that ONNX allows, but that crash an engine or allocate terabytes.
+"""Check the constants of nodes: values that ONNX allows, but that crash an engine or allocate terabytes.
 
 Engines do not check them: ONNX Runtime divides the least integer by -1 and dies of SIGFPE, TFLite reads a
 scale of 0 and dies of SIGSEGV. So they are rejected before any engine loads the model.
@@ -28,12 +28,12 @@ LETHAL = frozenset(
 
 
 def value_complaint(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
-    """What is wrong with the constants of a node of the default domain, or None.
+    """Return the error in the constants of a node of the default domain, or None.
 
     Args:
-        node: With the shapes of its inputs, as far as known.
-        arrays: Its inputs; None for omitted inputs and for those that are not constant.
-        opset: The opset that the node is written in.
+        node: Node with the shapes of its inputs, as far as known.
+        arrays: Arrays of its inputs; None for omitted inputs and for those that are not constant.
+        opset: The opset of the node.
     """
     if node.op_type == "DFT" and not node.domain:
         return _dft(node, arrays, opset)
@@ -42,7 +42,7 @@ def value_complaint(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
 
 
 def size_complaint(node: ir.Node) -> str | None:
-    """Why an output of the node is too large (dimensions or bytes), or None."""
+    """Return the reason why an output of the node is too large (dimensions or bytes), or None."""
     for output in node.outputs:
         if output.shape is None:
             continue
@@ -60,7 +60,7 @@ def size_complaint(node: ir.Node) -> str | None:
 
 
 def _bits(value: ir.Value) -> int:
-    """Bits of one element; 8 if the type is unknown or has no fixed size."""
+    """Return the bits of one element; 8 if the type is unknown or has no fixed size."""
     return 8 if value.dtype is None or value.dtype == ir.DataType.STRING else value.dtype.bitwidth
 
 
@@ -105,7 +105,7 @@ def _scales(*indices: int) -> Callable[[ir.Node, Arrays], str | None]:
 
 
 def _blocks(node: ir.Node) -> str | None:
-    """The scale of Q/DQ is per tensor, per axis, or blocked along an axis (since opset 21)."""
+    """Check that the scale of Q/DQ is per tensor, per axis, or blocked along an axis (since opset 21)."""
     if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
         return None
     block, x, scale = _int(node, "block_size", 0), _dims(node, 0), _dims(node, 1)
@@ -130,7 +130,7 @@ def _blocks(node: ir.Node) -> str | None:
 
 
 def _division(node: ir.Node, arrays: Arrays) -> str | None:
-    """Integers by 0, and the least integer by -1: both raise SIGFPE on x86."""
+    """Check for integers divided by 0, and the least integer by -1: both raise SIGFPE on x86."""
     dividend, divisor = arrays[:2]
     if divisor is None or divisor.dtype.kind not in "iu" or not divisor.size:
         return None
@@ -149,7 +149,7 @@ def _division(node: ir.Node, arrays: Arrays) -> str | None:
 
 
 def _within(node: ir.Node, index: int, indices: Array, sizes: Array, dims: Dims) -> str | None:
-    """Whether all indices are in bounds of their axes; negative ones count from the end."""
+    """Return the error of an index out of bounds of its axis, or None. Negative ones count from the end."""
     wrong = (indices < -sizes) | (indices >= sizes)
     if not wrong.any():
         return None
@@ -198,7 +198,7 @@ def _whole(node: ir.Node, arrays: Arrays, index: int, what: str, least: int) -> 
 
 
 def _dft(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
-    """Before opset 20 the axis is an attribute, and 1 by default."""
+    """Check a DFT. Before opset 20 the axis is an attribute, 1 by default."""
     signal = _dims(node, 0)
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
     if dtype not in (None, ir.DataType.FLOAT, ir.DataType.DOUBLE):
@@ -257,7 +257,7 @@ def _range(node: ir.Node, arrays: Arrays) -> str | None:
 
 
 def _made(node: ir.Node, dims: Sequence[int]) -> str | None:
-    """Checks an output's size in Python integers: ONNX's own overflow at 64 bits."""
+    """Check an output's size in Python integers: ONNX's own overflow at 64 bits."""
     if len(dims) > MAX_RANK:
         return f"would make {len(dims)} dimensions; EdgeKit takes {MAX_RANK}"
     if any(d < 0 for d in dims):
@@ -357,7 +357,7 @@ def _pad(node: ir.Node, arrays: Arrays) -> str | None:
 
 
 def _softmax(node: ir.Node, arrays: Arrays) -> str | None:
-    """ONNX's inference accepts any axis before opset 13, where the axis may also equal the rank."""
+    """Check the axis: ONNX's inference accepts any before opset 13, where it may also equal the rank."""
     source, axis = _dims(node, 0), _int(node, "axis", -1)
     if source and not -len(source) <= axis <= len(source):
         return f"axis {axis} is outside {times(source)}"

@@ -48,7 +48,7 @@ _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def one_budget() -> Iterator[Budget]:
-    """A budget for the work in this context; nested contexts share the outer budget."""
+    """Yield a budget for the work in this context; nested contexts share the outer budget."""
     outer = _current.get()
     if outer is not None:
         yield outer
@@ -70,7 +70,7 @@ def take_nodes(count: int) -> bool:
 
 
 def computed_limit(weight_bytes: int) -> int:
-    """The limit on bytes of computed constants for a model with these weights.
+    """Compute the limit on computed constants, in bytes, for a model with these weights.
 
     Folded constants become weights, so only the weights at the start of the budget count.
     """
@@ -84,7 +84,7 @@ def computed_limit(weight_bytes: int) -> int:
 
 
 def check_time(doing: str) -> None:
-    """Raises: ModelError if the time is used up; ``doing`` is in its text."""
+    """Raise ModelError if the time is used up; its text contains ``doing``."""
     budget = _current.get()
     if budget is not None and time.thread_time() > budget.until:
         raise ModelError(

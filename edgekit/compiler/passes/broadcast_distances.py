@@ -1,10 +1,10 @@
-"""Writes the Scan by which scikit-learn's exporter measures distances as one broadcast subtraction.
+"""Rewrite the Scan in which scikit-learn's exporter computes distances as one broadcast subtraction.
 
     Scan(x, rows) body (x, row) -> (x, ReduceSumSquare(x - row, axis 1))
         =>  ReduceSumSquare(x - Unsqueeze(rows, 1), axis 2)        x: N x F, rows: M x F -> M x N
 
-It is in every k-nearest-neighbours model and every Gaussian process of skl2onnx, with a step for each
-training sample: too many for ``unroll_loops``, and engines on devices have no Scan.
+Every k-nearest-neighbours model and Gaussian process of skl2onnx has it, with one iteration per training
+sample: too many for ``unroll_loops``, and engines on devices have no Scan.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _rewrite(model: ir.Model, node: ir.Node) -> bool:
 
 
 def _is_distance(node: ir.Node) -> bool:
-    """Whether the body hands its state on and squares its difference to the row, and nothing reads the
-    state as an output of the model."""
+    """Return whether the body passes its state on and squares its difference to the row, and the state is not
+    an output of the model."""
     attributes = ("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions")
     if len(node.inputs) != 2 or len(node.outputs) != 2 or node.outputs[0].is_graph_output():
         return False

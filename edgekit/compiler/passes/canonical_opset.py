@@ -90,7 +90,7 @@ def _check_attributes(node: ir.Node, version: int) -> None:
 
 
 def constant_of(value: ir.Value | None) -> Array | None:
-    """The array of a weight, or of a Constant node (before folding)."""
+    """Return the array of a weight, or of a Constant node (before folding)."""
     array = array_of(value)
     producer = value.producer() if value is not None else None
     if array is None and producer is not None and producer.op_type == "Constant":
@@ -123,7 +123,7 @@ def _set(node: ir.Node, **attributes: int | float | str) -> None:
 
 
 def _ints_to_input(name: str, index: int) -> Upgrade:
-    """An attribute of integers that became input ``index``."""
+    """Return an upgrade that turns an attribute of integers into input ``index``."""
 
     def upgrade(model: ir.Model, node: ir.Node) -> None:
         if name in node.attributes:
@@ -199,7 +199,7 @@ def _resize_11(model: ir.Model, node: ir.Node) -> str | None:
 
 
 def _resize_inputs(model: ir.Model, node: ir.Node) -> None:
-    """Optional inputs were given as empty tensors before they could be omitted."""
+    """Omit optional inputs given as empty tensors, from before they could be omitted."""
     inputs = list(node.inputs)
     for index, value in enumerate(inputs[1:], 1):
         array = constant_of(value)
@@ -213,7 +213,7 @@ def _resize_inputs(model: ir.Model, node: ir.Node) -> None:
 
 
 def _softmax(model: ir.Model, node: ir.Node) -> str | None:
-    """Before opset 13 the softmax was over all axes from ``axis`` on together."""
+    """Upgrade Softmax: before opset 13 it was over all axes from ``axis`` on together."""
     dims = dims_of(node.inputs[0])
     if dims is None:
         return "its input has no static shape, which its form before opset 13 needs"
@@ -281,7 +281,7 @@ def _grid_sample(model: ir.Model, node: ir.Node) -> None:
 
 
 def _group_norm(model: ir.Model, node: ir.Node) -> str | None:
-    """Opset 18 scaled each group, opset 21 each channel."""
+    """Upgrade GroupNormalization: opset 18 scaled each group, opset 21 each channel."""
     dims, groups = dims_of(node.inputs[0]), int_of(node, "num_groups", 1)
     for index, name in ((1, "scale"), (2, "bias")):
         array = constant_of(node.inputs[index])

@@ -1,4 +1,4 @@
-"""Expands ops into other ops: by the function body of its ONNX schema, or by a decomposition of EdgeKit.
+"""Expand ops into other ops: by the function body of the ONNX schema, or by a decomposition of EdgeKit.
 
     Attention(Q, K, V, past)  =>  Concat, MatMul, Softmax ... as onnx.defs has them, in opset 23
     Det(x)                    =>  Gather, Mul, Sub ... as in edgekit/compiler/passes/decompositions
@@ -48,7 +48,7 @@ def with_expansions(
     expanded.
 
     Args:
-        model: It is not changed; nodes are expanded on a copy.
+        model: Model to compile. It is not changed; nodes are expanded on a copy.
         attempt: Compiles a model, and reports the nodes that it does not support.
         absent: Ops that are known to be unsupported; they are expanded before the first attempt.
 
@@ -75,7 +75,7 @@ def with_expansions(
 
 
 def _explained(finding: Finding, reasons: dict[str, Inexpressible]) -> Finding:
-    """That there is no form for an op, as why there is none for this node."""
+    """Replace the finding that an op is unsupported with the reason for this node, if there is one."""
     why = reasons.get(finding.node)
     if why is None or finding.code != "EK1001":
         return finding
@@ -97,7 +97,7 @@ def expand_functions(
         reasons: Output: node name -> why it has no decomposition.
 
     Returns:
-        Whether any was expanded.
+        Whether any node was expanded.
     """
     changed = False
     with one_budget():
@@ -150,7 +150,7 @@ def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
 
 
 def _function(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
-    """The newest function of the schema (OpSchema: its stubs lack this), None where it has none here."""
+    """Return the newest function of the schema (missing in OpSchema's stubs), or None."""
     data = b""
     if schema.has_function:
         version = max(schema.function_opset_versions)
@@ -168,7 +168,7 @@ def _function(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
 
 
 def _call(node: ir.Node, schema: onnx.defs.OpSchema, domain: str) -> onnx.NodeProto:
-    """The node with plain names and all attributes, without unused outputs."""
+    """Return the node with generic names and all attributes, without unused outputs."""
     proto = onnx.NodeProto(op_type=node.op_type, domain=domain, name="call")
     proto.input.extend("" if value is None else f"i{k}" for k, value in enumerate(node.inputs))
     read = [bool(value.uses()) or value.is_graph_output() for value in node.outputs]
@@ -191,7 +191,7 @@ def _type(value: ir.Value) -> onnx.TypeProto:
 
 
 def _model_of(body: onnx.FunctionProto, schema: onnx.defs.OpSchema, node: ir.Node) -> ir.Model:
-    """The function as a model of its own: inputs i0, i1 ..., outputs o0, o1 ...; constants as weights."""
+    """Return the function as a model: inputs i0, i1 ..., outputs o0, o1 ...; constants as weights."""
     body.domain = DOMAIN
     call = _call(node, schema, DOMAIN)
     # A body built for this call has no nodes for the outputs that the call leaves out.
@@ -209,7 +209,7 @@ def _model_of(body: onnx.FunctionProto, schema: onnx.defs.OpSchema, node: ir.Nod
 
 
 def _model_of_own(body: onnx.GraphProto, schema: onnx.defs.OpSchema, node: ir.Node) -> ir.Model:
-    """The same for a decomposition of this node."""
+    """Return a decomposition of this node as a model of its own."""
     proto = _empty_model(CANONICAL_OPSET)
     proto.graph.CopyFrom(body)
     return _with_constants(_connected(proto, _call(node, schema, ""), node), node)
@@ -223,7 +223,7 @@ def _empty_model(opset: int) -> onnx.ModelProto:
 
 
 def _connected(proto: onnx.ModelProto, call: onnx.NodeProto, node: ir.Node) -> ir.Model:
-    """With the inputs and outputs of the call."""
+    """Connect the function to the inputs and outputs of the call."""
     for name, value in zip(call.input, node.inputs, strict=True):
         if value is not None:
             proto.graph.input.append(onnx.ValueInfoProto(name=name, type=_type(value)))
@@ -235,7 +235,7 @@ def _connected(proto: onnx.ModelProto, call: onnx.NodeProto, node: ir.Node) -> i
 
 
 def _with_constants(small: ir.Model, node: ir.Node) -> ir.Model:
-    """``small``, with the weights that the node reads as its own."""
+    """Replace inputs of ``small`` by the weights that the node reads, and return ``small``."""
     graph = small.graph
     for value in list(graph.inputs):
         given = node.inputs[int(str(value.name)[1:])]
@@ -248,7 +248,7 @@ def _with_constants(small: ir.Model, node: ir.Node) -> ir.Model:
 
 
 def _put_in_place(model: ir.Model, node: ir.Node, small: ir.Model) -> None:
-    """The nodes of ``small`` instead of ``node``; weights that are the node's own inputs are those."""
+    """Replace ``node`` by the nodes of ``small``. Weights that are the node's inputs are reused."""
     graph, inner = model.graph, small.graph
     named = {f"o{k}": value for k, value in enumerate(node.outputs)}
     produced = {value for child in inner for value in child.outputs}

@@ -105,7 +105,7 @@ def _channels(weighted: ir.Node, weight: Array) -> int | None:
 
 
 def _along_outputs(weighted: ir.Node, weight: Array, scale: Array) -> Array:
-    """``scale`` [C] in a shape that multiplies the weight's output channels."""
+    """Reshape ``scale`` [C] to multiply the weight's output channels."""
     if weighted.op_type == "Conv":
         return scale.reshape(-1, *[1] * (weight.ndim - 1))
     if weighted.op_type == "Gemm":
@@ -120,7 +120,7 @@ def _along_outputs(weighted: ir.Node, weight: Array, scale: Array) -> Array:
 def _affine(
     node: ir.Node, constant: int, weighted: ir.Node, channels: int | None
 ) -> tuple[Array, Array] | None:
-    """(scale, shift), each [channels] in float64."""
+    """Return (scale, shift), each [channels] in float64."""
     if channels is None:
         return None
     ones, zeros = np.ones(channels), np.zeros(channels)
@@ -148,7 +148,7 @@ def _affine(
 
 
 def _per_channel(value: ir.Value | None, weighted: ir.Node, channels: int) -> Array | None:
-    """A constant that broadcasts along nothing but the channels, as [channels]."""
+    """Return a constant that broadcasts along the channels only, as [channels], or None."""
     array = array_of(value)
     if array is None or array.dtype.kind != "f":
         return None
@@ -162,7 +162,7 @@ def _per_channel(value: ir.Value | None, weighted: ir.Node, channels: int) -> Ar
 
 
 def _fold_before(model: ir.Model, conv: ir.Node) -> bool:
-    """Padding stays zero under a scale, so a scale is exact at the borders too; a shift is not."""
+    """Fold into the next Conv. Padding stays zero under a scale, so it is exact at borders; shifts aren't."""
     changed = False
     while (
         before := inner(conv.inputs[0], conv, "Mul", "Div", "Add", "Sub", "BatchNormalization")
@@ -210,7 +210,7 @@ def _fold_one_before(model: ir.Model, conv: ir.Node, before: ir.Node) -> bool:
 
 
 def _along_inputs(conv: ir.Node, weight: Array, numbers: Array) -> Array:
-    """Numbers [input channels] in a shape that multiplies the weight's input channels, group by group."""
+    """Reshape numbers [input channels] to multiply the weight's input channels, group by group."""
     group = int_of(conv, "group", 1)
     rows = np.repeat(numbers.reshape(group, -1), weight.shape[0] // group, axis=0)
     return rows.reshape(*rows.shape, *[1] * (weight.ndim - 2))

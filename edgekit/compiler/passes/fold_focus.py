@@ -74,7 +74,7 @@ def _fold(model: ir.Model, conv: ir.Node) -> bool:
 
 
 def _offsets(value: ir.Value | None) -> tuple[ir.Value, Offsets] | None:
-    """(x, (first row, first column)) if the value is every second row and column of x."""
+    """Return (x, (first row, first column)) if the value is every second row and column of x."""
     starts = {2: 0, 3: 0}
     steps = {2: 1, 3: 1}
     x = value

@@ -26,7 +26,7 @@ class Product:
 
 
 def product_of(node: ir.Node) -> Product:
-    """The product that a Mul, Div, Neg, Reciprocal or Pow computes, expanded into factors with one
+    """Return the product that a Mul, Div, Neg, Reciprocal or Pow computes, expanded into factors with one
     consumer."""
     product = Product()
     _gather(node, product, upward=True)
@@ -34,7 +34,7 @@ def product_of(node: ir.Node) -> Product:
 
 
 def input_product(value: ir.Value | None, user: ir.Node) -> Product:
-    """An input of ``user`` as a product; a single factor if it is no product or has other consumers."""
+    """Return an input of ``user`` as a product: one factor if not a product or read by other nodes."""
     product = Product()
     if value is not None:
         _factor(value, user, product, upward=True)
@@ -80,7 +80,7 @@ def _factor(value: ir.Value | None, user: ir.Node, product: Product, upward: boo
 
 
 def sum_with_scalar(node: ir.Node | None) -> tuple[ir.Value, float] | None:
-    """``x + c`` or ``c + x`` or ``x - c``, as (x, c)."""
+    """Return (x, c) of ``x + c``, ``c + x`` or ``x - c``."""
     if node is None or node.op_type not in ("Add", "Sub"):
         return None
     a, b = node.inputs

@@ -77,7 +77,7 @@ def _recognize(model: ir.Model, node: ir.Node) -> bool:
 
 
 def _scaled(node: ir.Node) -> tuple[ir.Value, float] | None:
-    """(x, c) of ``x * c`` or ``x / c`` with a positive constant that leaves the shape as it is."""
+    """Return (x, c) of ``x * c`` or ``x / c`` with a positive constant that keeps the shape."""
     a, b = node.inputs
     if node.op_type == "Mul" and array_of(a) is not None:
         a, b = b, a
@@ -88,7 +88,7 @@ def _scaled(node: ir.Node) -> tuple[ir.Value, float] | None:
 
 
 def _unmasked(softmax: ir.Node) -> tuple[ir.Node, ir.Value | None, ir.Value | None]:
-    """(the consumer of the scores, the scores, the mask added to them)."""
+    """Return (the consumer of the scores, the scores, the mask added to them)."""
     add = inner(softmax.inputs[0], softmax, "Add")
     if add is None:
         return softmax, softmax.inputs[0], None

@@ -37,7 +37,7 @@ def recognize_gelu(model: ir.Model) -> bool:
 
 
 def _gate_of(x: ir.Value, gate: ir.Value) -> str | None:
-    """The value of Gelu's ``approximate`` where ``gate`` is 1 + Erf or Tanh of the right function of x."""
+    """Return Gelu's ``approximate`` if ``gate`` is 1 + Erf or Tanh of the right function of x."""
     add = gate.producer()
     terms = sum_with_scalar(add)
     if add is None or terms is None or not close_to(terms[1], 1) or len(list(gate.uses())) != 1:

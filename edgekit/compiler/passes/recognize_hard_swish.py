@@ -78,7 +78,7 @@ def _read_once(value: ir.Value) -> bool:
 
 
 def _fits(gate: _Gate, node: ir.Node) -> bool:
-    """Constants of higher rank than x would make the result's rank another."""
+    """Check that no constant has a higher rank than x, which would change the result's rank."""
     return dims_of(gate.x) is not None and dims_of(gate.x) == dims_of(node.outputs[0])
 
 

@@ -63,7 +63,7 @@ def recognize_normalization(model: ir.Model) -> bool:
 
 
 def _normalized(node: ir.Node) -> tuple[ir.Value, int, float] | None:
-    """(v, first axis, epsilon) where the node makes ``v / Sqrt(Mean(v^2) + epsilon)``."""
+    """Return (v, first axis, epsilon) if the node computes ``v / Sqrt(Mean(v^2) + epsilon)``."""
     product = product_of(node)
     if not close_to(product.scalar, 1) or len(product.over) + len(product.under) != 2 or not product.over:
         return None
@@ -96,7 +96,7 @@ def _normalized(node: ir.Node) -> tuple[ir.Value, int, float] | None:
 
 
 def _trailing_axis(mean: ir.Node) -> int | None:
-    """First of the axes that a ReduceMean takes, if they are the last ones and it keeps them."""
+    """Return the first axis of a ReduceMean, if its axes are the last ones and it keeps them."""
     dims, axes = dims_of(mean.inputs[0]), array_of(input_of(mean, 1))
     if dims is None or axes is None or not axes.size or int_of(mean, "keepdims", 1) != 1:
         return None
@@ -105,7 +105,7 @@ def _trailing_axis(mean: ir.Node) -> int | None:
 
 
 def _centred(value: ir.Value, axis: int) -> ir.Value | None:
-    """x, where ``value`` is ``x - Mean(x)`` over the same axes."""
+    """Return x if ``value`` is ``x - Mean(x)`` over the same axes."""
     sub = producer_of(value, "Sub")
     if sub is None or value.is_graph_output() or sub.inputs[0] is None:
         return None
@@ -116,7 +116,7 @@ def _centred(value: ir.Value, axis: int) -> ir.Value | None:
 
 
 def _affine(node: ir.Node, op: str, dims: tuple[int, ...]) -> tuple[ir.Node, Array | None]:
-    """The Mul or Add of a constant of shape ``dims`` after the node, and the constant; else the node
+    """Return the Mul or Add of a constant of shape ``dims`` after the node, and the constant; else the node
     itself."""
     user = only_consumer(node.outputs[0])
     if user is None or user.op_type != op or user.domain:

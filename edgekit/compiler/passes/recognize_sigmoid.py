@@ -52,7 +52,7 @@ def recognize_sigmoid(model: ir.Model) -> bool:
 
 
 def _sigmoid_below(value: ir.Value, user: ir.Node) -> ir.Value | None:
-    """x, where the value is ``1 + Exp(-x)``, computed for ``user`` alone or for a chain that ends there."""
+    """Return x if the value is ``1 + Exp(-x)``, read by ``user`` alone or by a chain that ends there."""
     add = value.producer()
     terms = sum_with_scalar(add)
     if add is None or terms is None or not close_to(terms[1], 1) or len(list(value.uses())) != 1:

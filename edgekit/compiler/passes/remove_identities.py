@@ -87,7 +87,7 @@ def _clip(node: ir.Node) -> ir.Value | None:
 
 
 def _neutral(number: float, either_side: bool) -> Callable[[ir.Node], ir.Value | None]:
-    """Whether ``x op number`` is x without broadcasting x; ``number op x`` too for commutative ops."""
+    """Return a function that gives x for ``x op number`` equal to x (or ``number op x``), else None."""
 
     def source(node: ir.Node) -> ir.Value | None:
         for kept, other in ((0, 1), (1, 0)) if either_side else ((0, 1),):

@@ -91,7 +91,7 @@ def _loop(model: ir.Model, node: ir.Node, known: Known) -> bool:
 
 
 def _goes_on(body: ir.Graph) -> bool:
-    """Whether the body returns its condition unchanged, or a constant true."""
+    """Return whether the body returns its condition unchanged, or a constant true."""
     value = body.outputs[0]
     while (producer := value.producer()) is not None and producer.op_type == "Identity":
         assert producer.inputs[0] is not None
@@ -183,7 +183,7 @@ def _put(model: ir.Model, node: ir.Node, new: ir.Node, name: str) -> ir.Value:
 
 
 def _pick(model: ir.Model, node: ir.Node, value: ir.Value | None, index: int, axis: int) -> ir.Value:
-    """The element at an index along an axis, without the axis."""
+    """Return the element at an index along an axis, without the axis."""
     assert value is not None
     name = f"{node.name}/{value.name}/{index}"
     at = add_constant(model, np.array(index, np.int64), f"{name}/at")
@@ -193,7 +193,7 @@ def _pick(model: ir.Model, node: ir.Node, value: ir.Value | None, index: int, ax
 
 
 def _stack(model: ir.Model, node: ir.Node, values: Sequence[ir.Value], axis: int) -> ir.Value:
-    """The values stacked along a new axis."""
+    """Stack the values along a new axis."""
     apart = []
     by_attribute = model.graph.opset_imports.get("", 13) < 13
     at = None if by_attribute else add_constant(model, np.array([axis], np.int64), f"{node.name}/axis")

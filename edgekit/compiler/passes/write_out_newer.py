@@ -54,7 +54,7 @@ def write_out_newer(model: ir.Model) -> bool:
 
 
 def _is_newer(node: ir.Node) -> bool:
-    """Whether opset 23 has no such op, or not with these attributes and inputs."""
+    """Return whether opset 23 lacks the op, or lacks its attributes or number of inputs."""
     if node.op_type == "Swish":  # canonical_opset keeps its gate in two nodes
         return False
     try:
@@ -100,7 +100,7 @@ def _cum_prod(model: ir.Model, node: ir.Node) -> str | None:
 
 
 def _tensor_scatter(model: ir.Model, node: ir.Node) -> str | None:
-    """Row ``b`` of the update is written from ``write_indices[b]`` on (ONNX TensorScatter-24)."""
+    """Write row ``b`` of the update from ``write_indices[b]`` on (ONNX TensorScatter-24)."""
     cache, update, start = node.inputs[0], node.inputs[1], input_of(node, 2)
     dims, sizes = dims_of(cache), dims_of(update)
     if dims is None or sizes is None:

@@ -47,7 +47,7 @@ def write_out_pad(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> bool:
 
 
 def _positions(size: int, before: int, after: int) -> Array:
-    """The input index of each output element with wrap-around."""
+    """Return the input index of each output element with wrap-around."""
     return np.arange(-before, size + after)
 
 

@@ -71,7 +71,7 @@ def _write_out(model: ir.Model, node: ir.Node) -> bool:
 
 
 def _operand(node: ir.Node, line: Line, mode: str) -> Array:
-    """The indices of a nearest neighbour, or the matrix of an interpolation."""
+    """Return the indices of a nearest neighbour, or the matrix of an interpolation."""
     if mode == "nearest":
         return line.indices(text_of(node, "nearest_mode", "round_prefer_floor"))
     antialias, exclude = bool(int_of(node, "antialias", 0)), bool(int_of(node, "exclude_outside", 0))
@@ -79,7 +79,7 @@ def _operand(node: ir.Node, line: Line, mode: str) -> Array:
 
 
 def _along(model: ir.Model, node: ir.Node, x: ir.Value, axis: int, operand: Array) -> ir.Value:
-    """Gathered rows, or ``operand @ x``, along one axis."""
+    """Gather rows, or compute ``operand @ x``, along one axis."""
     dims = dims_of(x)
     assert dims is not None
     name, rank = f"{node.outputs[0].name}/axis_{axis}", len(dims)

@@ -1,7 +1,7 @@
-"""The child: checks, builds or shrinks one model, and tells its parent. confined_start.py begins it.
+"""Child process that checks, builds or shrinks one model for its parent. confined_start.py starts it.
 
-Its request comes from its parent by stdin. What it says goes to what was stdout, a message a line; what
-engines print goes to stderr, from where the parent takes it.
+It reads its request from stdin. It writes its messages to the original stdout, one per line. The output of
+engines goes to stderr, which the parent reads.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Send = Callable[[bytes], object]
 
 
 class Request(NamedTuple):
-    """What the parent wants; it is trusted.
+    """Request of the parent; it is trusted.
 
     Attributes:
         verb: ``check``, ``build``, ``shrink``, ``import`` or ``card``.
-        options: Of the function of that name.
-        working_folder: Where relative paths begin; None: it is gone.
-        private_folder: The child's and its parent's.
-        records_folder: Folder of what is measured of the model; None: the cache folder.
-        memory_bytes: The limit of the child's memory, and of a file that it writes.
-        deaths: Step -> how an earlier child of this request ended in it.
+        options: Arguments of the function of that name.
+        working_folder: Folder that relative paths refer to; None if it no longer exists.
+        private_folder: Folder of the child and its parent.
+        records_folder: Folder of the model's measurements; None: the cache folder.
+        memory_bytes: Limit of the child's memory, and of each file that it writes, in bytes.
+        deaths: For each step that ended an earlier child of this request: how that child ended.
     """
 
     verb: str
@@ -62,7 +62,7 @@ class Request(NamedTuple):
 
 
 def answer(source: BinaryIO) -> None:
-    """Answer the request that is read from here, and end."""
+    """Read the request, respond to it, and exit."""
     channel = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what engines print is no message
     request: Request = pickle.load(source)
@@ -95,7 +95,7 @@ def _answer(request: Request, send: Send) -> None:
 
 
 def is_starved(problem: BaseException | None) -> bool:
-    """Whether an exception, or one that it was raised from, says that memory was refused."""
+    """Return whether an exception, or one that it was raised from, reports a failed memory allocation."""
     while problem is not None:
         refused = isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM
         text = "" if isinstance(problem, EdgeKitError) else str(problem)  # ours may quote names of the model
@@ -106,7 +106,7 @@ def is_starved(problem: BaseException | None) -> bool:
 
 
 def _problem_lines(request: Request, problem: Exception) -> list[bytes]:
-    """An error as lines; an exception that nobody expected, ours or a library's, gets one and a file."""
+    """Return an error as lines. An unexpected exception, ours or a library's, gets one line and a file."""
     if not isinstance(problem, EdgeKitError | OSError):
         return messages.error_lines(_of_bug(request, problem))
     is_large = getattr(problem, "errno", None) == errno.EFBIG
@@ -114,7 +114,7 @@ def _problem_lines(request: Request, problem: Exception) -> list[bytes]:
 
 
 def _done(request: Request, send: Send) -> list[bytes]:
-    """Do what is asked for; returns what there is to say."""
+    """Execute the request and return the response lines."""
     breadcrumbs.enter("opening")
     if request.verb == "check":
         from edgekit.compiler.build.check import check
@@ -173,7 +173,7 @@ def _read(request: Request) -> list[bytes]:
 
 
 def _too_large(request: Request) -> CrashError:
-    """The kernel lets it write no file larger than its memory may be."""
+    """Return the error for a file over the memory limit, which the kernel applies to files too."""
     from edgekit.compiler.sandbox.watch import memory_advice
 
     model, limit = Path(request.options["model"]).name, request.memory_bytes

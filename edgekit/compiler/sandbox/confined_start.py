@@ -1,8 +1,8 @@
-"""How the child begins: it gives up its rights before it imports anything that starts a thread.
+"""Start of the child process: it drops its rights before it imports anything that starts a thread.
 
     python -m edgekit.compiler.sandbox.confined_start
 
-The kernel confines threads, not processes; those that are started later inherit it.
+The kernel confines threads, not processes; threads that are started later inherit the confinement.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _end_if_starved(unhandled: Any) -> None:
-    """Handle what a thread or a finalizer raised: print it, but end where memory was refused."""
+    """Handle an exception of a thread or finalizer: print it, but exit if a memory allocation failed."""
     if issubclass(unhandled.exc_type, MemoryError):
         os._exit(STARVED_CODE)
     sys.excepthook(unhandled.exc_type, unhandled.exc_value, unhandled.exc_traceback)

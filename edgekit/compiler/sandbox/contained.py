@@ -1,10 +1,10 @@
-"""Runs ``check``, ``build`` or ``shrink`` in a child process, and hands back what it says.
+"""Run ``check``, ``build`` or ``shrink`` in a child process, and return its result.
 
-The child has its own session: Ctrl-C reaches this process alone, which tells the child, and all that the
-child started ends with it. Its memory, time and rights are limited.
+The child has its own session: Ctrl-C reaches this process alone, which interrupts the child. All processes
+that the child started end with it. Its memory, time and rights are limited.
 
-A child that ends in a step at risk (``breadcrumbs.at_risk``) costs that step: another one is started, which
-leaves it out and loads from the caches what was measured.
+If a child ends in a step at risk (``breadcrumbs.at_risk``), another one is started. It skips that step and
+loads earlier measurements from the caches.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ STOPPED = (130, -1, -2, -15)
 
 
 def check_contained(options: Mapping[str, Any]) -> list[Finding]:
-    """``edgekit.compiler.build.check.check`` with these options, in a child."""
+    """Run ``edgekit.compiler.build.check.check`` with these options, in a child."""
     with _Child("check", options) as child:
         return child.findings(lambda stage: None)
 
@@ -91,7 +91,7 @@ def build_contained(request: BuildRequest) -> Bundle:
 
 
 def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:
-    """Shrink in a child."""
+    """Shrink a model in a child."""
     with _Child("shrink", plain_arguments(request)) as child:
         from edgekit.compiler.sandbox.shrunk_message import parse_shrunk  # while the child starts
 
@@ -102,7 +102,7 @@ def shrink_contained(request: ShrinkRequest, goal: ShrinkGoal) -> ShrunkModel:
 
 
 def import_contained(options: Mapping[str, Any]) -> ImportedModel:
-    """``edgekit.compiler.build.import_onnx.import_model`` with these options, in a child."""
+    """Run ``edgekit.compiler.build.import_onnx.import_model`` with these options, in a child."""
     with _Child("import", options) as child:
         from edgekit.compiler.sandbox.imported_message import parse_imported  # while the child starts
 
@@ -113,7 +113,7 @@ def import_contained(options: Mapping[str, Any]) -> ImportedModel:
 
 
 def card_contained(options: Mapping[str, Any]) -> Draft:
-    """``edgekit.compiler.card_inference.draft.draft_card`` with these options, in a child."""
+    """Run ``edgekit.compiler.card_inference.draft.draft_card`` with these options, in a child."""
     with _Child("card", options) as child:
         from edgekit.compiler.sandbox.imported_message import parse_drafted  # while the child starts
 
@@ -170,7 +170,7 @@ class _Child:
         self._printed.join(GRACE_S)  # what was printed comes before what is said next
 
     def findings(self, progress: Progress) -> list[Finding]:
-        """Wait for the answer.
+        """Wait for the result.
 
         Raises:
             EdgeKitError: the child's; CrashError: it ended without an answer.
@@ -181,7 +181,7 @@ class _Child:
         return found
 
     def _answer(self, progress: Progress) -> list[Finding] | None:
-        """The findings; None: it ended without an answer."""
+        """Return the findings; None if the child ended without a result."""
         found: list[Finding] = []
         try:
             for message in self._messages():
@@ -271,7 +271,7 @@ class _Child:
             ) from None
 
     def _needed_bytes(self) -> int:
-        """The memory that the child said it needs; 0 if it has not."""
+        """Return the memory that the child reported to need, in bytes; 0 if it did not."""
         try:
             return int(read_plain(self.folder / NEED, NEED_LIMIT_BYTES))
         except (OSError, ValueError):
@@ -310,7 +310,7 @@ class _Child:
             yield messages.parse_line(line)
 
     def _stop(self) -> None:
-        """Ask the child to end, and wait a little: what it measured goes into the cache."""
+        """Ask the child to exit, and wait briefly: it stores its measurements in the cache."""
         with contextlib.suppress(OSError):
             self._process.send_signal(signal.SIGINT)
         until = time.monotonic() + GRACE_S
@@ -330,7 +330,7 @@ class _Child:
 
 
 def _around(step: str) -> str:
-    """The step around a step; "" for none."""
+    """Return the step that contains a step; "" for none."""
     return step.rpartition(WITHIN)[0]
 
 
@@ -368,7 +368,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _death(process: subprocess.Popen[bytes]) -> str:
-    """How it ended, which it does now. All that it started ends too."""
+    """End the child and all processes that it started. Return how it ended."""
     ended = _has_ended(process)
     _end(process)
     code = process.returncode

@@ -126,7 +126,7 @@ def _spec(given: Json) -> TensorSpec:
 
 
 def drafted_figures(found: Draft) -> dict[str, Json]:
-    """Describe a drafted card: it is its text."""
+    """Describe a drafted card by its text."""
     specs = {"inputs": found.inputs, "outputs": found.outputs}
     written = {key: [spec._asdict() for spec in of] for key, of in specs.items()}
     return {"lines": found.text.split("\n"), "guessed": list(found.guessed), **written}

@@ -1,7 +1,7 @@
-"""How much memory and time a model's process gets, and which files: by the model's size and the options.
+"""Limits of a model's process: memory, time and files, derived from the model's size and the options.
 
-A build adds what its values need, once it knows their shapes (edgekit/compiler/build/memory_need.py). The
-limit is at most ``MACHINE_SHARE`` of the machine's memory.
+A build raises the memory limit by what its values need, once it knows their shapes
+(edgekit/compiler/build/memory_need.py). The limit is at most ``MACHINE_SHARE`` of the machine's memory.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ _OWN_FORMATS = (".onnx", ".tflite")
 
 
 class Limits(NamedTuple):
-    """Of one child.
+    """Limits of one child.
 
     Attributes:
-        memory_bytes: That it and its own children have in memory at one time.
-        most_memory_bytes: What a build may raise that to by the shapes of its model.
-        seconds: Until it has answered; time in which this process was stopped is not counted.
+        memory_bytes: Maximum memory of the child and its own children together, in bytes.
+        most_memory_bytes: Maximum to which a build may raise ``memory_bytes`` by the shapes of its model.
+        seconds: Time limit for its result, in seconds; time in which this process was stopped is not counted.
     """
 
     memory_bytes: int
@@ -80,10 +80,10 @@ class Limits(NamedTuple):
 
 
 def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
-    """The limits for ``check``, ``build`` or ``shrink`` with these options.
+    """Return the limits for ``check``, ``build`` or ``shrink`` with these options.
 
     Raises:
-        UsageError: an environment variable is no positive number.
+        UsageError: an environment variable is not a positive number.
     """
     model = Path(options["model"])
     size = _size_bytes(model) + (_size_bytes(Path(options["draft"])) if options.get("draft") else 0)
@@ -114,14 +114,14 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
 def bounds_of(
     limits: Limits, options: Mapping[str, Any], folder: Path, records: Path | None = None
 ) -> Bounds:
-    """What the kernel is told: wide enough that memory and time are noticed by the parent first, which says
-    so, and narrow enough that one call can't take the machine.
+    """Return the bounds for the kernel. They are wide enough that the parent notices an excess first and
+    reports it, and narrow enough that one call can't take the machine.
 
     Args:
-        limits: Of the child.
-        options: Files and folders that are named in them may be read.
-        folder: The child's own, which it may write to.
-        records: Folder of what it measures of its model, which it may write to.
+        limits: Limits of the child.
+        options: Options of the call; the child may read the files and folders that they name.
+        folder: The child's own folder, which it may write to.
+        records: Folder of the model's measurements, which the child may write to.
     """
     reserved = RESERVED_BYTES + (os.cpu_count() or 1) * RESERVED_BYTES_A_CORE
     return Bounds(
@@ -154,7 +154,7 @@ def _budget_seconds(options: Mapping[str, Any]) -> float:
 
 
 def _distil_seconds(options: Mapping[str, Any]) -> float:
-    """Of all trainings; ``--shrink auto`` has three models."""
+    """Return the time limit of all trainings in seconds; ``--shrink auto`` trains three models."""
     with contextlib.suppress(UsageError):  # a wrong one is refused by the child
         minutes = training_length(str(options["distil"])).minutes
         return TIMES_TRAINING * 60 * minutes if minutes is not None else DISTIL_EPOCHS_SECONDS
@@ -162,7 +162,7 @@ def _distil_seconds(options: Mapping[str, Any]) -> float:
 
 
 def _size_bytes(model: Path) -> int:
-    """Of a model's file with its external data, or of its folder; 0: there is none, which the child says."""
+    """Return the size of a model's file and external data, or of its folder, in bytes; 0 if absent."""
     try:
         if model.is_dir():
             return sum(
@@ -174,7 +174,7 @@ def _size_bytes(model: Path) -> int:
 
 
 def model_files(options: Mapping[str, Any]) -> list[Path]:
-    """Files and folders of the model and of its draft, with external data."""
+    """Return files and folders of the model and its draft, with external data."""
     found = []
     for key in ("model", "draft"):
         if options.get(key):
@@ -193,7 +193,7 @@ def _file_bytes(path: Path) -> int:
 
 
 def external_names(model: Path) -> set[str]:
-    """Names that may be external data's, without parsing: a name too many costs nothing."""
+    """Return the names that may be external data's, without parsing; extra names are harmless."""
     if model.suffix.lower() != ".onnx" or not 0 < _file_bytes(model) < _SCANNED_BYTES:
         return set()
     with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -213,7 +213,7 @@ def _shapes_bytes(shapes: object) -> int:
 
 
 def _arrays_bytes(options: Mapping[str, Any]) -> int:
-    """Of samples in memory, which cross once; those in files are read one by one."""
+    """Return the size of samples in memory, which are sent once; samples in files are read one by one."""
     samples = options.get("samples")
     rows = samples if isinstance(samples, list | tuple) else []
     arrays = [array for row in rows if isinstance(row, Mapping) for array in row.values()]
@@ -221,7 +221,7 @@ def _arrays_bytes(options: Mapping[str, Any]) -> int:
 
 
 def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
-    """What an option names: the folder of a model, of a card and of samples, and where links in it lead."""
+    """Yield the paths that options name: folders of model, card and samples, and targets of their links."""
     for key in ("model", "draft", "card", "samples"):
         if isinstance(options.get(key), str | os.PathLike):
             path = os.path.abspath(os.fspath(options[key]))
@@ -239,7 +239,7 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _linked(folder: str) -> set[str]:
-    """Folders that links below a folder lead into: data sets are often kept so."""
+    """Return folders that links below a folder lead into: data sets are often stored so."""
     found: set[str] = set()
     entries: Iterable[Path] = islice(Path(folder).rglob("*"), LINKS_LIMIT)
     with contextlib.suppress(OSError):
@@ -260,7 +260,7 @@ def _environments(options: Mapping[str, Any]) -> list[Environment]:
 
 
 def _of_toolchains(options: Mapping[str, Any]) -> list[str]:
-    """Environments in which the compilers of the targets run, in children of the child."""
+    """Return environments in which the targets' compilers run, in children of the child."""
     return [path for each in _environments(options) for path in each.reads()]
 
 

@@ -1,7 +1,7 @@
-"""What the child says to its parent: one strict JSON object a line, never a pickle.
+"""Messages from the child to its parent: one strict JSON object per line, never a pickle.
 
-A child that was taken over by a model can write anything here, so that nothing is believed before it is
-checked: lines and their number are bounded, errors are of the classes listed here, texts are escaped.
+A child that was taken over by a model can write anything here, so every message is checked. Lines and their
+number are bounded, errors are limited to the classes listed here, and texts are escaped.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Broken(Exception):  # noqa: N818
 
 
 def as_line(message: dict[str, Json]) -> bytes:
-    """A message as bytes, with the end of line."""
+    """Return a message as bytes, with the end of line."""
     return strict_json.encode(message) + b"\n"
 
 
 def parse_line(line: bytes) -> dict[str, Json]:
-    """A line as a message. Raises Broken."""
+    """Parse a line as a message. Raises Broken."""
     try:
         message = strict_json.decode(line, "message", LINE_LIMIT_BYTES)
     except ValueError as problem:
@@ -54,14 +54,14 @@ def parse_line(line: bytes) -> dict[str, Json]:
 
 
 def findings_lines(found: Sequence[Finding]) -> list[bytes]:
-    """Findings as lines, some at a time."""
+    """Return findings as lines, several per line."""
     rows: list[Json] = [[_bounded(text) for text in finding.as_json().values()] for finding in found]
     starts = range(0, len(rows), FINDINGS_A_LINE)
     return [as_line({"findings": rows[start : start + FINDINGS_A_LINE]}) for start in starts]
 
 
 def parse_findings(rows: Json) -> list[Finding]:
-    """The findings of a line. Raises Broken."""
+    """Parse the findings of a line. Raises Broken."""
     if not isinstance(rows, list):
         raise Broken("findings are a list")
     found = []
@@ -76,7 +76,7 @@ def parse_findings(rows: Json) -> list[Finding]:
 
 
 def parse_stage(given: Json) -> Stage:
-    """A report of progress. Raises Broken."""
+    """Parse a progress report. Raises Broken."""
     if not isinstance(given, list) or len(given) != 3 or not _all_texts(given[:2]):
         raise Broken("a stage is two texts and a number")
     name, detail, seconds = given
@@ -86,7 +86,7 @@ def parse_stage(given: Json) -> Stage:
 
 
 def error_lines(problem: EdgeKitError | OSError) -> list[bytes]:
-    """An error as lines; its findings come first."""
+    """Return an error as lines; its findings come first."""
     if not isinstance(problem, EdgeKitError):
         number = problem.errno if isinstance(problem.errno, int) else None
         name = problem.filename if isinstance(problem.filename, str) else ""
@@ -104,7 +104,7 @@ def error_lines(problem: EdgeKitError | OSError) -> list[bytes]:
 
 
 def parse_error(about: Json, found: list[Finding]) -> EdgeKitError:
-    """The error of a line, as it was raised in the child. Raises Broken."""
+    """Parse the error of a line, as it was raised in the child. Raises Broken."""
     if not isinstance(about, dict) or not _all_texts([about.get(key) for key in ("kind", "text", "blame")]):
         raise Broken("an error has a kind, a text and a blame")
     kind = _CLASSES.get(str(about["kind"]))
@@ -126,7 +126,7 @@ def parse_error(about: Json, found: list[Finding]) -> EdgeKitError:
 
 
 def parse_system_error(given: Json) -> OSError:
-    """An error of the system. Raises Broken."""
+    """Parse an error of the system. Raises Broken."""
     if not isinstance(given, list) or len(given) != 3 or not _all_texts(given[1:]):
         raise Broken("an error of the system is a number and two texts")
     number, text, name = given[0], printable(str(given[1])), printable(str(given[2]))
@@ -140,6 +140,6 @@ def _all_texts(values: Sequence[Json]) -> bool:
 
 
 def _bounded(text: str) -> str:
-    """A text that fits a message: strict JSON has a limit, and a file name may be no UTF-8."""
+    """Return a text that fits a message: strict JSON has a limit, and file names may not be UTF-8."""
     text = printable(text)
     return text if len(text) < TEXT_LIMIT_CHARS // 4 else f"{text[: TEXT_LIMIT_CHARS // 4]}..."

@@ -52,8 +52,8 @@ def check(
     Args:
         model: Path of an ``.onnx`` file, or of another framework's that an importer takes
             (docs/importing.md).
-        targets: Targets or device profiles; None for all installed targets: one whose compiler needs a
-            package that is not installed is a note then.
+        targets: Targets or device profiles; None for all installed targets. A target whose compiler needs
+            a package that is not installed is then a note.
         shapes: Static shapes by input name, as in ``build``.
         example_inputs: As in ``build``.
         trust_pickle: As in ``build``.
@@ -109,7 +109,7 @@ def shrink(request: ShrinkRequest) -> ShrunkModel:
     Weights that read removed channels are fitted to what is left by least squares (docs/shrinking.md).
 
     Returns:
-        The smaller model, with what it lost and gained. ``faster`` says whether it is worth anything.
+        The smaller model, with its losses and gains. ``faster``: whether it is faster on an engine.
 
     Raises:
         UsageError: no goal, or several; none of the model's channels can be removed, or not that many.
@@ -154,9 +154,9 @@ def import_model(
 
     Raises:
         UsageError: the model is ONNX already, or an object of no framework.
-        ModelError: it can't be converted, or the ONNX model answers otherwise than the original. CrashError:
+        ModelError: it can't be converted, or the ONNX model's outputs differ from the original's. CrashError:
             its process died, or took too much memory or time.
-        MissingDependency: what converts it is not installed.
+        MissingDependency: the package that imports it is not installed.
     """
     options = _opening(model, shapes, example_inputs, trust_pickle)
     if is_contained(model, trusted):
@@ -185,12 +185,12 @@ def draft_card(
         trusted: As in ``build``.
 
     Returns:
-        The card. Lines whose comment begins with ``guessed:`` are to be looked at.
+        The card. Check the lines whose comment begins with ``guessed:``.
 
     Raises:
         ModelError: the file is not a model, or can't be opened with any usual size. CrashError: its process
             died, or took too much memory or time.
-        MissingDependency: what imports it is not installed.
+        MissingDependency: the package that imports it is not installed.
     """
     options = _opening(model, shapes, example_inputs, trust_pickle)
     if is_contained(model, trusted):
@@ -204,7 +204,7 @@ def draft_card(
 def _opening(
     model: object, shapes: Mapping[str, tuple[int, ...]] | None, example_inputs: Any, trust_pickle: bool
 ) -> dict[str, Any]:
-    """The options of what opens a model, by the names that all verbs have for them."""
+    """Return the options for opening a model, by the names that all verbs share."""
     return {
         "model": model,
         "shapes": shapes and dict(shapes),
@@ -214,14 +214,14 @@ def _opening(
 
 
 def is_contained(model: object, trusted: bool) -> bool:
-    """Whether a model is opened in a child: a file that nobody said to trust, where this is a Python that can
-    start another; a frozen app is its own executable."""
+    """Return whether a model is opened in a child: an untrusted file, where this Python can start another.
+    A frozen app can't: it is its own executable."""
     if trusted or os.environ.get(TRUSTED) == "1" or not isinstance(model, str | os.PathLike):
         return False
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
 def _recorded(options: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Record what is measured of a trusted file where its child would; of an object in the cache folder."""
+    """Record measurements of a trusted file where its child would, and of an object in the cache folder."""
     is_file = isinstance(options["model"], str | os.PathLike)
     return records_in(model_folder(model_files(options)) if is_file else None)

@@ -1,7 +1,7 @@
-"""A smaller model as its child tells of it: the file beside, its figures in one message.
+"""Message with a smaller model's figures from its child; the model itself is in a file.
 
-Nothing of it is believed before it is checked. The ONNX file is trusted no more than the model that it comes
-from: what takes it next opens it in a child of its own.
+Everything in it is checked. The ONNX file is trusted no more than the model that it comes from: the next
+reader opens it in a child of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CHECK = record(
 
 
 def shrunk_figures(found: ShrunkModel) -> dict[str, Json]:
-    """The figures of a smaller model. Floats are texts: JSON has no infinity."""
+    """Return the figures of a smaller model. Floats are texts: JSON has no infinity."""
     fidelity = found.fidelity
     return {
         "multiplications": list(found.multiplications),
@@ -56,16 +56,16 @@ def shrunk_figures(found: ShrunkModel) -> dict[str, Json]:
 
 
 def parse_shrunk(given: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> ShrunkModel:
-    """A smaller model from its figures.
+    """Parse a smaller model from its figures.
 
     Args:
-        given: From the child.
+        given: Figures from the child.
         name: File name of the model.
-        goal: What was asked for.
-        onnx: The file that the child wrote.
+        goal: Goal that the user requested.
+        onnx: ONNX file that the child wrote.
 
     Raises:
-        Broken: the figures are of another form.
+        Broken: the figures have another format.
     """
     try:
         _CHECK(given, "shrunk")

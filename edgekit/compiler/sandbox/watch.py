@@ -25,14 +25,14 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class Watch:
-    """One child's. It begins when it is made, and ends with :meth:`close`.
+    """Watch over one child's limits, from construction to :meth:`close`.
 
     Attributes:
-        overrun: Which limit was hit; "" if none.
-        advice: How to raise that limit.
-        limit_bytes: The limit of memory as it was last looked at.
-        peak_bytes: Most memory that was seen; 0 where the system does not tell.
-        spent_s: Time that the request has taken.
+        overrun: The limit that was exceeded; "" if none.
+        advice: Advice on raising that limit.
+        limit_bytes: Memory limit at the last check, in bytes.
+        peak_bytes: Peak memory measured, in bytes; 0 if the system does not report it.
+        spent_s: Time spent on the request, in seconds.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class Watch:
         last_crumb: Callable[[], tuple[int, str, str]],
         needed_bytes: Callable[[], int],
     ) -> None:
-        """Begin to watch.
+        """Start watching.
 
         Args:
-            pid: Of the child.
-            limits: Of the child.
-            end: Ends the child and all that it started.
-            spent_s: Time that earlier children of the request took.
-            last_crumb: Reads what the child is at.
-            needed_bytes: Reads how much memory the child says that it needs; it is not trusted.
+            pid: Process id of the child.
+            limits: Limits of the child.
+            end: Function that ends the child and all processes that it started.
+            spent_s: Time spent by earlier children of the request, in seconds.
+            last_crumb: Function that reads the child's current step.
+            needed_bytes: Function that reads the memory that the child reports to need; it is not trusted.
         """
         self.overrun, self.advice, self.peak_bytes, self.spent_s = "", "", 0, spent_s
         self.limit_bytes = limits.memory_bytes
@@ -63,12 +63,12 @@ class Watch:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching: after that ``end`` is not called any more."""
+        """Stop watching: ``end`` is not called after that."""
         self._closed.set()
         self._thread.join()
 
     def raise_limit(self) -> None:
-        """Raise the limit of memory to what the child needs, if the machine has as much."""
+        """Raise the memory limit to the child's need, if the machine has enough."""
         needed = min(self._needed_bytes(), self._limits.most_memory_bytes)
         self.limit_bytes = max(self.limit_bytes, needed)
 
@@ -111,11 +111,11 @@ def starved(limit_bytes: int, peak_bytes: int) -> str:
 
 
 def memory_advice(limit_bytes: int, needed_bytes: int = 0) -> str:
-    """Return how to raise the memory limit, and whether this machine has as much.
+    """Return advice on raising the memory limit, and whether this machine has enough.
 
     Args:
-        limit_bytes: That was hit.
-        needed_bytes: What the build was estimated to need; more than the limit where the machine has less.
+        limit_bytes: Limit that was exceeded, in bytes.
+        needed_bytes: Estimated need of the build; above the limit if the machine has less memory.
     """
     doubled_mb = math.ceil(2 * limit_bytes / 1e6 - 0.5)
     estimated = f"it may need {_megabytes(needed_bytes)}; " if needed_bytes > limit_bytes else ""
@@ -140,7 +140,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _session(leader: int) -> list[int]:
-    """Processes of the leader's session, itself left out."""
+    """Return the processes of the leader's session, without the leader."""
     found = []
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):

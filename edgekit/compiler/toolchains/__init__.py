@@ -1,8 +1,8 @@
-"""Compilers of vendors that need a Python environment of their own: declared by targets, made on request.
+"""Vendors' compilers that need a Python environment of their own: declared by targets, installed on request.
 
-declaration   what a target says of its toolchain
-environment   where the environments are, and which of them are there
+declaration   declaration of a target's toolchain
+environment   locations of the environments, and which are installed
 install       ``edgekit toolchain install`` and ``remove``
-child         a process in such an environment, which answers requests
-answering     the other end of it, run by the environment's Python
+child         a process in such an environment, which serves requests
+answering     the process's own end, run by the environment's Python
 """

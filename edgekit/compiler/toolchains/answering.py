@@ -1,10 +1,10 @@
-"""The child's end: loads a target's script and answers requests. Run by the Python of a toolchain.
+"""The child's end: load a target's script and serve requests. Run by the Python of a toolchain.
 
     python -I answering.py SCRIPT.py FOLDER
 
-Nothing of EdgeKit can be imported here. The script has ``answer(request, folder) -> dict``; it may keep what
-it has loaded in its own globals. A line on stdin is a request, in JSON; a line on stdout says that the answer
-is in FOLDER, in answer.json.
+EdgeKit can't be imported here. The script has ``answer(request, folder) -> dict``; it may keep loaded objects
+in its own globals. A line on stdin is a request in JSON. A line on stdout reports that the response is in
+FOLDER, in answer.json.
 """
 
 import json
@@ -15,7 +15,7 @@ import traceback
 
 
 def main(script: str, folder: str) -> None:
-    """Answer until stdin ends."""
+    """Serve requests until stdin ends."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what compilers print is no answer
     answer = None

@@ -1,4 +1,4 @@
-"""A process in a toolchain's environment: confined where the system can, and ended when it takes too long.
+"""Process in a toolchain's environment, confined where the system can, and killed after a time limit.
 
     with ToolchainChild(require(TOOLCHAIN, "compiling for PROFILE"), SCRIPT) as child:
         (child.folder / "model.onnx").write_bytes(content)
@@ -74,14 +74,14 @@ class ToolchainChild:
         self._end()
 
     def ask(self, request: Mapping[str, Json], seconds: float) -> dict[str, Json]:
-        """What the script answers.
+        """Send a request to the script and return its response.
 
         Args:
-            request: JSON.
-            seconds: Until it is ended.
+            request: Request in JSON.
+            seconds: Time limit in seconds, after which the process is killed.
 
         Raises:
-            EngineError: the script raised, the process died, or it took too long.
+            EngineError: the script raised, the process died, or the time limit was exceeded.
         """
         pipe, answers = self._process.stdin, self._process.stdout
         assert pipe is not None
@@ -112,7 +112,7 @@ class ToolchainChild:
         return found
 
     def said(self) -> str:
-        """The end of what it has printed, also after it has died."""
+        """Return the end of the process's output, also after it has died."""
         if not self._end.alive:
             return self._last_said
         with open(self.folder / LOG, "rb") as file:
@@ -138,7 +138,7 @@ def _search_path() -> dict[str, str]:
 
 
 def _start(environment: Environment, script: Path, folder: Path) -> dict[str, Json]:
-    """The first line: its rights, its command and its variables."""
+    """Return the first line for the process: its rights, command and environment variables."""
     memory = environment.toolchain.memory_mb * 1_000_000
     reads = [*environment.reads(), str(script.parent), str(ANSWERING.parent)]
     own = {"HOME": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,9 +1,9 @@
-"""How a toolchain's process begins: EdgeKit's Python gives up its rights, and becomes the toolchain's.
+"""Start of a toolchain's process: EdgeKit's Python drops its rights, and executes the toolchain's Python.
 
     python -m edgekit.compiler.toolchains.confined_exec
 
-The bounds and the command come on stdin, in one line. They hold for what is executed next, and for all that
-it starts. Its stdin stays the parent's.
+The bounds and the command are read from stdin, in one line. The bounds hold for the executed program and all
+processes that it starts. Its stdin stays the parent's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgekit.system.confinement import Bounds, confine
 
 
 def main() -> None:
-    """Read byte by byte: what comes after the line is for the next program."""
+    """Read the line byte by byte: the rest of stdin is for the next program."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)

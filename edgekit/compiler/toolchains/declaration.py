@@ -1,7 +1,7 @@
-"""What a target declares of its toolchain, and how declarations are found.
+"""Declarations of targets' toolchains, and their discovery.
 
-The packages of a vendor's compiler often can't be installed beside EdgeKit's: they ask for another numpy,
-another onnx, another Python. A target whose compiler is so has a module with ``TOOLCHAIN = Toolchain(...)``
+The packages of a vendor's compiler often can't be installed beside EdgeKit's: they need another numpy,
+another onnx, another Python. A target with such a compiler has a module with ``TOOLCHAIN = Toolchain(...)``
 and an entry point of the group ``edgekit.toolchains``, named after it.
 """
 
@@ -22,19 +22,19 @@ GROUP = "edgekit.toolchains"
 
 
 class Toolchain(NamedTuple):
-    """A vendor's compiler in an environment of its own.
+    """Vendor's compiler in an environment of its own.
 
     Attributes:
-        name: As ``edgekit toolchain install`` takes it.
-        purpose: What it does, for people.
-        python: The version of its Python, e.g. ``3.11``.
-        platform: The system and machine that its wheels are for, as ``this_platform`` gives them.
-        lock: A file of pip's: every package with its exact version and hashes, dependencies included.
+        name: Name for ``edgekit toolchain install``.
+        purpose: Purpose, in words for users.
+        python: Version of its Python, e.g. ``3.11``.
+        platform: System and machine of its wheels, in the form that ``this_platform`` returns.
+        lock: Lock file of pip: every package with its exact version and hashes, dependencies included.
         imports: Modules that must be importable before the environment is kept.
-        terms: What a user agrees to by installing it.
-        size_mb: Of the environment on disk.
-        memory_mb: That a process in it may take.
-        hint: Where pip finds what its usual index lacks; "" for nothing.
+        terms: Terms that a user accepts by installing it.
+        size_mb: Size of the environment on disk, in MB.
+        memory_mb: Maximum memory of a process in it, in MB.
+        hint: Location of packages that pip's usual index lacks; "" if it has all.
     """
 
     name: str
@@ -50,22 +50,22 @@ class Toolchain(NamedTuple):
 
     @property
     def install(self) -> str:
-        """The command that installs it."""
+        """Return the command that installs the toolchain."""
         return f"edgekit toolchain install {self.name}"
 
 
 def this_platform() -> str:
-    """The system and machine of this Python, e.g. ``linux-x86_64``."""
+    """Return the system and machine of this Python, e.g. ``linux-x86_64``."""
     return f"{sys.platform}-{platform.machine().lower()}"
 
 
 def toolchains() -> dict[str, Toolchain]:
-    """Those of all installed targets, by name, in the order of the names."""
+    """Return the toolchains of all installed targets by name, sorted by name."""
     return {name: _load(module) for name, module in sorted(_modules().items())}
 
 
 def find_toolchain(name: str) -> Toolchain:
-    """A toolchain by its name.
+    """Return a toolchain by its name.
 
     Raises:
         UsageError: no target has one of that name.
@@ -78,7 +78,7 @@ def find_toolchain(name: str) -> Toolchain:
 
 
 def toolchain_of(target: str) -> Toolchain | None:
-    """The toolchain that a target's package declares; None if it has none, or if there is no such target."""
+    """Return the toolchain that a target's package declares; None without a toolchain or target."""
     try:
         package = registry.target_package(target)
     except ProfileError:

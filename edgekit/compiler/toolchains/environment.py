@@ -1,10 +1,10 @@
-"""Where the environments of toolchains are, and which of them are there.
+"""Locations of toolchain environments, and which of them are installed.
 
     EDGEKIT_CACHE/toolchains/NAME-0a1b2c3d4e5f/
-        bin/python ...     as Python's venv makes it
-        toolchain.json     written last: a folder without it is not there for anybody
+        bin/python ...     created by Python's venv
+        toolchain.json     written last: a folder without it does not count as installed
 
-The folder's name has the digest of the lock file: another lock is another environment.
+The folder's name has the digest of the lock file: another lock file has another environment.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ DIGITS = 12
 
 
 class Environment(NamedTuple):
-    """One that is installed.
+    """Installed environment of a toolchain.
 
     Attributes:
-        toolchain: What it is of.
-        folder: Its folder.
-        python: Its interpreter.
+        toolchain: Toolchain of the environment.
+        folder: Folder of the environment.
+        python: Path of its interpreter.
     """
 
     toolchain: Toolchain
@@ -42,35 +42,35 @@ class Environment(NamedTuple):
     python: Path
 
     def reads(self) -> list[str]:
-        """Folders that its Python reads: its own, and that of the Python that it was made from."""
+        """Return the folders that its Python reads: its own, and that of its base Python."""
         found = [str(self.folder)]
         binary = os.path.realpath(self.python)
         return [*found, os.path.dirname(os.path.dirname(binary))]
 
 
 def root() -> Path:
-    """The folder of all environments; it need not exist."""
+    """Return the folder of all environments; it need not exist."""
     return cache_folder() / "toolchains"
 
 
 def lock_digest(toolchain: Toolchain) -> str:
-    """SHA-256 of the lock file, the Python and the platform."""
+    """Compute the SHA-256 of the lock file, the Python and the platform."""
     content = toolchain.lock.read_bytes()
     return hashlib.sha256(f"{toolchain.python}\n{toolchain.platform}\n".encode() + content).hexdigest()
 
 
 def folder_of(toolchain: Toolchain) -> Path:
-    """Where its environment is, or will be."""
+    """Return the folder of the toolchain's environment, installed or not."""
     return root() / f"{toolchain.name}-{lock_digest(toolchain)[:DIGITS]}"
 
 
 def python_in(folder: Path) -> Path:
-    """The interpreter of an environment in this folder."""
+    """Return the interpreter of an environment in this folder."""
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def installed(toolchain: Toolchain) -> Environment | None:
-    """Its environment; None if it is not there, or if others may write to it."""
+    """Return a toolchain's environment; None if it is not installed, or if other users may write to it."""
     folder = folder_of(toolchain)
     record = _record(folder)
     if record is None or record.get("lock") != lock_digest(toolchain):
@@ -79,7 +79,7 @@ def installed(toolchain: Toolchain) -> Environment | None:
 
 
 def require(toolchain: Toolchain, needed_for: str) -> Environment:
-    """Its environment.
+    """Return a toolchain's environment.
 
     Raises:
         MissingDependency: it is not installed; the text has the command that does it.
@@ -91,7 +91,7 @@ def require(toolchain: Toolchain, needed_for: str) -> Environment:
 
 
 def environments_of(names: Iterable[str]) -> list[Environment]:
-    """The installed environments of the targets or device profiles of these names, each once."""
+    """Return the installed environments of the targets or device profiles of these names, each once."""
     found: dict[str, Environment] = {}
     for name in names:
         try:
@@ -105,7 +105,7 @@ def environments_of(names: Iterable[str]) -> list[Environment]:
 
 
 def all_folders(name: str) -> list[Path]:
-    """Folders of a toolchain's environments: of this lock and of others, finished or not."""
+    """Return all folders of a toolchain's environments: of this lock and others, finished or not."""
     if not root().is_dir():
         return []
     return sorted(

@@ -1,8 +1,8 @@
-"""Make and remove the environments of toolchains.
+"""Install and remove the environments of toolchains.
 
-An environment is made in the folder that it stays in, since programs in it have its path in them, and its
-record is written last: whatever ends an installation, what is left of it is no environment, and the next
-installation begins by removing it.
+An environment is created in its final folder, since programs in it contain its path. Its record is written
+last: the rest of an interrupted installation does not count as an environment, and the next installation
+removes it first.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ Say = Callable[[str], None]
 
 
 def install(toolchain: Toolchain, say: Say = lambda line: None) -> Environment:
-    """Make the environment of a toolchain, or find it made. Its terms were accepted before.
+    """Install the environment of a toolchain, or return the installed one. Its terms were accepted before.
 
     Args:
-        toolchain: What to install.
+        toolchain: Toolchain to install.
         say: Called with a line for each step and package.
 
     Raises:
         ToolchainError: no Python of its version, another platform, pip failed, or a module of it can't be
-            imported; nothing is left behind.
+            imported; no files are left behind.
         OSError: the cache can't be written, or another process installs it.
     """
     if this_platform() != toolchain.platform:
@@ -72,7 +72,7 @@ def install(toolchain: Toolchain, say: Say = lambda line: None) -> Environment:
 
 
 def remove(toolchain: Toolchain) -> bool:
-    """Remove its environment and what is left of others of its name; returns whether there was anything.
+    """Remove a toolchain's environments, also unfinished ones. Return whether there were any.
 
     Raises:
         OSError: files can't be removed, or another process installs it.
@@ -117,7 +117,7 @@ def _make(toolchain: Toolchain, folder: Path, say: Say) -> None:
 
 
 def _python(toolchain: Toolchain) -> str:
-    """A Python of its version that can make environments."""
+    """Return a Python of its version that can make environments."""
     own = ".".join(map(str, sys.version_info[:2])) == toolchain.python
     named = shutil.which(f"python{toolchain.python}")
     for candidate in filter(None, (sys.executable if own else None, named)):

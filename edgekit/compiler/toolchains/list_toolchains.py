@@ -1,4 +1,4 @@
-"""What ``edgekit toolchain`` lists, installs and removes."""
+"""Listing, installation and removal of toolchains, for ``edgekit toolchain``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ ASK = "Do you accept these terms?"
 
 
 def toolchain_rows() -> list[dict[str, Any]]:
-    """Every toolchain: ``{name, status, purpose, folder, size_mb, install}``; ``install`` is None where it is
-    installed."""
+    """Return every toolchain: ``{name, status, purpose, folder, size_mb, install}``. ``install`` is None if
+    the toolchain is installed."""
     return [_row(each) for each in toolchains().values()]
 
 
 def toolchain_words(row: Mapping[str, Any]) -> str:
-    """A row as a line."""
+    """Return a row as a line."""
     return f"{row['name']}: {row['status']}; {row['purpose']}" + (
         f": {row['install']}" if row["install"] else ""
     )
 
 
 def toolchains_text(rows: list[dict[str, Any]]) -> str:
-    """What ``edgekit toolchain list`` prints."""
+    """Format the output of ``edgekit toolchain list``."""
     if not rows:
         return "  no installed target has a toolchain"
     lines = [(r["name"], r["status"], f"{r['size_mb']:,} MB", r["purpose"], r["folder"] or "-") for r in rows]
@@ -42,12 +42,12 @@ def install_toolchain(name: str, accepts: Callable[[Toolchain], bool], say: Say)
     """Install a toolchain, once its terms are accepted.
 
     Args:
-        name: Of the toolchain.
-        accepts: Shows the terms, and says whether they are accepted. Not asked where it is installed.
+        name: Name of the toolchain.
+        accepts: Function that shows the terms and returns whether they are accepted; not called if installed.
         say: Called with a line for each step and package.
 
     Raises:
-        UsageError: there is none of that name, or its terms were not accepted.
+        UsageError: there is no toolchain of that name, or its terms were not accepted.
         ToolchainError: it could not be installed.
     """
     toolchain = find_toolchain(name)

@@ -11,13 +11,13 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True, eq=False)
 class BlockWeights:
-    """A matrix [outputs, inputs] as ``scale * (stored - zero) + minimum``, block by block along the inputs.
+    """Matrix [outputs, inputs] as ``scale * (stored - zero) + minimum``, block by block along the inputs.
 
     Attributes:
         stored: uint8 [outputs, inputs], 0 to 2**bits - 1.
         scales: float32 [outputs, blocks].
         zeros: uint8 [outputs, blocks]: integer zero points; None: 2**(bits - 1) everywhere.
-        minima: float32 [outputs, blocks]: what is added to each weight of a block; None: nothing. GGUF's Q4_1
+        minima: float32 [outputs, blocks]: offset of each weight of a block; None: no offset. GGUF's Q4_1
             has scale * stored + minimum: ``zeros`` of 0, and minima.
         bits: 4 or 8.
     """
@@ -30,7 +30,7 @@ class BlockWeights:
 
     @property
     def block(self) -> int:
-        """Inputs in a block."""
+        """Return the number of inputs in a block."""
         return int(self.stored.shape[1] // self.scales.shape[1])
 
     @property
@@ -42,7 +42,7 @@ class BlockWeights:
         return int(self.stored.shape[1])
 
     def floats(self) -> Array:
-        """The matrix, float32 [outputs, inputs]."""
+        """Dequantize the matrix to float32 [outputs, inputs]."""
         blocks = self.stored.reshape(*self.scales.shape, self.block).astype(np.float32)
         middle = 1 << (self.bits - 1)
         zeros = middle if self.zeros is None else self.zeros[..., None].astype(np.float32)
@@ -53,12 +53,12 @@ class BlockWeights:
         return found
 
     def packed(self) -> Array:
-        """``stored`` as uint8 [outputs, blocks, block * bits / 8]; even inputs in the low halves."""
+        """Pack ``stored`` as uint8 [outputs, blocks, block * bits / 8]; even inputs in the low halves."""
         blocks = self.stored.reshape(*self.scales.shape, self.block)
         return blocks if self.bits == 8 else blocks[..., 0::2] | (blocks[..., 1::2] << 4)
 
     def packed_zeros(self) -> Array | None:
-        """``zeros`` as uint8 [outputs, ceil(blocks * bits / 8)], packed as ``stored``."""
+        """Pack ``zeros`` as uint8 [outputs, ceil(blocks * bits / 8)], like ``stored``."""
         if self.zeros is None or self.bits == 8:
             return self.zeros
         even = np.pad(self.zeros, ((0, 0), (0, self.zeros.shape[1] % 2)))
@@ -66,14 +66,14 @@ class BlockWeights:
         return halves
 
     def rows(self, index: slice | Array) -> BlockWeights:
-        """Some of the outputs."""
+        """Select some of the outputs."""
         zeros = None if self.zeros is None else self.zeros[index]
         minima = None if self.minima is None else self.minima[index]
         return BlockWeights(self.stored[index], self.scales[index], zeros, minima, self.bits)
 
 
 def stacked(parts: list[BlockWeights]) -> BlockWeights | None:
-    """The matrices one below the other, for one product; None where they differ in kind."""
+    """Stack matrices along the outputs, for one product. Return None if their formats differ."""
     first = parts[0]
     kinds = {(p.bits, p.block, p.inputs, p.zeros is None, p.minima is None) for p in parts}
     if len(kinds) > 1:

@@ -1,10 +1,10 @@
-"""The decoder of a language model as a graph: one writer; a target replaces its parts by what its engine has.
+"""Writer of a language model's decoder graph; a target overrides parts with its engine's operators.
 
     embedding -> layers x [norm -> q k v -> rotation -> attention over the cache -> product -> add
                            norm -> activation(gate) * up -> product -> add] -> the last rows -> norm -> logits
 
-A target says how it keeps the cache (``attention``), and which operators it has for products and norms. What
-every engine shares is here: the order, the biases, and what architectures add (norms of q, k and outputs,
+A target defines how it keeps the cache (``attention``), and its operators for products and norms. This module
+has the parts shared by all engines: order, biases, and features of architectures (norms of q, k and outputs,
 scaled embeddings, soft caps, sliding windows).
 """
 
@@ -45,7 +45,7 @@ class DecoderWriter(ABC):
         self.graph = GraphWriter()
 
     def write(self) -> GraphWriter:
-        """The whole graph: logits of the last rows, and what ``attention`` keeps."""
+        """Write the whole graph: logits of the last rows, and the caches that ``attention`` keeps."""
         g, config = self.graph, self.config
         x = self.embedding(self.begin())
         if config.embedding_scale != 1.0:
@@ -67,11 +67,11 @@ class DecoderWriter(ABC):
 
     @abstractmethod
     def begin(self) -> str:
-        """Declare the inputs and what all layers need; returns the name of the tokens, int64 [1, T]."""
+        """Declare the inputs and values shared by all layers. Return the name of the tokens, int64 [1, T]."""
 
     @abstractmethod
     def attention(self, layer: int, qkv: list[str]) -> str:
-        """Attention over the cache and the new tokens.
+        """Write attention over the cache and the new tokens.
 
         Args:
             layer: Its index.
@@ -83,14 +83,14 @@ class DecoderWriter(ABC):
 
     @abstractmethod
     def last_rows(self, x: str) -> str:
-        """[1, T, width] -> [1, rows, width]."""
+        """Select the last rows: [1, T, width] -> [1, rows, width]."""
 
     @abstractmethod
     def end(self) -> None:
         """Declare the outputs."""
 
     def embedding(self, tokens: str) -> str:
-        """[1, T] -> float32 [1, T, width]."""
+        """Look up the embeddings: [1, T] -> float32 [1, T, width]."""
         g, packed = self.graph, self.weights.get(EMBEDDING)
         if packed is None:
             return g.op("Gather", self.floats(EMBEDDING), tokens, axis=0)
@@ -103,14 +103,14 @@ class DecoderWriter(ABC):
         return g.op("Reshape", blocks, g.ints(0, 0, self.config.width))
 
     def norm(self, x: str, name: str) -> str:
-        """x / sqrt(mean(x^2) + eps) * weight along the last axis."""
+        """Write RMSNorm: x / sqrt(mean(x^2) + eps) * weight along the last axis."""
         g = self.graph
         square = g.op("ReduceMean", g.op("Mul", x, x), g.ints(-1), keepdims=1)
         root = g.op("Sqrt", g.op("Add", square, g.number(self.config.norm_eps)))
         return g.op("Mul", g.op("Div", x, root), g.constant(self.model.weight(name), name))
 
     def linear(self, x: str, name: str, out: str = "") -> str:
-        """x times the transposed matrix of that name."""
+        """Multiply x by the transposed matrix of that name."""
         packed = self.weights.get(name)
         if packed is not None:
             return self.product(x, packed, name, out)
@@ -118,10 +118,10 @@ class DecoderWriter(ABC):
 
     @abstractmethod
     def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
-        """x times the transposed integers."""
+        """Multiply x by the transposed integers."""
 
     def together(self, x: str, names: list[str]) -> list[str]:
-        """Several products of the same x, as one where their weights can be put below each other."""
+        """Compute several products of the same x, as one product if their weights can be stacked."""
         whole = self.whole(x, names)
         if whole is None:
             return [self.linear(x, each) for each in names]
@@ -129,7 +129,7 @@ class DecoderWriter(ABC):
         return self.graph.ops("Split", [whole, self.graph.ints(*sizes)], len(names), axis=-1)
 
     def whole(self, x: str, names: list[str]) -> str | None:
-        """The products side by side in one value, or None where they can't be one product."""
+        """Compute the products concatenated in one value. Return None if they can't be one product."""
         packed, name = [self.weights.get(each) for each in names], "+".join(names)
         if not any(p is not None for p in packed):
             floats = np.concatenate([self.model.weight(each) for each in names])
@@ -138,7 +138,7 @@ class DecoderWriter(ABC):
         return None if stored is None else self.product(x, stored, name)
 
     def floats(self, name: str, *, transposed: bool = False) -> str:
-        """The name of a float matrix, as float32 in the graph."""
+        """Return the name of a float matrix, stored as float32 in the graph."""
         array = self.model.weight(name)
         return self._float(array.T if transposed else array, f"{name}/transposed" if transposed else name)
 
@@ -152,18 +152,18 @@ class DecoderWriter(ABC):
         return g.op("Mul", g.op("Tanh", g.op("Div", x, g.number(cap))), g.number(cap), out=out)
 
     def split_heads(self, x: str, heads: int) -> str:
-        """[1, T, heads * head_size] -> [1, heads, T, head_size]."""
+        """Split heads: [1, T, heads * head_size] -> [1, heads, T, head_size]."""
         g = self.graph
         whole = g.op("Reshape", x, g.ints(0, 0, heads, self.config.head_size))
         return g.op("Transpose", whole, perm=[0, 2, 1, 3])
 
     def join_heads(self, x: str) -> str:
-        """[1, heads, T, head_size] -> [1, T, heads * head_size]."""
+        """Join heads: [1, heads, T, head_size] -> [1, T, heads * head_size]."""
         g, c = self.graph, self.config
         return g.op("Reshape", g.op("Transpose", x, perm=[0, 2, 1, 3]), g.ints(0, 0, c.heads * c.head_size))
 
     def rotated(self, x: str, cos: str, sin: str) -> str:
-        """The rotation by halves: x * cos + (second half, first half) * sin.
+        """Write the rotation by halves: x * cos + (second half, first half) * sin.
 
         Args:
             x: [..., T, head_size].
@@ -190,7 +190,7 @@ class DecoderWriter(ABC):
         return g.op("Add", x, y)
 
     def queries_keys_values(self, layer: int, x: str) -> list[str]:
-        """q, k and v of a layer, with biases and norms, before the rotation."""
+        """Compute q, k and v of a layer, with biases and norms, before the rotation."""
         g, c, prefix = self.graph, self.config, f"model.layers.{layer}.self_attn."
         qkv = self.together(x, [f"{prefix}{each}_proj.weight" for each in "qkv"])
         if c.qkv_bias:
@@ -217,7 +217,7 @@ class DecoderWriter(ABC):
 
 
 def rotation_tables(frequencies: Array, context: int) -> tuple[Array, Array]:
-    """cos and sin of every position, float32 [context, head_size / 2].
+    """Compute cos and sin of every position, float32 [context, head_size / 2].
 
     Args:
         frequencies: ``DecoderConfig.inverse_frequencies``.

@@ -32,7 +32,7 @@ class GraphWriter:
         self._small: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def op(self, kind: str, *inputs: str, out: str = "", domain: str = "", **attributes: Any) -> str:
-        """Append a node with one output; returns the output's name: ``out``, or one of its own."""
+        """Append a node with one output. Return the output's name: ``out``, or a generated one."""
         return self.ops(kind, inputs, 1, (out,) if out else (), domain, **attributes)[0]
 
     def ops(
@@ -44,7 +44,7 @@ class GraphWriter:
         domain: str = "",
         **attributes: Any,
     ) -> list[str]:
-        """Append a node with several outputs; returns their names."""
+        """Append a node with several outputs. Return their names."""
         name = f"{kind}_{len(self.nodes)}"
         outputs = list(out) or ([name] if count == 1 else [f"{name}_{i}" for i in range(count)])
         self.nodes.append(
@@ -53,7 +53,7 @@ class GraphWriter:
         return outputs
 
     def constant(self, array: Array, name: str = "") -> str:
-        """The name of a constant. Without a name it is a small one, kept once for each content."""
+        """Add a constant and return its name. Without a name it is small, and equal ones are stored once."""
         array = np.ascontiguousarray(array) if array.ndim else array
         if not name:
             key = (array.dtype.str, array.shape, array.tobytes())
@@ -62,11 +62,11 @@ class GraphWriter:
         return name
 
     def ints(self, *values: int) -> str:
-        """An int64 vector."""
+        """Add an int64 vector as a constant."""
         return self.constant(np.array(values, np.int64))
 
     def number(self, value: float) -> str:
-        """A float32 scalar."""
+        """Add a float32 scalar as a constant."""
         return self.constant(np.array(value, np.float32))
 
     def input(self, name: str, dtype: str, shape: Sequence[int | str]) -> str:
@@ -78,7 +78,7 @@ class GraphWriter:
         return name
 
     def model(self, external: str) -> onnx.ModelProto:
-        """The model.
+        """Return the model.
 
         Args:
             external: Name of the file of constants, beside the model, with the content of ``data``.
@@ -95,7 +95,7 @@ class GraphWriter:
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="edgekit")
 
     def data(self) -> bytes:
-        """The content of the file of constants."""
+        """Return the content of the file of constants."""
         places = list(self._places())
         file = io.BytesIO()
         if places:  # all the room at once: it is there once, and not copied as it grows
@@ -108,7 +108,7 @@ class GraphWriter:
         return file.getvalue()
 
     def _places(self) -> Iterator[tuple[str, int]]:
-        """Names of the large constants, and where each begins in the file of constants."""
+        """Yield names of the large constants, and where each begins in the file of constants."""
         end = 0
         for name, array in self.constants.items():
             if array.nbytes >= EXTERNAL_BYTES:

@@ -1,4 +1,4 @@
-"""Element types of GGUF: how many bytes a block has, and what it holds.
+"""Element types of GGUF: size and content of a block.
 
 Every quantized type is read as integers, a scale and a minimum a block: value = integer * scale + minimum. In
 float32 this is what ggml computes, bit for bit: products of its float16 scales, 6- or 8-bit block scales and
@@ -21,14 +21,14 @@ Unpacked = tuple[Array, Array, Array]
 
 
 class ElementType(NamedTuple):
-    """One element type.
+    """Element type of GGUF tensors.
 
     Attributes:
-        name: As ggml calls it.
-        block: Values that are stored together.
-        size_bytes: Of a block.
-        bits: Of an integer; 0: floats.
-        shared: Values that share a scale.
+        name: Name in ggml.
+        block: Number of values in a block.
+        size_bytes: Size of a block in bytes.
+        bits: Bits of an integer; 0: floats.
+        shared: Number of values that share a scale.
         unpack: uint8 [blocks, size_bytes] -> Unpacked; None: floats.
     """
 
@@ -41,7 +41,7 @@ class ElementType(NamedTuple):
 
 
 def read_values(kind: ElementType, raw: Array, shape: tuple[int, ...]) -> Array:
-    """The values of a tensor, float32.
+    """Return the values of a tensor, float32.
 
     Args:
         kind: Its element type.
@@ -56,7 +56,7 @@ def read_values(kind: ElementType, raw: Array, shape: tuple[int, ...]) -> Array:
 
 
 def read_packed(kind: ElementType, raw: Array, shape: tuple[int, ...]) -> PackedWeight:
-    """A quantized tensor on its own grid; arguments as of ``read_values``."""
+    """Return a quantized tensor as integers and scales; arguments like those of ``read_values``."""
     assert kind.unpack is not None
     rows, columns = int(np.prod(shape[:-1])), shape[-1]
     integers, scales, minima = kind.unpack(raw.reshape(-1, kind.size_bytes))
@@ -67,17 +67,17 @@ def read_packed(kind: ElementType, raw: Array, shape: tuple[int, ...]) -> Packed
 
 
 def _half(raw: Array, at: int) -> Array:
-    """The float16 at a byte of every block, float32 [blocks, 1]."""
+    """Return the float16 at a byte of every block, float32 [blocks, 1]."""
     return np.ascontiguousarray(raw[:, at : at + 2]).view("<f2").astype(np.float32)
 
 
 def _nibbles(raw: Array) -> Array:
-    """[blocks, n] bytes -> [blocks, 2 n]: all low halves, then all high ones."""
+    """Unpack [blocks, n] bytes into [blocks, 2 n]: all low halves, then all high ones."""
     return np.concatenate([raw & 15, raw >> 4], axis=1)
 
 
 def _fifth_bits(raw: Array, at: int) -> Array:
-    """32 bits of every block, the least first, as 0 or 16."""
+    """Return 32 bits of every block, least significant first, as 0 or 16."""
     return np.unpackbits(raw[:, at : at + 4], axis=1, bitorder="little") << 4
 
 
@@ -105,7 +105,7 @@ def _q8_0(raw: Array) -> Unpacked:
 
 
 def _block_scales(raw: Array) -> tuple[Array, Array]:
-    """8 scales and 8 minima of 6 bits in 12 bytes (``get_scale_min_k4``), float32 [blocks, 8]."""
+    """Unpack 8 scales and 8 minima of 6 bits from 12 bytes (``get_scale_min_k4``), float32 [blocks, 8]."""
     low, middle, high = raw[:, 4:8], raw[:, 8:12], raw[:, 12:16]
     scales = np.concatenate([low & 63, (high & 15) | (low >> 6 << 4)], axis=1)
     minima = np.concatenate([middle & 63, (high >> 4) | (middle >> 6 << 4)], axis=1)

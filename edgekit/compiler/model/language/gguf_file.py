@@ -31,7 +31,7 @@ ITEMS_LIMIT = 2_000_000
 """Items of all arrays together: Gemma 3 has 262,144 tokens with types and scores, Llama 3 128,256 with types
 and 280,147 merges."""
 HEAD_LIMIT_BYTES = 256 << 20
-"""Of everything before the tensors' data."""
+"""Maximum size of everything before the tensors' data, in bytes."""
 DIMENSIONS_LIMIT = 4
 """``GGML_MAX_DIMS``."""
 BUFFER_BYTES = 1 << 20
@@ -55,13 +55,13 @@ _TEXT, _ARRAY = 8, 9
 
 
 class Tensor(NamedTuple):
-    """Where a tensor lies.
+    """Location of a tensor in the file.
 
     Attributes:
-        kind: Its element type.
-        shape: As numpy has it: the format's dimensions, reversed.
-        offset: Of its first byte in the file.
-        size_bytes: Of its data.
+        kind: Element type.
+        shape: Shape in numpy's order: the format's dimensions, reversed.
+        offset: Offset of the first byte in the file, in bytes.
+        size_bytes: Size of the data in bytes.
     """
 
     kind: ElementType
@@ -72,12 +72,12 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GgufFile:
-    """An open file.
+    """Open GGUF file.
 
     Attributes:
-        path: Of the file.
-        metadata: Value by key; arrays of numbers are numpy's, arrays of texts lists.
-        tensors: By name.
+        path: Path of the file.
+        metadata: Values by key. Arrays of numbers are numpy arrays; arrays of strings are lists.
+        tensors: Tensors by name.
     """
 
     path: Path
@@ -86,10 +86,10 @@ class GgufFile:
     _file: PlainFile = field(repr=False)
 
     def read(self, name: str) -> Array:
-        """The bytes of a tensor, uint8.
+        """Read the bytes of a tensor, as a uint8 array.
 
         Raises:
-            ModelError: they can't be read.
+            ModelError: the bytes can't be read.
         """
         tensor = self.tensors[name]
         try:
@@ -106,10 +106,10 @@ class GgufFile:
         return np.frombuffer(raw, np.uint8)
 
     def get(self, key: str, kind: type[_T]) -> _T | None:
-        """A value of the metadata; None where it is absent.
+        """Return a value of the metadata, or None where it is absent.
 
         Raises:
-            ModelError: it is of another type.
+            ModelError: the value is of another type.
         """
         found = self.metadata.get(key)
         if found is None:
@@ -121,10 +121,10 @@ class GgufFile:
         return found
 
     def need(self, key: str, kind: type[_T]) -> _T:
-        """A value that has to be there.
+        """Return a required value of the metadata.
 
         Raises:
-            ModelError: it is absent, or of another type.
+            ModelError: the value is absent, or of another type.
         """
         found = self.get(key, kind)
         if found is None:
@@ -139,10 +139,10 @@ _WORDS: Mapping[type, str] = {int: "whole number", float: "number", bool: "truth
 
 
 def open_gguf(path: Path) -> GgufFile:
-    """Read what stands before the tensors' data, and check all of it.
+    """Read and check everything before the tensors' data.
 
     Raises:
-        ModelError: the file can't be read, is no GGUF, is damaged, or is beyond a limit.
+        ModelError: the file can't be read, is not GGUF, is damaged, or exceeds a limit.
     """
     try:
         file = PlainFile(str(path), FILE_LIMIT_BYTES)
@@ -187,7 +187,7 @@ def _placed(
     metadata: Mapping[str, Value],
     entries: list[tuple[str, tuple[int, ...], int, int]],
 ) -> dict[str, Tensor]:
-    """Where the tensors lie; each in the file, and none over another."""
+    """Locate the tensors. Check that each lies within the file and that they do not overlap."""
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment not in {1 << power for power in range(3, 21)}:
         raise ModelError(
@@ -227,14 +227,14 @@ def _placed(
 
 
 class _Head:
-    """Reads a file from its start on, and no further than its end."""
+    """Sequential reader of a file that checks each read against the file's end."""
 
     def __init__(self, path: Path, file: PlainFile) -> None:
         self.path, self._file, self.position = path, file, 0
         self._buffer, self._at, self._items = b"", 0, 0
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes."""
+        """Read the next ``size`` bytes."""
         if size > min(self._file.size, HEAD_LIMIT_BYTES) - self.position:
             self._refuse(size)
         while len(self._buffer) - self._at < size:
@@ -253,11 +253,11 @@ class _Head:
         return found
 
     def number(self, size_bytes: int) -> int:
-        """The next unsigned number."""
+        """Read the next unsigned number."""
         return int.from_bytes(self.take(size_bytes), "little")
 
     def count(self, what: str, limit: int, least_bytes: int) -> int:
-        """The next count of things that take so many bytes at least."""
+        """Read the next count of items, each of which takes at least the given number of bytes."""
         found = self.number(8)
         if found > limit or found * least_bytes > self._file.size:
             raise ModelError(
@@ -268,7 +268,7 @@ class _Head:
         return found
 
     def text(self, limit_bytes: int, what: str) -> str:
-        """The next text."""
+        """Read the next string."""
         size = self.number(8)
         if size > limit_bytes:
             raise ModelError(f"{self.path}: {what} is said to have {size} bytes; EdgeKit takes {limit_bytes}")
@@ -278,7 +278,7 @@ class _Head:
             raise ModelError(f"{self.path}: {what} at byte {self.position - size} is no UTF-8") from None
 
     def value(self, key: str) -> Value:
-        """The next value of the metadata."""
+        """Read the next value of the metadata."""
         kind = self.number(4)
         if kind == _TEXT:
             return self.text(TEXT_LIMIT_BYTES, f"the value of {key[:60]}")

@@ -156,7 +156,7 @@ def _sliding(architecture: str, layers: int) -> tuple[bool, ...]:
 
 
 def _refuse_unread(file: GgufFile, architecture: str, head_size: int) -> None:
-    """Refuse what would change answers in silence."""
+    """Reject settings that would change the output without notice."""
     values = file.get(f"{architecture}.attention.value_length", int)
     rotated = file.get(f"{architecture}.rope.dimension_count", int)
     scaling = file.get(f"{architecture}.rope.scaling.type", str)
@@ -173,7 +173,7 @@ def _refuse_unread(file: GgufFile, architecture: str, head_size: int) -> None:
 
 
 def _divisors(file: GgufFile, architecture: str, head_size: int) -> tuple[float, ...]:
-    """Of the rotary frequencies: Llama 3's are a tensor, linear ones a factor."""
+    """Return the divisors of the rotary frequencies: a tensor for Llama 3, a factor for linear scaling."""
     tensor = file.tensors.get("rope_freqs.weight")
     if tensor is not None:
         if tensor.shape != (head_size // 2,) or tensor.kind.name != "F32":
@@ -192,7 +192,7 @@ def _divisors(file: GgufFile, architecture: str, head_size: int) -> tuple[float,
 
 
 def _places(file: GgufFile, config: DecoderConfig) -> dict[str, tuple[str, slice]]:
-    """Where every weight lies: the tensor, and which of its rows. All are there and have their shapes."""
+    """Return the tensor and rows of every weight. Check that all are present and have the right shapes."""
     found: dict[str, tuple[str, slice]] = {}
     for name, shape in config.weight_shapes().items():
         place, rows = _place(name, config)
@@ -223,7 +223,7 @@ def _place(name: str, config: DecoderConfig) -> tuple[str, slice]:
 
 
 def _fused(part: str, config: DecoderConfig) -> tuple[str, slice]:
-    """Phi 3 has q, k and v in one matrix, and gate and up in another."""
+    """Return a part of a fused matrix: Phi 3 has q, k and v in one, and gate and up in another."""
     queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
     return {
         "self_attn.q_proj": ("attn_qkv", slice(0, queries)),

@@ -24,14 +24,14 @@ LONGEST_PIECE = 128
 
 
 def normalizer(file: GgufFile) -> Json:
-    """Spaces become pieces' letters; one comes before the text where the file does not say otherwise."""
+    """Return the normalizer: it replaces spaces by ``SPACE`` and, unless disabled, adds one in front."""
     spaces: Json = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     steps: list[Json] = [{"type": "Prepend", "prepend": SPACE}, spaces] if _begins(file) else [spaces]
     return {"type": "Sequence", "normalizers": steps}
 
 
 def decoder(file: GgufFile) -> Json:
-    """Pieces to text; bytes that are no piece to characters."""
+    """Return the decoder: it joins pieces to text, and byte tokens to characters."""
     steps: list[Json] = [
         {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
         {"type": "ByteFallback"},
@@ -43,7 +43,7 @@ def decoder(file: GgufFile) -> Json:
 
 
 def model(file: GgufFile, by_token: Mapping[str, Json], types: Sequence[int]) -> Json:
-    """The table of merges.
+    """Return the table of merges.
 
     Raises:
         ModelError: the file has no scores, no piece for what it does not know, or a piece that is too long.

@@ -51,10 +51,10 @@ _STOPS = ("eos", "eot", "eom")
 
 
 def special_ids(file: GgufFile, vocabulary: int) -> tuple[int | None, tuple[int, ...]]:
-    """The token before every text, if any, and those that end an answer.
+    """Return the begin-of-text token, if any, and the tokens that end an answer.
 
     Raises:
-        ModelError: one is no token, or none ends an answer.
+        ModelError: an id is not a token's, or no token ends an answer.
     """
     tokens = _tokens(file, vocabulary)
 
@@ -75,7 +75,7 @@ def special_ids(file: GgufFile, vocabulary: int) -> tuple[int | None, tuple[int,
 
 
 def tokenizer_json(file: GgufFile, vocabulary: int) -> bytes:
-    """The tokenizer as a file.
+    """Return the tokenizer as a file.
 
     Raises:
         ModelError: it is of a kind that EdgeKit does not read, or damaged.
@@ -109,7 +109,7 @@ def tokenizer_json(file: GgufFile, vocabulary: int) -> bytes:
 
 
 def _byte_level(file: GgufFile, tokens: Sequence[str]) -> dict[str, Json]:
-    """BPE on bytes, by its list of merges."""
+    """Return the tables of byte-level BPE, by its list of merges."""
     pre = file.get("tokenizer.ggml.pre", str) or "gpt-2"
     if pre not in _SPLITS:
         raise ModelError(
@@ -130,7 +130,7 @@ def _byte_level(file: GgufFile, tokens: Sequence[str]) -> dict[str, Json]:
 
 
 def _sentencepiece(file: GgufFile, tokens: Sequence[str], types: Sequence[int]) -> dict[str, Json]:
-    """SentencePiece's BPE, by the scores of its pieces."""
+    """Return the tables of SentencePiece's BPE, by the scores of its pieces."""
     return {
         "normalizer": gguf_sentencepiece.normalizer(file),
         "pre_tokenizer": None,
@@ -165,7 +165,7 @@ def _token_types(file: GgufFile, tokens: Sequence[str]) -> list[int]:
 
 
 def _merges(file: GgufFile, tokens: Sequence[str]) -> list[Json]:
-    """Pairs, of tokens that make a token."""
+    """Return the pairs of tokens that merge into a token."""
     found = file.metadata.get("tokenizer.ggml.merges")
     if not isinstance(found, list):
         raise ModelError(f"{file.path}: has no tokenizer.ggml.merges, so texts can't be turned into tokens")

@@ -31,7 +31,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def is_hugging_face(folder: Path) -> bool:
-    """Whether a folder is one of a model in safetensors. Never raises."""
+    """Return whether a folder holds a model in safetensors. Never raises."""
     try:
         names = (WEIGHTS, INDEX)
         return (folder / "config.json").is_file() and any((folder / name).is_file() for name in names)
@@ -69,7 +69,7 @@ def open_hugging_face(folder: Path) -> LanguageModel:
 
 
 def _shards(folder: Path) -> dict[str, SafetensorsFile]:
-    """Name of every tensor -> its file."""
+    """Return the name of every tensor -> its file."""
     if (folder / WEIGHTS).is_file():
         file = open_safetensors(folder / WEIGHTS)
         return dict.fromkeys(file.tensors, file)
@@ -94,7 +94,7 @@ def _shards(folder: Path) -> dict[str, SafetensorsFile]:
 def _places(
     folder: Path, shards: Mapping[str, SafetensorsFile], config: DecoderConfig
 ) -> dict[str, tuple[str, slice]]:
-    """Where every weight lies: the tensor, and which of its rows. All are there and have their shapes."""
+    """Return the tensor and rows of every weight. Check that all are present and have the right shapes."""
     found = {}
     for name, shape in config.weight_shapes().items():
         place, rows, whole = _place(name, shape, config)
@@ -108,7 +108,7 @@ def _places(
 
 
 def _place(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[str, slice, tuple[int, ...]]:
-    """Tensor, rows of it, its whole shape: Phi 3 has q, k and v in one, and gate and up in another."""
+    """Return tensor, rows and whole shape: Phi 3 has q, k and v in one, and gate and up in another."""
     if config.architecture != "phi3":
         return name, slice(None), shape
     prefix, part = name.rsplit(".", 2)[0], name.rsplit(".", 2)[-2]
@@ -129,7 +129,7 @@ def _place(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[st
 
 
 def _special_tokens(folder: Path, tokenizer: bytes) -> dict[str, int]:
-    """Text -> id of the tokens that ``tokenizer.json`` adds; and the checks that it is one."""
+    """Return text -> id of the tokens that ``tokenizer.json`` adds. Check that it is a tokenizer file."""
     path = folder / "tokenizer.json"
     try:
         table = json.loads(tokenizer)
@@ -147,7 +147,7 @@ def _special_tokens(folder: Path, tokenizer: bytes) -> dict[str, int]:
 
 
 def _bos_id(tokenizer: bytes, special: Mapping[str, int]) -> int | None:
-    """The token that the tokenizer's template puts before a text, if it does."""
+    """Return the token that the tokenizer's template puts before a text, or None."""
     post = json.loads(tokenizer).get("post_processor")
     steps = post.get("processors") if isinstance(post, dict) and post.get("type") == "Sequence" else [post]
     for step in steps if isinstance(steps, list) else []:
@@ -220,7 +220,7 @@ def _plain(path: Path, limit_bytes: int) -> bytes:
 
 
 def _digest(folder: Path, shards: Mapping[str, SafetensorsFile]) -> str:
-    """sha256 over the names and hashes of the files that were read."""
+    """Compute the sha256 of the names and hashes of the files that were read."""
     names = {file.path.name for file in shards.values()} | {"config.json", "tokenizer.json"}
     whole = hashlib.sha256()
     try:

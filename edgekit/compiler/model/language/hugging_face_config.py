@@ -1,4 +1,4 @@
-"""``config.json`` of a Hugging Face folder -> what the decoder computes; what is not built is refused."""
+"""Decoder configuration from ``config.json`` of a Hugging Face folder; unsupported features are rejected."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _T = TypeVar("_T", int, float)
 
 
 def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> DecoderConfig:
-    """The configuration of a folder.
+    """Return the decoder configuration of a folder.
 
     Args:
-        table: Its ``config.json``.
-        folder: For errors.
-        has_head: Whether it has a weight ``lm_head.weight``.
+        table: Content of its ``config.json``.
+        folder: Path for error messages.
+        has_head: Whether the model has a weight ``lm_head.weight``.
 
     Raises:
-        ModelError: it is of another architecture, a key is missing or wrong, or it has what is not built.
+        ModelError: the architecture or a feature is not supported, or a key is missing or wrong.
     """
     architecture = MODEL_TYPES.get(str(table.get("model_type")))
     if architecture is None:
@@ -143,7 +143,7 @@ def _sliding(table: Mapping[str, Json], architecture: str, layers: int, folder: 
 
 
 def _divisors(rope: Mapping[str, Json], theta: float, head_size: int, folder: Path) -> tuple[float, ...]:
-    """What the rotary frequencies are divided by; Llama 3's by ``_compute_llama3_parameters``."""
+    """Return the divisors of the rotary frequencies (Llama 3: ``_compute_llama3_parameters``)."""
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind == "default" or not 0 < head_size <= 4096 or theta <= 0:
         return ()

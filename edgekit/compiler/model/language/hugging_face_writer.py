@@ -22,10 +22,10 @@ ALIGNMENT = 8
 
 
 def check_writable(config: DecoderConfig, name: str) -> None:
-    """Refuse what ``write_hugging_face`` can't say.
+    """Reject configurations that ``write_hugging_face`` can't express.
 
     Raises:
-        UsageError: another architecture, or a rotary embedding that is scaled other than linearly.
+        UsageError: another architecture, or a rotary embedding with scaling that is not linear.
     """
     if config.architecture not in CLASSES or config.activation != SILU or config.output_norms:
         raise UsageError(
@@ -40,17 +40,17 @@ def check_writable(config: DecoderConfig, name: str) -> None:
 def write_hugging_face(
     folder: Path, model: LanguageModel, layers: int, weights: Mapping[str, Array], name: str
 ) -> None:
-    """Write a model of another one's form with fewer layers.
+    """Write a model with the architecture of another one and fewer layers.
 
     Args:
-        folder: It is made; files in it are replaced.
-        model: Has the form and the tokenizer.
-        layers: How many of its layers.
-        weights: Float32, by the names of ``DecoderConfig.weight_shapes``.
-        name: Of the model.
+        folder: Output folder; it is created, and files in it are replaced.
+        model: Model with the architecture and the tokenizer.
+        layers: Number of layers.
+        weights: Float32 weights, by the names of ``DecoderConfig.weight_shapes``.
+        name: Name of the model.
 
     Raises:
-        UsageError: as ``check_writable``.
+        UsageError: ``check_writable`` rejects the configuration.
         OSError: a file can't be written.
     """
     check_writable(model.config, model.name)

@@ -1,4 +1,4 @@
-"""A decoder-only language model, wherever it came from: what it computes, its weights and its tokenizer."""
+"""Decoder-only language model from any source: configuration, weights and tokenizer."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ Gemma, as ``llama_vocab::impl::load`` of ggml-org/llama.cpp has them."""
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """What a decoder computes. The flags name where architectures differ; a target refuses what it has not.
+    """Architecture of a decoder. Flags mark where architectures differ; a target rejects what it lacks.
 
     Attributes:
         architecture: ``llama`` (SmolLM2 and Mistral too), ``qwen2``, ``qwen3``, ``gemma2``, ``gemma3`` or
             ``phi3``.
         layers, width, heads, kv_heads, head_size, mlp_width, vocabulary: Sizes; q has heads * head_size rows.
-        context_length: Most tokens that it was trained on.
-        norm_eps: Added to the mean square in RMSNorm.
-        tied_embedding: Whether the output matrix is the embedding; it has no ``lm_head.weight`` then.
+        context_length: Maximum context length in training, in tokens.
+        norm_eps: Epsilon added to the mean square in RMSNorm.
+        tied_embedding: Whether the output matrix is the embedding. The model then has no ``lm_head.weight``.
         rope_theta: Base of the rotary embedding.
-        rope_divisors: What its frequencies are divided by, float [head_size / 2]; empty: 1.
-        activation: Of the gate: SILU or GELU_TANH.
+        rope_divisors: Divisors of the rotary frequencies, float [head_size / 2]; empty: 1.
+        activation: Activation of the gate: SILU or GELU_TANH.
         qkv_bias: Whether q, k and v have biases.
         qk_norm: Whether q and k of each head are normalized (RMSNorm) before the rotation.
         output_norms: Whether attention's and the MLP's outputs are normalized before they are added.
-        embedding_scale: What embeddings are multiplied by.
-        attention_scale: What products of q and k are multiplied by.
-        attention_softcap, logit_softcap: ``c``: values become c * tanh(value / c); 0: they stay.
-        sliding_window: Most tokens, itself included, that a token sees in a sliding layer; 0: none slides.
-        sliding_layers: For each layer whether it slides; empty: none does.
-        sliding_rope_theta: ``rope_theta`` of the sliding layers, which have no divisors; 0: as the others.
+        embedding_scale: Factor that embeddings are multiplied by.
+        attention_scale: Factor that products of q and k are multiplied by.
+        attention_softcap, logit_softcap: Cap c: values become c * tanh(value / c). 0: no cap.
+        sliding_window: Tokens a token attends to in a sliding layer, itself included; 0: no sliding layers.
+        sliding_layers: Whether each layer uses the sliding window; empty: no layer does.
+        sliding_rope_theta: ``rope_theta`` of the sliding layers, which have no divisors; 0: ``rope_theta``.
     """
 
     architecture: str
@@ -73,7 +73,7 @@ class DecoderConfig:
             object.__setattr__(self, "attention_scale", self.head_size**-0.5)
 
     def inverse_frequencies(self, layer: int = 0) -> Array:
-        """Angle of the rotation by one position, float64 [head_size / 2]: element i turns the pair
+        """Compute the rotation angle of one position, float64 [head_size / 2]: element i rotates the pair
         (i, i + head_size / 2) of a head."""
         slides = bool(self.sliding_layers) and self.sliding_layers[layer]
         theta = self.sliding_rope_theta if slides and self.sliding_rope_theta else self.rope_theta
@@ -83,7 +83,7 @@ class DecoderConfig:
         return found
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape by name of every weight that the model must have; matrices are [out, in]."""
+        """Return the shape by name of every weight that the model must have; matrices are [out, in]."""
         return dict(_weight_shapes(self))
 
 
@@ -104,7 +104,7 @@ class PackedWeight(NamedTuple):
     minima: Array
 
     def values(self) -> Array:
-        """The matrix, float32 [out, in]."""
+        """Return the matrix, float32 [out, in]."""
         rows, columns = self.integers.shape
         found = self.integers.reshape(rows, columns // self.block, self.block).astype(np.float32)
         found *= self.scales[..., None]
@@ -114,18 +114,18 @@ class PackedWeight(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LanguageModel:
-    """A language model. Weights are read from the file when they are asked for.
+    """Language model. Weights are read from the file on request.
 
     Attributes:
-        name: As the file says, else the file's name.
-        config: What it computes.
+        name: Name in the file, else the file's name.
+        config: Architecture of the decoder.
         tokenizer: A ``tokenizer.json`` of Hugging Face's tokenizers.
-        chat_template: In Jinja; "" where there is none.
+        chat_template: Chat template in Jinja; "" if there is none.
         stop_ids: Tokens that end an answer, sorted.
-        bos_id: The token before every text; None: there is none.
+        bos_id: Begin-of-text token; None if there is none.
         source_format: ``GGUF`` or ``Hugging Face``.
-        license: As the file says; "" where it does not.
-        sha256: Of the files' content, hexadecimal.
+        license: License named in the file; "" if none.
+        sha256: Hash of the files' content, hexadecimal.
     """
 
     name: str
@@ -142,12 +142,12 @@ class LanguageModel:
 
     @property
     def weight_names(self) -> tuple[str, ...]:
-        """Every weight, in the order in which the model uses them."""
+        """Return the names of all weights, in the order in which the model uses them."""
         return tuple(self.config.weight_shapes())
 
     def weight(self, name: str) -> Array:
-        """A weight, float32, read anew at every call: matrices [out, in], biases and norms [size]. Norms are
-        what the normalized values are multiplied by: Gemma's 1 is in them.
+        """Read a weight as float32, anew at every call: matrices [out, in], biases and norms [size]. Norms
+        are the factors of the normalized values: Gemma's 1 is included.
 
         Raises:
             ModelError: the file has changed or can't be read, or a value is not finite.
@@ -163,7 +163,7 @@ class LanguageModel:
         return found
 
     def packed(self, name: str) -> PackedWeight | None:
-        """A matrix on the grid of its file; None where the file has it as floats."""
+        """Return a matrix as the file's integers and scales; None if the file stores floats."""
         return self.read_packed(name)
 
 

@@ -11,7 +11,7 @@ from edgekit.compiler.model.language.language_model import LanguageModel
 
 
 def is_language_model(path: Path) -> bool:
-    """Whether a path is a language model's, by content. Never raises."""
+    """Return whether a path is a language model, by its content. Never raises."""
     try:
         if path.is_dir():
             return is_hugging_face(path)

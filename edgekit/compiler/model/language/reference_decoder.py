@@ -1,7 +1,7 @@
 """The float reference of a language model: numpy, float32, layer by layer.
 
-It shares nothing with what targets compile. Each layer's weights are read once for all texts together and let
-go of, so that a model needs the memory of one layer and not of all. Formulas: RMSNorm (Zhang and Sennrich
+It shares no code with the targets. Each layer's weights are read once for all texts and then released, so
+that a model needs the memory of one layer only. Formulas: RMSNorm (Zhang and Sennrich
 2019), the rotary embedding in halves (Su et al. 2021), grouped-query attention (Ainslie et al. 2023), the
 gated MLP (Shazeer 2020), and for Gemma 2 and 3 their technical reports.
 """
@@ -32,10 +32,10 @@ class ReferenceDecoder:
         self._head = self._embedding if tied else model.weight("lm_head.weight")
 
     def hidden(self, texts: Sequence[Sequence[int]]) -> list[Array]:
-        """What the last norm gives for every token of every text, float32 [tokens, width] each.
+        """Return the final norm's output for every token, float32 [tokens, width] for each text.
 
         Args:
-            texts: Tokens of each; every text is read from an empty cache.
+            texts: Token ids of each text; every text starts from an empty cache.
         """
         config = self._config
         ends = np.cumsum([len(text) for text in texts])[:-1]
@@ -46,7 +46,7 @@ class ReferenceDecoder:
         return list(np.split(self._norm(x, "model.norm.weight"), ends))
 
     def logits(self, hidden: Array) -> Array:
-        """Logits of rows of ``hidden``, float32 [rows, vocabulary]."""
+        """Compute the logits of rows of ``hidden``, float32 [rows, vocabulary]."""
         return soft_capped(hidden @ self._head.T, self._config.logit_softcap)
 
     def _layer(self, layer: int, x: Array, ends: Array) -> Array:
@@ -86,10 +86,10 @@ class ReferenceDecoder:
 
 
 def attention(config: DecoderConfig, layer: int, q: Array, k: Array, v: Array) -> Array:
-    """Causal attention of one text from an empty cache.
+    """Compute causal attention of one text from an empty cache.
 
     Args:
-        config, layer: Of the model.
+        config, layer: Configuration of the model and index of the layer.
         q: [tokens, heads, head_size].
         k, v: [tokens, kv_heads, head_size].
 
@@ -116,7 +116,7 @@ def attention(config: DecoderConfig, layer: int, q: Array, k: Array, v: Array) -
 
 
 def rotated(config: DecoderConfig, layer: int, heads: Array) -> Array:
-    """Heads [tokens, heads, head_size] turned by their positions 0, 1, ..."""
+    """Apply the rotary embedding to [tokens, heads, head_size] at positions 0, 1, ..."""
     angles = np.arange(len(heads))[:, None, None] * config.inverse_frequencies(layer)
     cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
     first, second = np.split(heads, 2, axis=-1)
@@ -124,7 +124,7 @@ def rotated(config: DecoderConfig, layer: int, heads: Array) -> Array:
 
 
 def soft_capped(values: Array, cap: float) -> Array:
-    """``cap * tanh(values / cap)``; the values where the cap is 0."""
+    """Return ``cap * tanh(values / cap)``, or the values if the cap is 0."""
     return np.tanh(values / np.float32(cap)) * np.float32(cap) if cap else values
 
 
@@ -139,6 +139,6 @@ def _activated(x: Array, kind: str) -> Array:
 
 
 def in_windows(tokens: Sequence[int], size: int, before: Sequence[int] = ()) -> Iterator[list[int]]:
-    """A text in pieces of ``size`` tokens, the last one shorter, ``before`` in front of each."""
+    """Yield pieces of ``size`` tokens of a text, with ``before`` in front; the last piece may be shorter."""
     for start in range(0, len(tokens), size):
         yield [*before, *tokens[start : start + size]]

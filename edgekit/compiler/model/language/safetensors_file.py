@@ -28,7 +28,7 @@ SIZES: Mapping[str, int] = {"F32": 4, "F16": 2, "BF16": 2}
 
 
 class Tensor(NamedTuple):
-    """Where a tensor lies: element type, shape, offset of its first byte in the file, size of its data."""
+    """Location of a tensor: element type, shape, offset of its first byte in the file, size of its data."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -38,11 +38,11 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SafetensorsFile:
-    """An open file.
+    """Open safetensors file.
 
     Attributes:
-        path: Of the file.
-        tensors: By name; of any element type.
+        path: Path of the file.
+        tensors: Tensors by name, of any element type.
     """
 
     path: Path
@@ -50,7 +50,7 @@ class SafetensorsFile:
     _file: PlainFile = field(repr=False)
 
     def read(self, name: str) -> Array:
-        """A tensor's values, float32.
+        """Read a tensor's values as float32.
 
         Raises:
             ModelError: they can't be read, or are of another element type than those of SIZES.
@@ -83,10 +83,10 @@ class SafetensorsFile:
 
 
 def open_safetensors(path: Path) -> SafetensorsFile:
-    """Read the header, and check all of it.
+    """Read and check the header.
 
     Raises:
-        ModelError: the file can't be read, is no safetensors file, or is damaged.
+        ModelError: the file can't be read, is not a safetensors file, or is damaged.
     """
     try:
         file = PlainFile(str(path), FILE_LIMIT_BYTES)

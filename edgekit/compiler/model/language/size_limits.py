@@ -1,4 +1,4 @@
-"""What sizes of a decoder are possible: a file may say anything."""
+"""Limits on a decoder's sizes, because a file may state any number."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ LIMITS = {
     "layers": 512, "width": 65_536, "heads": 1024, "kv_heads": 1024, "head_size": 1024, "mlp_width": 524_288,
     "vocabulary": 1 << 20, "context_length": 1 << 27,
 }  # fmt: skip
-"""Far above models of 4 billion parameters, and small enough that products stay small numbers."""
+"""Far above the sizes of models with 4 billion parameters; low enough that products stay small numbers."""
 
 
 def check_sizes(config: DecoderConfig, where: str) -> None:
-    """Refuse sizes that cannot be.
+    """Reject impossible sizes.
 
     Raises:
-        ModelError: the first one found.
+        ModelError: a size is impossible; the error names the first one.
     """
     for name, limit in LIMITS.items():
         size = getattr(config, name)

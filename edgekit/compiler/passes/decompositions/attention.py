@@ -81,13 +81,13 @@ def attention(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def _heads(tape: Tape, x: str, dims: tuple[int, ...], count: int) -> str:
-    """(batch, length, heads * size) as (batch, heads, length, size)."""
+    """Split heads: (batch, length, heads * size) -> (batch, heads, length, size)."""
     apart = tape.reshape(x, (*dims[:2], count, dims[2] // count))
     return tape("Transpose", apart, perm=[0, 2, 1, 3])
 
 
 def _repeated(tape: Tape, x: str, dims: tuple[int, int, int, int], times: int) -> str:
-    """Each head repeated ``times`` times, for grouped-query attention."""
+    """Repeat each head ``times`` times, for grouped-query attention."""
     batch, heads, length, size = dims
     flat = tape.reshape(x, (batch, heads, 1, length * size))
     wide = tape("Concat", *[flat] * times, axis=2)
@@ -95,7 +95,7 @@ def _repeated(tape: Tape, x: str, dims: tuple[int, int, int, int], times: int) -
 
 
 def _sees_something(mask: ir.Value | None, causal: Array | None) -> bool:
-    """Whether every row of a constant mask has an unmasked element."""
+    """Return whether every row of a constant mask has an unmasked element."""
     known = array_of(mask)
     if known is None:
         return False

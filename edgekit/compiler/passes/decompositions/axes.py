@@ -1,4 +1,4 @@
-"""Merges neighbouring axes that nothing separates, for engines whose tensors have fewer axes."""
+"""Merge neighbouring axes that an op treats alike, for engines whose tensors have fewer axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 def fewer_axes(node: ir.Node) -> onnx.GraphProto | None:
-    """The op between reshapes, of an input or output with more than five axes; None if they do not merge."""
+    """Reshape an op with more than five axes to fewer. Return None if the axes do not merge."""
     write = _FORMS.get(node.op_type)
     values = [value for value in (*node.inputs, node.outputs[0]) if value is not None]
     shapes = [dims_of(value) for value in values]
@@ -42,7 +42,7 @@ def _back(node: ir.Node, tape: Tape, result: str) -> onnx.GraphProto:
 
 
 def _each_element(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """Axes that broadcast alike are merged."""
+    """Merge neighbouring axes that broadcast alike."""
     out = dims_of(node.outputs[0]) or ()
     given = [(1,) * (len(out) - len(_shape(node, k))) + _shape(node, k) for k in range(len(node.inputs))]
     groups: list[list[int]] = []
@@ -62,7 +62,7 @@ def _each_element(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
 
 
 def _one_axis(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """What is before the axis is merged, and what is after it."""
+    """Merge the axes before the op's axis, and those after it."""
     x = _shape(node, 0)
     axis = int_of(node, "axis", -1) % len(x)
     flat = tape.reshape("i0", (prod(x[:axis]), x[axis], prod(x[axis + 1 :])))
@@ -88,7 +88,7 @@ def _gather_elements(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
 
 
 def _reduction(node: ir.Node, tape: Tape) -> onnx.GraphProto | None:
-    """Neighbours that are reduced, or kept, together are one axis."""
+    """Merge neighbouring axes that are all reduced, or all kept."""
     x, axes = _shape(node, 0), array_of(input_of(node, 1))
     if axes is None and input_of(node, 1) is not None:
         return None

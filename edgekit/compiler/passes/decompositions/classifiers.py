@@ -1,4 +1,4 @@
-"""What the classifiers and regressors of ai.onnx.ml share: labels, post transforms.
+"""Labels and post transforms, shared by the classifiers and regressors of ai.onnx.ml.
 
 The formulas are those of ONNX Runtime's CPU kernels (core/providers/cpu/ml), the only implementation of the
 domain; its specification leaves most of them open.
@@ -20,7 +20,7 @@ INT64 = int(ir.DataType.INT64)
 
 
 def rows_of(tape: Tape, node: ir.Node) -> tuple[str, int, int]:
-    """The input as float32 rows, and how many rows and columns there are.
+    """Return the input as float32 rows, and the numbers of rows and columns.
 
     Raises:
         Inexpressible: the input is in double precision.
@@ -39,7 +39,7 @@ def rows_of(tape: Tape, node: ir.Node) -> tuple[str, int, int]:
 
 
 def labels_of(node: ir.Node) -> Array:
-    """The integers that the classes are called; 0, 1, 2 ... where nothing reads them.
+    """Return the integer labels of the classes; 0, 1, 2 ... if nothing reads them.
 
     Raises:
         Inexpressible: they are strings, and are read.
@@ -54,18 +54,18 @@ def labels_of(node: ir.Node) -> Array:
 
 
 def best_label(tape: Tape, scores: str, labels: Array) -> str:
-    """The label of the largest score of each row, the first of equal ones."""
+    """Return the label of the largest score of each row, the first of equal ones."""
     return tape("Gather", labels, tape("ArgMax", scores, axis=1, keepdims=0))
 
 
 def label_above(tape: Tape, score: str, threshold: float, labels: Array, rows: int) -> str:
-    """The second label where the score, one a row, is above the threshold, else the first."""
+    """Return the second label where the score, one a row, is above the threshold, else the first."""
     above = tape("Greater", tape.reshape(score, (rows,)), np.array(threshold, np.float32))
     return tape("Gather", labels, tape("Cast", above, to=INT64))
 
 
 def both_classes(tape: Tape, score: str, complement: str) -> str:
-    """The scores of two classes from that of the second: ``complement`` is ``1 - s`` or ``-s``."""
+    """Return the scores of two classes from that of the second: ``complement`` is ``1 - s`` or ``-s``."""
     if complement == "1 - s":
         other = tape("Sub", np.array(1, np.float32), score)
     else:
@@ -74,7 +74,7 @@ def both_classes(tape: Tape, score: str, complement: str) -> str:
 
 
 def post_transform(tape: Tape, node: ir.Node, scores: str) -> str:
-    """The scores of more than one class, transformed.
+    """Return the scores of more than one class, transformed.
 
     Raises:
         Inexpressible: PROBIT and SOFTMAX_ZERO, which no exporter of scikit-learn's models writes.

@@ -61,7 +61,7 @@ def tfidf(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def _count(tape: Tape, rows: str, length: int, words: Array, stride: int) -> str:
-    """How often each gram occurs in each row, its words ``stride`` apart: [batch, grams]."""
+    """Count the occurrences of each gram in each row, its words ``stride`` apart: [batch, grams]."""
     size = words.shape[1]
     windows = length - (size - 1) * stride
     same = ""

@@ -55,7 +55,7 @@ def einsum(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
-    """The letters of each operand and of the result; an ellipsis as letters that are not used."""
+    """Return the letters of each operand and of the result; an ellipsis as letters that are not used."""
     left, arrow, result = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     free = [letter for letter in ascii_letters if letter not in equation]
@@ -76,7 +76,7 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None
 def _plain(
     tape: Tape, x: str, term: str, dims: Sequence[int], sizes: dict[str, int], kind: ir.DataType
 ) -> tuple[str, str]:
-    """An operand whose letters are distinct, without those of size 1 that are larger elsewhere."""
+    """Return an operand whose letters are distinct, without those of size 1 that are larger elsewhere."""
     while repeated := next((c for c in term if term.count(c) > 1), ""):
         first = term.index(repeated)
         second = term.index(repeated, first + 1)
@@ -93,7 +93,7 @@ def _plain(
 
 
 def _summed(tape: Tape, x: str, letters: str, kept: set[str]) -> tuple[str, str]:
-    """``x`` summed over the letters that are not needed."""
+    """Sum ``x`` over the letters that are not needed."""
     gone = [axis for axis, c in enumerate(letters) if c not in kept]
     if gone:
         x = tape("ReduceSum", x, np.array(gone, np.int64), keepdims=0)
@@ -107,7 +107,7 @@ def _ordered(tape: Tape, x: str, letters: str, wanted: str) -> str:
 def _product(
     tape: Tape, left: tuple[str, str], right: tuple[str, str], kept: set[str], sizes: dict[str, int]
 ) -> tuple[str, str]:
-    """The product of two operands, summed over shared letters that are not needed later."""
+    """Return the product of two operands, summed over shared letters that are not needed later."""
     x, first = _summed(tape, *left, kept | set(right[1]))
     y, second = _summed(tape, *right, kept | set(first))
     both = [c for c in first if c in second]

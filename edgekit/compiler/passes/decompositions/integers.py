@@ -31,7 +31,7 @@ def bitwise_not(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def bitwise(node: ir.Node) -> onnx.GraphProto | None:
-    """The bits of integers of up to 32 bits, one by one, joined and added up again.
+    """Decompose bitwise ops on integers of up to 32 bits: split into bits, combine them, and add them up.
 
     low = x + 2^31 where x < 0; bit k = low / 2^k mod 2; the sign is a comparison.
     """
@@ -110,7 +110,7 @@ def cum_sum(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def boolean_extreme(node: ir.Node) -> onnx.GraphProto | None:
-    """ReduceMax and ReduceMin of booleans, as integers."""
+    """Decompose ReduceMax and ReduceMin of booleans, computed as integers."""
     if node.outputs[0].dtype != ir.DataType.BOOL:
         return None
     tape = Tape(node)
@@ -121,7 +121,7 @@ def boolean_extreme(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def equal(node: ir.Node) -> onnx.GraphProto | None:
-    """Of booleans: Not(Xor)."""
+    """Decompose Equal of booleans into Not(Xor)."""
     x = node.inputs[0]
     if x is None or x.dtype != ir.DataType.BOOL:
         return None

@@ -16,7 +16,7 @@ MOST_ROWS = 5
 
 
 def det(node: ir.Node) -> onnx.GraphProto | None:
-    """Laplace's expansion, row by row: the determinants of the last k rows for each choice of k columns."""
+    """Expand Det by Laplace, row by row: the determinants of the last k rows for each choice of k columns."""
     dims = dims_of(node.inputs[0])
     if dims is None or len(dims) < 2 or dims[-1] != dims[-2] or not 1 <= dims[-1] <= MOST_ROWS:
         return None

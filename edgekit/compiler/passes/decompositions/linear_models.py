@@ -23,8 +23,8 @@ from edgekit.tensor_spec import Array
 
 
 def linear_classifier(node: ir.Node) -> onnx.GraphProto:
-    """The label is chosen before the post transform. With one row of coefficients the score is that of the
-    second of two classes, and its sign decides.
+    """Decompose LinearClassifier. The label is chosen before the post transform. With one row of
+    coefficients, the score is that of the second of two classes, and its sign decides.
     """
     tape = Tape(node)
     x, rows, columns = rows_of(tape, node)
@@ -42,7 +42,7 @@ def linear_classifier(node: ir.Node) -> onnx.GraphProto:
 
 
 def linear_regressor(node: ir.Node) -> onnx.GraphProto:
-    """``x @ coefficients.T + intercepts``."""
+    """Decompose LinearRegressor into ``x @ coefficients.T + intercepts``."""
     tape = Tape(node)
     x, _, columns = rows_of(tape, node)
     targets = int_of(node, "targets", 1)

@@ -56,7 +56,7 @@ def col2im(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def max_unpool(node: ir.Node) -> onnx.GraphProto | None:
-    """Zeros, with the values at MaxPool's indices into the flat output."""
+    """Decompose MaxUnpool into zeros with the values at MaxPool's indices into the flat output."""
     out_dims = dims_of(node.outputs[0])
     x = node.inputs[0]
     if out_dims is None or x is None or x.dtype is None or input_of(node, 2) is not None:
@@ -68,7 +68,7 @@ def max_unpool(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def eye_like(node: ir.Node) -> onnx.GraphProto | None:
-    """A constant."""
+    """Replace EyeLike by a constant."""
     out_dims, dtype = dims_of(node.outputs[0]), node.outputs[0].dtype
     if out_dims is None or dtype is None or 0 in out_dims:
         return None

@@ -51,8 +51,8 @@ class Windows:
         return tuple(end - b - size for end, b, size in zip(ends, self.before, self.sizes, strict=True))
 
     def met(self, padding_counts: bool) -> Array:
-        """How many elements each window averages over, float64 [counts]: ONNX leaves out what ceil_mode adds
-        beyond the declared padding."""
+        """Count the elements that each window averages over, float64 [counts]. ONNX does not count what
+        ceil_mode adds beyond the declared padding."""
         number: Array = np.ones((), np.float64)
         for axis, count in enumerate(self.counts):
             at = np.arange(count)[:, None] * self.strides[axis] - self.before[axis]
@@ -78,7 +78,7 @@ def _windows(node: ir.Node) -> Windows | None:
 
 
 def _padded(tape: Tape, name: str, windows: Windows, value: Array | None = None) -> str:
-    """The input with its padding, cut where the last window ends."""
+    """Pad the input, and cut it where the last window ends."""
     for axis, (size, after) in enumerate(zip(windows.sizes, windows.after, strict=True), 2):
         if after < 0:
             name = tape.part(name, axis, 0, size + after)
@@ -90,7 +90,7 @@ def _padded(tape: Tape, name: str, windows: Windows, value: Array | None = None)
 
 
 def _sums(tape: Tape, name: str, windows: Windows, kind: ir.DataType) -> str:
-    """The sum of each window: a depthwise Conv by ones."""
+    """Compute the sum of each window: a depthwise Conv by ones."""
     ones: Array = np.ones((windows.dims[1], 1, *windows.kernel), kind.numpy())
     return tape(
         "Conv", _padded(tape, name, windows), ones, group=windows.dims[1], strides=windows.strides,
@@ -123,7 +123,7 @@ def average_pool(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def lp_pool(node: ir.Node) -> onnx.GraphProto | None:
-    """The root of each window's sum of powers, which a depthwise Conv adds up."""
+    """Decompose LpPool: the root of each window's sum of powers, computed by a depthwise Conv."""
     windows, kind, p = _windows(node), node.outputs[0].dtype, int_of(node, "p", 2)
     if windows is None or kind not in FLOATS or p < 1:
         return None

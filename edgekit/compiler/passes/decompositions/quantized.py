@@ -18,7 +18,7 @@ EXACT_TERMS = 2**24 // (255 * 255)
 
 
 def _floats(tape: Tape, node: ir.Node, at: int, axis: int) -> str:
-    """The dequantized input ``at`` with scale ``at + 1`` and zero point ``at + 2``."""
+    """Dequantize the input ``at`` with scale ``at + 1`` and zero point ``at + 2``."""
     scale = tape("Cast", f"i{at + 1}", to=FLOAT)
     return tape(
         "DequantizeLinear", f"i{at}", _plain(tape, node, at + 1, scale), _zero(tape, node, at + 2), axis=axis
@@ -26,7 +26,7 @@ def _floats(tape: Tape, node: ir.Node, at: int, axis: int) -> str:
 
 
 def _plain(tape: Tape, node: ir.Node, at: int, name: str) -> str:
-    """A one-element tensor as a scalar."""
+    """Reshape a one-element tensor to a scalar."""
     dims = dims_of(input_of(node, at))
     return tape.reshape(name, ()) if dims is not None and prod(dims) == 1 else name
 
@@ -85,7 +85,7 @@ def conv_integer(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def _moved(tape: Tape, node: ir.Node, at: int, zero_at: int, shape: tuple[int, ...] | None) -> str:
-    """Input ``at`` minus its zero point, in float32."""
+    """Subtract the zero point from input ``at``, in float32."""
     x = tape("Cast", f"i{at}", to=FLOAT)
     if input_of(node, zero_at) is None:
         return x
@@ -126,7 +126,7 @@ def _float(tape: Tape, node: ir.Node, at: int) -> str:
 
 
 def _spread(tape: Tape, node: ir.Node, at: int) -> str:
-    """A scale or zero point as float32 that broadcasts along its axis."""
+    """Convert a scale or zero point to float32 in a shape that broadcasts along its axis."""
     name, dims, data = _float(tape, node, at), dims_of(input_of(node, at)), dims_of(node.inputs[0])
     if dims is None or data is None or prod(dims) == 1:
         return tape.reshape(name, ())

@@ -47,7 +47,7 @@ class _Layer:
     activations: Sequence[Activation]
 
     def own(self, at: int) -> str:
-        """This direction's slice of an input, without the direction axis."""
+        """Return this direction's slice of an input, without the direction axis."""
         dims = dims_of(self.node.inputs[at])
         assert dims is not None
         given = f"i{at}"
@@ -57,19 +57,19 @@ class _Layer:
         return self.tape.reshape(part, dims[1:])
 
     def biases(self) -> tuple[str, str] | None:
-        """The biases of x W' and of h R', [gates * hidden] each."""
+        """Return the biases of x W' and of h R', [gates * hidden] each."""
         if input_of(self.node, B) is None:
             return None
         both, size = self.own(B), self.gates * self.hidden
         return self.tape.part(both, 0, 0, size), self.tape.part(both, 0, size, 2 * size)
 
     def bias(self) -> str | None:
-        """The sum of the two, which is all that most gates see."""
+        """Return the sum of the two biases, which is all that most gates need."""
         both = self.biases()
         return None if both is None else self.tape("Add", *both)
 
     def recurrent(self, begin: int, end: int) -> Callable[[str, str | None], str]:
-        """``x R'`` of the gates from ``begin`` to ``end``, and a bias."""
+        """Compute ``x R'`` of the gates from ``begin`` to ``end``, plus a bias."""
         rows = self.own(R)
         if (begin, end) != (0, self.gates):
             rows = self.tape.part(rows, 0, begin * self.hidden, end * self.hidden)
@@ -216,7 +216,7 @@ def _unrolled(
 
 
 def _within(tape: Tape, node: ir.Node, at: int, batch: int) -> str | Array | None:
-    """Which samples have a step ``at``, [batch, 1]; None if all have."""
+    """Return a mask of the samples that have a step ``at``, [batch, 1], or None if all have."""
     lengths = input_of(node, LENGTHS)
     if lengths is None:
         return None
@@ -231,7 +231,7 @@ def _concat(tape: Tape, values: Sequence[str], axis: int) -> str:
 
 
 def _dtype(node: ir.Node) -> np.dtype[Any]:
-    """The element type of x, which ``_unrolled`` has checked."""
+    """Return the element type of x, which ``_unrolled`` has checked."""
     return node.inputs[X].dtype.numpy()  # type: ignore[union-attr]
 
 
@@ -240,7 +240,7 @@ _ALPHA = {name.lower(): name for name in ("Elu", "LeakyRelu", "ThresholdedRelu")
 
 
 def _activations(tape: Tape, node: ir.Node, usual: Sequence[str], directions: int) -> list[list[Activation]]:
-    """For each direction, its activations with the clip before them.
+    """Return the activations of each direction, with the clip before them.
 
     ``activation_alpha`` and ``activation_beta`` hold numbers only for those activations that take them.
     """

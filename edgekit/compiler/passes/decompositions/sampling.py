@@ -111,7 +111,7 @@ class _Axis:
         return self.tape("Clip", x, np.array(0, np.float32), np.array(size - 1, np.float32))
 
     def _cubic(self, part: str, k: int) -> str:
-        """The weight of the element ``k`` after the point's floor (R. Keys, 1981)."""
+        """Return the weight of the element ``k`` after the point's floor (R. Keys, 1981)."""
         a = CUBIC_A
         distance = self.tape("Abs", self._op("Sub", part, k))
         powers = (a + 2, -(a + 3), 0.0, 1.0) if k in (0, 1) else (a, -5 * a, 8 * a, -4 * a)
@@ -131,7 +131,7 @@ class _Axis:
         return Tap(self.tape("Round", clamped) if self.padding == "reflection" else clamped, weight)
 
     def _reflected(self, x: str, ends: tuple[float, float]) -> str:
-        """``x`` reflected at both ends, repeatedly."""
+        """Reflect ``x`` at both ends, repeatedly."""
         low, length = ends[0], ends[1] - ends[0]
         if length == 0:
             return self._op("Add", self._op("Mul", x, 0.0), low)
@@ -196,7 +196,7 @@ def _places(
     dilations: list[int],
     pads: list[int],
 ) -> Array:
-    """The position of each kernel element along an axis, without offset: [1, taps, rows, columns]."""
+    """Return the position of each kernel element along an axis, without offset: [1, taps, rows, columns]."""
     tap = np.indices(kernel)[axis].reshape(1, -1, 1, 1) * dilations[axis]
     start = np.indices(out)[axis].reshape(1, 1, *out) * strides[axis] - pads[axis]
     return np.asarray(tap + start, np.float32)

@@ -18,7 +18,7 @@ MOST_COMPARISONS = 2**22
 
 
 def hardmax(node: ir.Node) -> onnx.GraphProto | None:
-    """OneHot(ArgMax): the first of equal numbers, as ONNX says."""
+    """Decompose Hardmax into OneHot(ArgMax): the first of equal numbers, as ONNX specifies."""
     dims, kind = dims_of(node.inputs[0]), node.outputs[0].dtype
     if dims is None or kind is None or 0 in dims:
         return None
@@ -32,7 +32,7 @@ def hardmax(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def arg_extreme(node: ir.Node) -> onnx.GraphProto | None:
-    """ArgMax and ArgMin of a vector, as of a matrix of one row."""
+    """Decompose ArgMax and ArgMin of a vector into those of a matrix with one row."""
     dims, out = dims_of(node.inputs[0]), dims_of(node.outputs[0])
     if dims is None or out is None or len(dims) != 1:
         return None
@@ -42,7 +42,7 @@ def arg_extreme(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def reverse_sequence(node: ir.Node) -> onnx.GraphProto | None:
-    """GatherElements at ``length - 1 - t`` for t < length, at t after it."""
+    """Decompose ReverseSequence: GatherElements at ``length - 1 - t`` for t < length, then at t."""
     dims = dims_of(node.inputs[0])
     time, batch = int_of(node, "time_axis", 0), int_of(node, "batch_axis", 1)
     if dims is None or 0 in dims:
@@ -56,7 +56,7 @@ def reverse_sequence(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def pad(node: ir.Node) -> onnx.GraphProto | None:
-    """By a number that the model computes: padded by zeros, then Where by a constant mask."""
+    """Decompose Pad by a computed value: pad by zeros, then apply Where with a constant mask."""
     dims, out, pads = dims_of(node.inputs[0]), dims_of(node.outputs[0]), array_of(input_of(node, 1))
     value, axes = input_of(node, 2), array_of(input_of(node, 3))
     if dims is None or out is None or pads is None or value is None or array_of(value) is not None:

@@ -10,7 +10,7 @@ from edgekit.compiler.passes.decompositions.tape import Tape
 
 
 def slice_by_axis(node: ir.Node) -> onnx.GraphProto | None:
-    """A Slice for each axis, of neighbours, with a start and an end in range.
+    """Decompose Slice into one Slice per axis, of neighbours, with a start and an end in range.
 
     Every second row (a Focus stem that no Conv follows) is the first row of each pair:
 
@@ -39,7 +39,7 @@ def slice_by_axis(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def _part(tape: Tape, x: str, sizes: list[int], axis: int, taken: range) -> str:
-    """``x`` at ``taken`` of one axis; it has ``sizes``."""
+    """Take ``taken`` of one axis of ``x``, which has ``sizes``."""
     first, count, step = taken[0], len(taken), taken.step
     if step == 1 or count == 1:
         return tape.part(x, axis, first, taken[-1] + 1)

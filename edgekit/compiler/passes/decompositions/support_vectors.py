@@ -31,7 +31,7 @@ from edgekit.tensor_spec import Array
 
 
 def svm_classifier(node: ir.Node) -> onnx.GraphProto:
-    """One against one. Of two classes the score is the second column; above 0 the label is the first."""
+    """Decompose SVMs, one against one. Two classes: column two is the score; above 0 the first wins."""
     tape = Tape(node)
     labels = labels_of(node)
     per_class = ints_of(node, "vectors_per_class")
@@ -59,7 +59,7 @@ def svm_classifier(node: ir.Node) -> onnx.GraphProto:
 
 
 def svm_regressor(node: ir.Node) -> onnx.GraphProto:
-    """The sum over the support vectors, and rho; with ``one_class`` 1 above 0, else -1."""
+    """Decompose SVMRegressor: sum over support vectors, plus rho; ``one_class``: 1 above 0, else -1."""
     tape = Tape(node)
     x, rows, columns = rows_of(tape, node)
     vectors = int_of(node, "n_supports", 0)
@@ -74,7 +74,7 @@ def svm_regressor(node: ir.Node) -> onnx.GraphProto:
 
 
 def _kernel(tape: Tape, node: ir.Node, x: str, rows: int, columns: int, vectors: int) -> str:
-    """``kernel(x, support vectors)``, float32[rows, vectors]."""
+    """Compute ``kernel(x, support vectors)``, float32[rows, vectors]."""
     support = np.array(node.attributes["support_vectors"].as_floats(), np.float32).reshape(vectors, columns)
     kind = text_of(node, "kernel_type", "LINEAR")
     given = node.attributes["kernel_params"].as_floats() if "kernel_params" in node.attributes else ()

@@ -14,7 +14,7 @@ FLOAT = int(ir.DataType.FLOAT)
 
 
 def array_feature_extractor(node: ir.Node) -> onnx.GraphProto | None:
-    """Gather along the last axis; a vector becomes a row."""
+    """Decompose ArrayFeatureExtractor: Gather along the last axis; a vector becomes a row."""
     result = dims_of(node.outputs[0])
     if result is None:
         return None
@@ -24,7 +24,7 @@ def array_feature_extractor(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def binarizer(node: ir.Node) -> onnx.GraphProto | None:
-    """1 above the threshold, else 0."""
+    """Decompose Binarizer: 1 above the threshold, else 0."""
     x = node.inputs[0]
     if x is None or x.dtype is None:
         return None
@@ -34,7 +34,7 @@ def binarizer(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def scaler(node: ir.Node) -> onnx.GraphProto:
-    """(x - offset) * scale, in float32."""
+    """Decompose Scaler: (x - offset) * scale, in float32."""
     tape = Tape(node)
     result = tape("Cast", "i0", to=FLOAT)
     for op, name in (("Sub", "offset"), ("Mul", "scale")):
@@ -63,7 +63,7 @@ def normalizer(node: ir.Node) -> onnx.GraphProto:
 
 
 def imputer(node: ir.Node) -> onnx.GraphProto | None:
-    """Missing numbers (NaN, or one number that stands for them) replaced, column by column."""
+    """Replace missing numbers (NaN, or one number that stands for them), column by column."""
     x = node.inputs[0]
     if x is None or x.dtype is None:
         return None
@@ -82,7 +82,7 @@ def imputer(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def label_encoder(node: ir.Node) -> onnx.GraphProto | None:
-    """One number for another: the value of the first key that is equal, else the default.
+    """Decompose LabelEncoder: the value of the first equal key, else the default.
 
     in: x -> x[..., None] == keys -> first match -> Gather(values with the default behind them)
     """

@@ -47,19 +47,19 @@ class Tape:
         return self("Reshape", x, np.array(shape, np.int64))
 
     def part(self, x: Operand, axis: int, start: int, stop: int, step: int = 1) -> str:
-        """``x[..., start:stop:step, ...]`` along one axis."""
+        """Slice ``x[..., start:stop:step, ...]`` along one axis."""
         bounds = [np.array([number], np.int64) for number in (start, stop, axis, step)]
         return self("Slice", x, *bounds)
 
     def total(self, terms: Sequence[str]) -> str:
-        """The sum, from the left."""
+        """Add the values, from the left."""
         result = terms[0]
         for term in terms[1:]:
             result = self("Add", result, term)
         return result
 
     def body(self, *results: str) -> onnx.GraphProto:
-        """The graph with these outputs as ``o0``, ``o1`` ...; types and shapes are not inferred."""
+        """Return the graph with these outputs as ``o0``, ``o1`` ...; types and shapes are not inferred."""
         outputs = [f"o{k}" for k in range(len(results))]
         ends = [
             helper.make_node("Identity", [result], [output])

@@ -61,7 +61,7 @@ def conv_transpose(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def _spaced(tape: Tape, name: str, sizes: list[int], axis: int, stride: int) -> str:
-    """``stride - 1`` zeros between the elements along one axis; ``sizes`` is updated."""
+    """Insert ``stride - 1`` zeros between the elements along one axis; update ``sizes``."""
     size = sizes[axis]
     if stride == 1 or size == 1:
         return name

@@ -66,7 +66,7 @@ def tree_classifier(node: ir.Node) -> onnx.GraphProto:
 
 
 def tree_regressor(node: ir.Node) -> onnx.GraphProto:
-    """The sum or the mean of the trees' leaves, and the base values."""
+    """Decompose TreeEnsembleRegressor: sum or mean of the trees' leaves, plus the base values."""
     tape = Tape(node)
     targets = int_of(node, "n_targets", 1)
     x, rows, columns = rows_of(tape, node)
@@ -114,7 +114,7 @@ def _two_classes(
 
 
 def _check_covered(trees: TreeEnsemble, base: Array) -> None:
-    """ONNX Runtime chooses only among classes that a leaf or a base value names; the sum of no weights is 0,
+    """Check weights. ONNX Runtime only chooses classes named by a leaf or base value; an empty sum is 0,
     which must not win over negative ones."""
     if len(base) or np.all(trees.weights[trees.covered] > 0):
         return
@@ -127,7 +127,7 @@ def _check_covered(trees: TreeEnsemble, base: Array) -> None:
 
 
 def _leaves(tape: Tape, trees: TreeEnsemble, x: str, rows: int, columns: int) -> str:
-    """The leaf that each row reaches in each tree, int64[rows, trees]."""
+    """Return the leaf that each row reaches in each tree, int64[rows, trees]."""
     if trees.depth > MOST_LEVELS:
         raise Inexpressible(
             f"its trees are {trees.depth} levels deep; up to {MOST_LEVELS} are written out", ORT_ONLY

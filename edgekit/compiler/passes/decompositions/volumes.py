@@ -13,7 +13,7 @@ KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
 def conv_3d(node: ir.Node) -> onnx.GraphProto | None:
-    """A 2D Conv for each slice of the kernel; their sum, and the bias.
+    """Decompose a 3D Conv into a 2D Conv for each slice of the kernel, their sum, and the bias.
 
     The number of products is the same; the slices of a volume are batched.
     """
