@@ -29,7 +29,7 @@ OPTION = "prepared_on_device"
 
 
 def prepares_on_device(name: str) -> bool:
-    """Whether a target prepares its variants on the device, in a child process of its own."""
+    """Return whether a target prepares its variants on the device, in a separate child process."""
     try:
         return registry.engine(name).ENGINE.prepared_on_device
     except Exception as problem:  # unknown target, or its module does not import
@@ -69,7 +69,7 @@ class Preparations:
         return self._finished | {name: each.state for name, each in list(self.waiting.items())}
 
     def any_done(self) -> bool:
-        """Whether :meth:`poll_finished` would return any now."""
+        """Return whether :meth:`poll_finished` would return any variant now."""
         return any(each.done for each in self.waiting.values())
 
     def poll_finished(

@@ -300,7 +300,7 @@ class Session:
     def run_async(
         self, feeds: Mapping[str, Array], deadline_ms: float | None = None
     ) -> Future[dict[str, Array]]:
-        """As ``run``, in a thread; returns a future at once. Up to 64 requests are queued, the earliest
+        """Run like ``run``, in a thread; return a future at once. Up to 64 requests are queued, the earliest
         deadline first. For batching see ``scheduling.request_queue.Requests``.
 
             outputs = session.run_async(feeds, deadline_ms=100).result()  # or: await asyncio.wrap_future(...)

@@ -66,8 +66,7 @@ class SessionOptions(NamedTuple):
 
 
 class Active(NamedTuple):
-    """What is running: the variant's name, the engine and its version, the device, the precision it
-    executes."""
+    """Active variant: its name, the engine and its version, the device, the precision that it executes."""
 
     variant: str
     engine: str

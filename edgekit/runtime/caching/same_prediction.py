@@ -1,4 +1,4 @@
-"""Whether two predictions are the same to an app."""
+"""Comparison of two predictions: are they the same to an app?"""
 
 from __future__ import annotations
 

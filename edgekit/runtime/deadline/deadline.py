@@ -142,7 +142,7 @@ class Deadline:
 
     @property
     def standby_pending(self) -> bool:
-        """Whether a standby is loading, or may be loaded once a late run returns."""
+        """Return whether a standby is loading, or may be loaded once a late run returns."""
         return self._standby_load is not None or (not self._standby_name and self.hanging > 0)
 
     def poll_standby(self) -> tuple[str, str] | None:
@@ -213,7 +213,7 @@ class Deadline:
             self.late, self.latest_s = self.late + 1, max(self.latest_s, took_s)
 
     def note_if_hung(self, variant: str, runner: Runner | None) -> bool:
-        """Whether a failed runner has not returned; if so, it is counted and noted."""
+        """Return whether a failed runner has not returned; if so, count and note it."""
         if not isinstance(runner, Watched) or not runner.stuck:
             return False
         self._abandoned.append((variant, runner))
@@ -236,7 +236,7 @@ class Deadline:
 
     @property
     def may_retry_hung(self) -> bool:
-        """Whether hung variants may be retried."""
+        """Return whether hung variants may be retried."""
         return self.hanging < ABANDONED_LIMIT
 
     def drop_standby(self) -> None:

@@ -47,13 +47,13 @@ Act = Literal["use", "build", "off", "no room"]
 
 @dataclass(frozen=True)
 class Ledger:
-    """What is recorded about a fingerprint besides its engine.
+    """Record of a fingerprint's builds and failures, kept beside its engine.
 
     Attributes:
-        failures: Why building, checking or loading it failed, the oldest first.
-        interruptions: Builds during which the app died.
+        failures: Reasons why building, checking or loading it failed, the oldest first.
+        interruptions: Number of builds during which the app died.
         doing: ``build`` or ``load`` while a process does that; it remains if the process dies.
-        process: The process that does it: its id, start time and the machine's boot id.
+        process: The process that builds or loads it: id, start time and the machine's boot id.
     """
 
     failures: tuple[str, ...] = ()
@@ -74,14 +74,14 @@ class Room:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, and why if the engine is not used."""
+    """Action to take, and the reason if the engine is not used."""
 
     act: Act
     why: str = ""
 
 
 def decide(state: EngineState, ledger: Ledger, room: Room) -> Decision:
-    """What to do about an engine.
+    """Decide whether to use, build or skip an engine.
 
     >>> decide("absent", Ledger(), Room(900, 900, 100, 100))
     Decision(act='build', why='')
@@ -129,7 +129,7 @@ class EngineStore:
         return self.root / name
 
     def state(self, name: str) -> EngineState:
-        """Whether the engine exists and matches the sha256 recorded when it was built."""
+        """Check that the engine exists and matches the sha256 recorded when it was built."""
         folder = self.folder(name)
         self._refuse_foreign()
         if not folder.exists():
@@ -223,7 +223,7 @@ class EngineStore:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[bool]:
-        """Whether this process holds the build lock; the system releases it when the process dies."""
+        """Yield whether this process acquired the build lock; the system releases it when the process dies."""
         import fcntl  # here: not on Windows, which has no such devices
 
         private_folder(self.root)
@@ -293,7 +293,7 @@ def read_json(path: Path) -> dict[str, Json]:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file, in hexadecimal, read in chunks."""
+    """Return the sha256 of a file in hexadecimal; the file is read in chunks."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):

@@ -1,4 +1,4 @@
-"""Which variant to run, and which one next. Pure decisions: nothing is opened, read or timed here.
+"""Choice of the variant to run, and of the next one. Pure decisions: nothing is opened, read or timed here.
 
     order = rank(variants, estimates(...), requested)
     candidate = best_candidate(order, failures)       # None: every variant failed
@@ -242,7 +242,7 @@ def due_for_retry(
 
 
 def is_cooling(order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str | None) -> bool:
-    """Whether :func:`due_for_retry` can return a variant later, with nothing else changed."""
+    """Return whether :func:`due_for_retry` can return a variant later, with nothing else changed."""
     return any(True for _ in _cooling(order, cooldowns, active))
 
 
@@ -264,7 +264,7 @@ def retry_candidates(
     tried: set[str],
     hanging: Collection[str] = (),
 ) -> list[str]:
-    """If nothing is left: variants that failed running at an earlier request and were not tried at this one.
+    """Return the last resort: variants that failed running at an earlier request, not tried at this one.
 
     They may fail on other inputs only, or have timed out on a busy machine. Those whose run has not returned
     are excluded: each retry costs a thread and its memory.

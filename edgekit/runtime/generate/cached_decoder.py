@@ -47,7 +47,7 @@ class CachedDecoder:
         self.whole = False
 
     def common(self, tokens: list[int]) -> int:
-        """How many of a text's first tokens the cache holds."""
+        """Return the number of a text's first tokens that the cache holds."""
         return common_length(self.tokens, tokens) if self.whole else 0
 
     def logits(
@@ -91,7 +91,7 @@ class CachedDecoder:
             raise
 
     def lacks_one(self, tokens: list[int]) -> bool:
-        """Whether the cache holds all of a text but its last token."""
+        """Return whether the cache holds all of a text but its last token."""
         return self.whole and len(self.tokens) == len(tokens) - 1 == self.common(tokens)
 
     def save(self, length: int) -> None:

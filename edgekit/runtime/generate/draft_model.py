@@ -111,14 +111,14 @@ class DraftText:
         self._stream: Callable[[], TextStream | None] = lambda: None
 
     def follow(self, stream: TextStream) -> None:
-        """The stream that it guesses for: where that is to stop, nothing is guessed."""
+        """Set the stream that it guesses for; nothing is guessed once that is to stop."""
         self._stream = weakref.ref(stream)
 
     def stops(self) -> bool:
-        """Whether its stream is to stop."""
+        """Return whether its stream is to stop."""
         stream = self._stream()
         return stream is not None and stream.stops
 
     def propose(self, tokens: Sequence[int], most: int) -> list[int]:
-        """As ``Proposer.propose``."""
+        """Return at most ``most`` tokens that the draft expects next."""
         return self._ask(self, list(tokens), most)

@@ -49,7 +49,7 @@ class PrefixCache:
 
     @property
     def size_bytes(self) -> int:
-        """Of all caches."""
+        """Return the size of all caches, in bytes."""
         return sum(entry.cache.nbytes for entry in self._entries)
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class PrefixCache:
 
 
 def common_length(a: list[int], b: list[int]) -> int:
-    """How many of the first tokens of two texts are equal.
+    """Return the number of equal first tokens of two texts.
 
     >>> common_length([1, 2, 3], [1, 2, 4, 5]), common_length([1], []), common_length([7, 8], [7, 8, 9])
     (2, 0, 2)

@@ -147,14 +147,14 @@ class Budget:
     # --- running -----------------------------------------------------------------------------------------
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As ``Session.run``, on the variant in use; its time counts as end to end."""
+        """Run like ``Session.run``, on the variant in use; its time counts as end to end."""
         began = time.perf_counter()
         outputs = self._run(feeds)
         self.took({"infer": time.perf_counter() - began})
         return outputs
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
-        """As ``Session.predict``, on the variant in use."""
+        """Predict like ``Session.predict``, on the variant in use."""
         answer, seconds = timed_predict(self._session, self._run, frame, order, options)
         self.took(seconds)
         return answer

@@ -117,7 +117,7 @@ def _throttled(path: Path) -> bool | None:
 
 
 def _power(folder: Path) -> tuple[float | None, bool | None]:
-    """Of the device's own batteries; those of peripherals, e.g. a mouse, have the scope ``Device``."""
+    """Read the device's own batteries; those of peripherals, e.g. a mouse, have the scope ``Device``."""
     shares, discharging = [], []
     for supply in _folders(folder, "*"):
         if _text(supply / "type") != "Battery" or _text(supply / "scope") == "Device":

@@ -31,8 +31,8 @@ class NonFiniteKinds(NamedTuple):
     all_nan: bool = False
 
     def allow(self, values: Array) -> bool:
-        """Whether an output holds no other kinds. One or two passes over it, each faster than
-        ``isfinite``."""
+        """Return whether an output holds only these kinds. This takes one or two passes over it, each faster
+        than ``isfinite``."""
         if not values.size:
             return True
         if not self.nan:  # max and min of an array with NaN are NaN, and every comparison with NaN is False

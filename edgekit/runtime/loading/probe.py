@@ -189,7 +189,7 @@ def _key(bundle: Bundle, variant: Variant) -> str:
 
 
 def _is_python() -> bool:
-    """Whether a child can be started with sys.executable; a frozen app is its own executable."""
+    """Return whether sys.executable can start a child; a frozen app is its own executable."""
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 

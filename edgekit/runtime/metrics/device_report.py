@@ -1,4 +1,4 @@
-"""What a device reports to its fleet: a snapshot of its metrics, who it is, and what its store gave up.
+"""Report of a device to its fleet: a snapshot of its metrics, its identity, and bundles its store gave up.
 
     report = DeviceReport("gate-7", "rpi5", channel="stable", store=store)
     with MetricsExporter(metrics, outbox, report) as exporter:      # or report.otlp, for a collector
@@ -91,7 +91,7 @@ class DeviceReport:
         return otlp.body({**snapshot, "report": self.as_json()}, about)
 
     def as_json(self) -> dict[str, Json]:
-        """What is added to a snapshot."""
+        """Return the fields that a report adds to a snapshot."""
         with self._lock:
             scores: dict[str, Json] = {"count": self._scores, "sum": self._score_sum}
         given_up = () if self._store is None else self._store.state.given_up

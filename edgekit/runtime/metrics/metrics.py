@@ -54,7 +54,7 @@ class Metrics:
     # --- calls, counted ----------------------------------------------------------------------------------
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As ``Session.run``."""
+        """Run like ``Session.run``, and count the request."""
         began = time.perf_counter()
         try:
             outputs = self._session.run(feeds)
@@ -66,7 +66,7 @@ class Metrics:
         return outputs
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
-        """As ``Session.predict``."""
+        """Predict like ``Session.predict``, and count the request."""
         session = self._session
         try:
             answer, seconds = timed_predict(session, session.run, frame, order, options)
@@ -151,7 +151,7 @@ class Metrics:
             }
 
     def _counted_deferrals(self) -> dict[str, Json]:
-        """Of a deferral: the answers, and those of them that the large variant gave."""
+        """Return the counts of a deferral: all answers, and the large variant's answers."""
         return {"answers": self._deferrals[0], "deferred": self._deferrals[1]}
 
     def _rows(self) -> dict[str, int] | None:
@@ -181,7 +181,7 @@ def timed_predict(
     order: str,
     options: Mapping[str, Any],
 ) -> tuple[Any, dict[str, float]]:
-    """As ``Session.predict`` with ``run``; returns the prediction, and the seconds of each stage."""
+    """Predict like ``Session.predict`` with ``run``; return the prediction, and the seconds of each stage."""
     clock = time.perf_counter
     began = clock()
     feeds, placed = session.prepare(frame, order)

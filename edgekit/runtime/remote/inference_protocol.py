@@ -151,7 +151,7 @@ class Client:
 
     @property
     def kept(self) -> bool:
-        """Whether the connection was open before; the server may have closed it by now."""
+        """Return whether the connection was open before; the server may have closed it by now."""
         return self._wire.kept
 
     def close(self) -> None:

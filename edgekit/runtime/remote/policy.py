@@ -37,12 +37,12 @@ outage's load."""
 
 @dataclass(frozen=True)
 class CallPlan:
-    """Where a request runs, and when.
+    """Plan of a request: where it runs, and when.
 
     Attributes:
-        remote_at_s: On the server, this long after its arrival; None: not there.
-        local_at_s: On the device; None: only if the server fails.
-        why: For the user.
+        remote_at_s: Start on the server, in seconds after the request's arrival; None: not there.
+        local_at_s: Start on the device, likewise; None: only if the server fails.
+        why: The reason, for the user.
     """
 
     remote_at_s: float | None
@@ -53,14 +53,14 @@ class CallPlan:
 def decide(
     policy: str, deadline_s: float, local_s: float | None, remote_s: float | None, why_not: str
 ) -> CallPlan:
-    """Where to run a request.
+    """Decide where to run a request.
 
     Args:
         policy: One of ``POLICIES``.
-        deadline_s: Of the request.
-        local_s: p95 of the device; None: unknown.
-        remote_s: p95 of the server; None: unknown.
-        why_not: Why the server must not be used now; empty if it may.
+        deadline_s: Time limit of the request, in seconds.
+        local_s: p95 of the device, in seconds; None: unknown.
+        remote_s: p95 of the server, in seconds; None: unknown.
+        why_not: Reason not to use the server now; empty if it may be used.
 
     >>> decide("remote-first", 0.1, 0.02, 0.03, "")
     CallPlan(remote_at_s=0.0, local_at_s=0.03, why='the server first')

@@ -78,7 +78,7 @@ class Batching:
 
     @property
     def pays(self) -> bool:
-        """Whether any number of requests is faster in a batch."""
+        """Return whether any number of requests is faster in a batch."""
         return self.least <= self.size
 
     def run(self, requests: Sequence[Feeds]) -> list[dict[str, Array]]:

@@ -274,7 +274,7 @@ class Store:
 
     @property
     def is_saved(self) -> bool:
-        """Whether every change of this object is on the disk; ``notes`` say why one is not."""
+        """Return whether every change of this object is on the disk; ``notes`` explain why one is not."""
         return self._files.is_saved
 
     @property

@@ -1,4 +1,4 @@
-"""What ``edgekit install``, ``status``, ``commit`` and ``rollback`` do with a store of bundles."""
+"""Commands ``edgekit install``, ``status``, ``commit`` and ``rollback`` on a store of bundles."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def status(root: Path, name: str | None) -> dict[str, Json]:
 
 
 def status_text(found: dict[str, Any]) -> str:
-    """As text."""
+    """Format the status as text."""
     lines = []
     for model in found["models"]:
         lines.append(f"{found['store']}{', ' + model['name'] if model['name'] else ''}")

@@ -62,7 +62,7 @@ class StoreFiles:
 
     @property
     def is_saved(self) -> bool:
-        """Whether no change is kept in this process only."""
+        """Return whether no change is kept in this process only."""
         return self._unsaved is None
 
     def change(self, change: Callable[[StoreState], StoreState]) -> StoreState:
@@ -159,7 +159,7 @@ class StoreFiles:
     # --- slots -------------------------------------------------------------------------------------------
 
     def slot(self, digest: str) -> Path:
-        """Where a bundle's file is, or would be."""
+        """Return the path of a bundle's file, whether it exists or not."""
         return self.slots / f"{digest}.edgekit"
 
     def hold(self, digest: str) -> None:
@@ -178,7 +178,7 @@ class StoreFiles:
             held.close()
 
     def _in_use(self, path: Path) -> bool:
-        """Whether a process holds the file, or the one that it is the signature of."""
+        """Return whether a process holds the file, or the bundle that it is the signature of."""
         slot = path.with_suffix("") if path.suffix == ".sig" else path
         try:
             import fcntl

@@ -54,7 +54,7 @@ class Slots:
             return False
 
     def fault_of(self, digest: str) -> tuple[str, str]:
-        """What is wrong with a slot's file: blame and reason, or ("", "")."""
+        """Check a slot's file; return blame and reason of a fault, or ("", "")."""
         try:
             header = ownership.read_own(self._slot(digest), HEADER.size)
         except FileNotFoundError:

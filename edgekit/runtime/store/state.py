@@ -71,7 +71,7 @@ class StoreState:
         return {self.staged, self.active, *self.good} - {FACTORY}
 
     def phase(self, digest: str) -> Phase:
-        """What a bundle is to this store; "" if it is not known.
+        """Return the phase of a bundle in this store; "" if it is not known.
 
         >>> state = StoreState(active="b", good=("b", "a"), staged="c")
         >>> [state.phase(digest) for digest in ("a", "b", "c", "d")]
@@ -198,14 +198,14 @@ def counted(state: StoreState, digest: str, answers: int, bad: int) -> StoreStat
 
 
 def failure_action(blame: str, is_good: bool) -> Literal["give up", "skip", "count"]:
-    """What to do about a bundle that did not open.
+    """Decide what to do about a bundle that did not open.
 
     A bundle committed here is given up only if it is at fault itself. For a candidate an engine error is its
     own fault too, unless another engine was missing as well: then the start counts.
 
     Args:
-        blame: As ``EdgeKitError.blame``.
-        is_good: Whether it was committed.
+        blame: The error's ``EdgeKitError.blame``.
+        is_good: Whether the bundle was committed.
 
     >>> [failure_action(blame, True) for blame in ("bundle", "")]
     ['give up', 'skip']

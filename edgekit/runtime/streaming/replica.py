@@ -67,7 +67,7 @@ class Replica:
         self._runner: Runner | None = self._open()
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As ``Session.run``."""
+        """Run like ``Session.run``, on this replica if it works."""
         if self._runner is None and self._cooldown is not None:
             self._retry_cooled_down()
         runner = self._runner
