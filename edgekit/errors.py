@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
         @property
         def stage(self) -> str:
-            """``waiting``, ``building``, ``verifying`` ..."""
+            """Return the stage: ``waiting``, ``building``, ``verifying`` ..."""
 
         @property
         def done(self) -> bool:
-            """Whether it has ended."""
+            """Return whether the build has ended."""
 
         @property
         def why(self) -> str:
-            """Why it failed; empty if it did not."""
+            """Return why it failed; empty if it did not."""
 
         def wait(self, seconds: float | None = None) -> bool:
-            """Wait; returns whether it has ended. None: no timeout."""
+            """Wait; return whether it has ended. None: no timeout."""
 
 
 class EdgeKitError(Exception):

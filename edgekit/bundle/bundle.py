@@ -240,7 +240,7 @@ class Bundle:
 
     @property
     def card(self) -> dict[str, Json] | None:
-        """How its inputs are prepared and its outputs decoded, as ``cards.card.parse_card`` takes it."""
+        """Return how inputs are prepared and outputs decoded: the input of ``cards.card.parse_card``."""
         card: dict[str, Json] | None = self.manifest["card"]
         return card
 
@@ -289,7 +289,7 @@ class Bundle:
             file.write(piece)
 
     def _part(self, entry: str) -> memoryview | Readable:
-        """What holds an entry."""
+        """Return the buffer or file that contains an entry."""
         if entry not in self._entries:
             raise BundleError(f"{self.name} has no entry {entry!r}; `edgekit inspect` lists what it has")
         if self._parts is None:
@@ -388,7 +388,7 @@ class Bundle:
         return f"<Bundle {self.name}: {len(self.variants)} variants, {self.digest[:12]}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table, then the rest of the report."""
+        """Return HTML for a notebook: the table, then the rest of the report."""
         from edgekit.bundle.report import render_html
 
         return render_html(self.name, self.manifest, self.variants)

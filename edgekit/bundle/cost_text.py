@@ -53,7 +53,7 @@ def memory_notes(variant: Variant) -> Iterator[str]:
 
 
 def placed(nodes: Json) -> str:
-    """How many nodes each device has.
+    """Return in words how many nodes each device has.
 
     >>> placed([{"device": "NPU"}, {"device": "NPU"}, {"device": "CPU"}])
     '2 of 3 nodes on NPU, 1 on CPU'

@@ -42,5 +42,5 @@ def with_version(bundle: Bundle, version: int) -> Bundle:
 
 
 def is_version(value: object) -> bool:
-    """Whether it is a whole number of 0 or more."""
+    """Return whether it is a whole number of 0 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LIMIT

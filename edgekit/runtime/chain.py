@@ -186,8 +186,8 @@ class Chain(Generic[R]):
             raise strict_errors.variant_failed(candidate, problem) from problem
 
     def _is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
-        """Return whether non-finite outputs are the input's fault. A moment ago no variant had finite ones for
-        an input, and the loaded variant still computes a known input (``run_known`` raises if it does not).
+        """Return whether non-finite outputs are the input's fault. A moment ago no variant had finite ones
+        for an input, and the loaded one still computes a known input (``run_known`` raises if it does not).
         Then nothing is unloaded: such inputs, repeated, must not make every request load every variant."""
         if not isinstance(problem, NonFiniteOutputError) or not self._health.expects_bad_inputs:
             return False

@@ -35,7 +35,7 @@ class PublicKey:
     _key: Any
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether the signature is this key's for the message."""
+        """Return whether the signature is this key's for the message."""
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -106,7 +106,7 @@ def load_private_key(path: str | os.PathLike[str], password: bytes | None = None
 
 
 def is_encrypted(path: str | os.PathLike[str]) -> bool:
-    """Whether a private key needs a password.
+    """Return whether a private key needs a password.
 
     Raises:
         UsageError: it can't be read.
@@ -124,7 +124,7 @@ def _public(name: str, key: Any) -> PublicKey:
 
 
 def _algorithm(key: Any) -> Any:
-    """What ``sign`` and ``verify`` take besides: () for Ed25519, the hash for ECDSA; None: another kind."""
+    """Return extra arguments of ``sign`` and ``verify``: () for Ed25519, the hash for ECDSA; None: another kind."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 

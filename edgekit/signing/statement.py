@@ -1,4 +1,4 @@
-"""What a signature says: an in-toto statement (v1) of OpenSSF model signing, version 1.0, about one file.
+"""Signed statement: an in-toto statement (v1) of OpenSSF model signing, version 1.0, about one file.
 
     {"_type": "https://in-toto.io/Statement/v1",
      "subject": [{"name": "detector.edgekit", "digest": {"sha256": sha256 of all resources' digests}}],

@@ -81,7 +81,7 @@ class TrustedKeys:
         return self.check_content(Path(path), content, str(beside))
 
     def check_content(self, path: Path, signature: bytes, name: str) -> SignedBy:
-        """As ``check``, with the content of the signature file, which is called ``name``."""
+        """Check a file like ``check``, given the signature file's content and its name, ``name``."""
         try:
             parsed = parse_signature_file(signature)
             key = self._key_of(parsed, name)
@@ -142,7 +142,7 @@ def sign_file(path: Path, key: PrivateKey) -> bytes:
 
 
 def signature_path(path: str | os.PathLike[str]) -> Path:
-    """Where a file's signature is looked for: beside it, with ``.sig`` added to its name."""
+    """Return the path of a file's signature: beside it, with ``.sig`` added to its name."""
     return Path(os.fsdecode(path) + SUFFIX)
 
 

@@ -35,7 +35,7 @@ def cache_folder() -> Path:
 
 
 def is_temporary() -> bool:
-    """Whether this user has no home, and the cache ends with this process."""
+    """Return whether this user has no home, and the cache ends with this process."""
     return bool(_of_this_process) and os.environ.get(VARIABLE) == _of_this_process[0]
 
 

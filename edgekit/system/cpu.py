@@ -86,9 +86,9 @@ determining_instruction_set_characteristics. Written from it; not run on a Mac."
 
 @cache
 def instruction_sets() -> tuple[str, ...]:
-    """Which of EXTENSIONS this processor has, as a profile's fact ``isa`` names them.
+    """Return those of EXTENSIONS that this processor has, by the names of a profile's fact ``isa``.
 
-    Empty where the system does not tell: Linux and macOS do.
+    Empty if the system does not report them: Linux and macOS do.
     """
     if sys.platform == "darwin":
         import subprocess  # here: no other system needs it
@@ -105,7 +105,7 @@ def instruction_sets() -> tuple[str, ...]:
 
 
 def extensions_in(facts: Mapping[str, str]) -> tuple[str, ...]:
-    """Which of EXTENSIONS are in what :func:`parse_cpuinfo` gives."""
+    """Return those of EXTENSIONS that are in the result of :func:`parse_cpuinfo`."""
     flags = (facts.get("flags") or facts.get("features") or "").split()
     return tuple(name for name in EXTENSIONS if name in flags)
 
@@ -124,7 +124,7 @@ def lacking(options: Mapping[str, Json]) -> str:
 
 
 def identity() -> list[str]:
-    """What a measurement on this processor is remembered by: its name and its instruction sets.
+    """Return the key of measurements on this processor: its name and its instruction sets.
 
     A virtual machine may be called ``Intel Xeon Processor`` with VNNI and without.
     """

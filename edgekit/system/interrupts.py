@@ -69,8 +69,8 @@ def _frames(problem: BaseException) -> list[FrameType | None]:
 
 
 def _is_handler(frame: FrameType | None, interrupted: FrameType | None) -> bool:
-    """Whether Python itself called a function. Signal handlers and trace functions are given the frame that
-    they interrupt, which no function passes that calls another."""
+    """Return whether Python itself called a function. Signal handlers and trace functions are given the frame
+    that they interrupt. A function that calls another never passes that frame."""
     assert frame is not None
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _VARARGS)

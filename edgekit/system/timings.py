@@ -72,7 +72,7 @@ def recall(key: str, fields: Mapping[str, type] = MappingProxyType({})) -> dict[
 
 
 def is_whole(timing: Json, fields: Mapping[str, type]) -> bool:
-    """Whether it holds ``p50_ms`` and these fields, each of its type."""
+    """Return whether a timing has ``p50_ms`` and these fields, each of its type."""
     if milliseconds_of(timing) is None:
         return False
     return all(_is(timing.get(name), kind) for name, kind in fields.items())

@@ -1,4 +1,4 @@
-"""Which nodes of a canonical model the targets can run, before anything is compiled."""
+"""Check of a canonical model's nodes against what the targets can run, before anything is compiled."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ class EngineStore:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[bool]:
-        """Yield whether this process acquired the build lock; the system releases it when the process dies."""
+        """Yield whether this process holds the build lock; the system releases it when the process dies."""
         import fcntl  # here: not on Windows, which has no such devices
 
         private_folder(self.root)

@@ -175,7 +175,7 @@ class DecoderPool:
             own.found = cache.logits(own.tokens)
 
     def _ready(self, known: list[Step]) -> list[tuple[Step, CachedDecoder]]:
-        """Return the waiting steps that lack one token of their cache. Release those whose stream must stop."""
+        """Return the waiting steps that lack one token of their cache; release those that are to stop."""
         ready = []
         for step in self._turns.wishes():
             if step.stream.stops:
@@ -279,7 +279,7 @@ class DecoderPool:
                 self._decoders.close()
 
     def unusable(self) -> UsageError:
-        """Return the error of a session that is closed, or whose engine's threads stayed in another process."""
+        """Return the error of a closed session, or one whose engine's threads stayed in another process."""
         if not self.lost:
             return UsageError("the text session is closed; open a new one to generate")
         return UsageError(

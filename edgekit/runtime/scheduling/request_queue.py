@@ -116,7 +116,7 @@ class Requests:
 
         Args:
             feeds: Inputs by name, as arrays; do not change them until the result is available.
-            deadline_ms: Time limit in ms. A request still queued then is not run: its future raises BusyError.
+            deadline_ms: Time limit in ms. A request queued longer is not run: its future raises BusyError.
             priority: Priority class; smaller ones are run first. If the queue is full, a request of a larger
                 class is dropped: its future raises BusyError.
 

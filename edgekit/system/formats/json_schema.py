@@ -1,4 +1,4 @@
-"""What a JSON value from anyone may be, as data: checks that are put together from smaller ones.
+"""Checks of untrusted JSON values, composed from smaller checks and declared as data.
 
     point = record({"x": whole(0), "y": whole(0), "name": nothing_or(text)})
     point(value, "points[3]")                 # ManifestError: points[3].x: "a" where a whole number ...
@@ -18,7 +18,7 @@ Check = Callable[[Json, str], None]
 
 
 class ManifestError(ValueError):
-    """What does not fit, and where: the caller knows the file and makes a BundleError of it."""
+    """Mismatch in a manifest, with its place. The caller knows the file and makes a BundleError of it."""
 
 
 def text(value: Json, where: str) -> None:

@@ -22,7 +22,7 @@ NUMBER_LIMIT_CHARS = 32
 
 
 class JsonError(ValueError):
-    """What is wrong with the JSON, and where; the caller adds the file."""
+    """Fault in JSON, with its place; the caller adds the file."""
 
 
 def decode(data: bytes, what: str, limit_bytes: int) -> Json:

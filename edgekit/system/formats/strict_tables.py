@@ -23,7 +23,7 @@ KINDS: Mapping[type, str] = {
 
 
 def kind_of(value: Json) -> str:
-    """What a value is, in words.
+    """Return the kind of a value, in words.
 
     >>> kind_of(True), kind_of(None)
     ('true or false', 'nothing')
@@ -103,7 +103,7 @@ def numbers(table: Mapping[str, Json], key: str, where: str) -> tuple[float, ...
 
 
 def _is_finite(value: float) -> bool:
-    """Whether a float holds it."""
+    """Return whether a float can hold it as a finite value."""
     try:
         return math.isfinite(value)
     except OverflowError:
