@@ -60,7 +60,7 @@ class Finding:
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that keep a model from being built."""
+    """Return the findings that keep a model from being built."""
     return [finding for finding in findings if finding.severity == "error"]
 
 
@@ -91,7 +91,7 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
 
 
 def cannot_run(name: str, found: Sequence[Finding]) -> UnsupportedError:
-    """The error of a target or profile that refuses a model, with all that it found."""
+    """Return the error of a target or profile that refuses a model, with all that it found."""
     return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(found)]), found)
 
 

@@ -214,7 +214,7 @@ def install_line(extra: str) -> str:
 
 
 def index_line(extra: str) -> str:
-    """The pip line that installs an extra where EdgeKit is installed, or is on an index."""
+    """Return the pip line that installs an extra where EdgeKit is installed, or is on an index."""
     return f"pip install 'edgekit-sdk[{extra}]'"
 
 
@@ -268,12 +268,12 @@ class NonFiniteOutputError(NoVariantError):
 
 
 def text_for_bundles(problem: Exception) -> str:
-    """The text of an exception, without the path of this machine that a pip line in it may have."""
+    """Return the text of an exception, without the path of this machine that a pip line in it may have."""
     return problem.for_bundles if isinstance(problem, MissingDependency) else str(problem)
 
 
 def reason_of(problem: Exception, *, for_bundles: bool = False) -> str:
-    """An exception as one line of bounded length; ``for_bundles``: as :func:`text_for_bundles`."""
+    """Return an exception as one line of bounded length; ``for_bundles``: as :func:`text_for_bundles`."""
     text = " ".join((text_for_bundles(problem) if for_bundles else str(problem)).split())
     if not isinstance(problem, EdgeKitError):
         text = f"{type(problem).__name__}: {text}"

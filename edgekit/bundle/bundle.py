@@ -115,7 +115,7 @@ class Bundle:
         return path
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the file. Raises BundleError at the first entry that is damaged."""
+        """Yield the bytes of the file. Raises BundleError at the first entry that is damaged."""
         start, entries = self._start, self.manifest["entries"]
         end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
         digest = bytes.fromhex(self.digest)
@@ -325,7 +325,7 @@ class Bundle:
         return tuple(stage["name"] for stage in self.manifest.get("cascade", {}).get("stages", ()))
 
     def stage(self, name: str) -> Bundle:
-        """The bundle of a cascade's later stage; it reads this bundle's file.
+        """Return the bundle of a cascade's later stage; it reads this bundle's file.
 
         Raises BundleError: there is no such stage, or it is damaged, or the bundle is closed."""
         if name not in self.stages:
@@ -340,11 +340,11 @@ class Bundle:
         return found
 
     def sha256(self, entry: str) -> str:
-        """The sha256 that the manifest declares for an entry, in hexadecimal."""
+        """Return the sha256 that the manifest declares for an entry, in hexadecimal."""
         return str(self._entries[entry]["sha256"])
 
     def size_bytes(self, entry: str) -> int:
-        """The size of an entry."""
+        """Return the size of an entry."""
         self._part(entry)
         return int(self._entries[entry]["size"])
 
@@ -379,7 +379,7 @@ class Bundle:
 
     @property
     def report(self) -> str:
-        """The table of variants and evidence, as the build prints it."""
+        """Return the table of variants and evidence, as the build prints it."""
         from edgekit.bundle.report import render_bundle
 
         return render_bundle(self.name, self.manifest, self.variants)

@@ -110,7 +110,7 @@ def tables(manifest: Mapping[str, Json]) -> list[tuple[str, list[tuple[str, ...]
 
 
 def lines(manifest: Mapping[str, Json]) -> list[str]:
-    """The tables as text."""
+    """Return the tables as text."""
     found: list[str] = []
     for title, rows in tables(manifest):
         found += ["", f"  measured on {title}", *table(COLUMNS, rows)]

@@ -64,7 +64,7 @@ _SCHEMA = record(
 
 
 def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
-    """The draft of a bundle; None: it has none.
+    """Return the draft of a bundle; None: it has none.
 
     Args:
         name: Of the bundle, for errors.

@@ -31,7 +31,7 @@ COLUMNS = ("target", "variant", "size", "SNR", TIME, "verified")
 def render_bundle(
     name: str, manifest: Mapping[str, Json], variants: Sequence[Variant], *, verbose: bool = False
 ) -> str:
-    """The report of a bundle: result, evidence, notes.
+    """Return the report of a bundle: result, evidence, notes.
 
     Args:
         name: Of the bundle, for errors.
@@ -103,12 +103,12 @@ def why_rejected(variant: Variant) -> tuple[str, str]:
 
 
 def kept_of(variants: Sequence[Variant]) -> list[Variant]:
-    """The variants that the build did not reject."""
+    """Return the variants that the build did not reject."""
     return [v for v in variants if not v.rejected]
 
 
 def columns_and_rows(kept: Sequence[Variant]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The table of variants: a column for each score that any of them has."""
+    """Return the table of variants: a column for each score that any of them has."""
     scores = [name for name in ("task", "agreement") if any(_score(v, name) for v in kept)]
     counts = any("kept" in v.evidence for v in kept)
     headings = [*(_heading(kept, name) for name in scores), *(["kept"] if counts else [])]
@@ -139,7 +139,7 @@ def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Vari
 
 
 def lowest_snr_db(variant: Variant) -> float | None:
-    """The SNR of the worst output, or of the worst part of one, in dB: infinity where all equal the
+    """Return the SNR of the worst output, or of the worst part of one, in dB: infinity where all equal the
     reference, NaN where one is not finite, None where it was not measured."""
     accuracy = variant.evidence.get("accuracy")
     if variant.shrunk is not None and (shrunk := variant.evidence.get("shrunk")):
@@ -341,7 +341,7 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
 
 
 def _lengths(figures: Json) -> str:
-    """A text encoder's lengths, with the time of a text that fills each."""
+    """Return a text encoder's lengths, with the time of a text that fills each."""
     each = [
         f"{tokens} in {milliseconds(own['p50_ms'])}" if "p50_ms" in own else str(tokens)
         for tokens, own in sorted(figures.items(), key=lambda each: int(each[0]))

@@ -121,7 +121,7 @@ class SourceNames:
 
 
 def read_source_names(bundle: Bundle) -> SourceNames:
-    """The names of a bundle; none of one that was built before there were any.
+    """Return the names of a bundle; none of one that was built before there were any.
 
     Raises:
         BundleError: the entry is damaged, or not what a build writes.
@@ -153,7 +153,7 @@ def _source_node(name: str, op: str, scope: str = "") -> SourceNode:
 
 
 def scope_in_name(name: str) -> str:
-    """The module that a node was called in, where the exporter has put its path into the node's name.
+    """Return the module that a node was called in, where the exporter has put its path into the node's name.
 
     PyTorch's older exporter begins it with a slash, and repeats the parent before a child of a list.
 

@@ -26,7 +26,7 @@ _NEED_A_REASON = {status.value: status for status in (Status.REJECTED, Status.NO
 
 
 def status_text(status: Status, reason: str) -> str:
-    """The status and its reason as the manifest has them.
+    """Return the status and its reason as the manifest has them.
 
     >>> status_text(Status.VERIFIED, "on ONNX Runtime 1.20"), status_text(Status.REJECTED, "SNR 3 dB")
     ('verified on ONNX Runtime 1.20', 'rejected: SNR 3 dB')

@@ -75,7 +75,7 @@ class Preparations:
     def poll_finished(
         self, active: Runner | None, feeds: Mapping[str, Array]
     ) -> Iterator[tuple[str, Runner | None, str]]:
-        """The preparations that finished since: name, and the runner to activate, or None and why it is
+        """Yield the preparations that finished since: name, and the runner to activate, or None and why it is
         rejected.
 
         Args:
@@ -154,7 +154,7 @@ class Preparation:
         self._thread.join()
 
     def take(self) -> Runner | None:
-        """The runner, now owned by the caller; None if there is none."""
+        """Return the runner, now owned by the caller; None if there is none."""
         with self._lock:
             runner, self.runner = self.runner, None
         return runner

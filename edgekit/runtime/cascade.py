@@ -68,7 +68,7 @@ class Cascade:
     def decode(
         self, card: Card, outputs: Mapping[str, Array], kept: Any, options: Mapping[str, Any]
     ) -> Cascaded:
-        """The first stage's prediction, and what the later ones say of it.
+        """Return the first stage's prediction, and what the later ones say of it.
 
         Raises:
             EngineError: things without a place; or as ``Session.predict`` of a stage.

@@ -84,7 +84,7 @@ class Chain(Generic[R]):
         raise NotImplementedError
 
     def _take_standby(self, variant: Variant) -> R | None:
-        """The variant, if it is loaded already; the caller then owns it."""
+        """Return the variant, if it is loaded already; the caller then owns it."""
         return None
 
     # --- loading -----------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def compare(runners: tuple[Runner, Runner], feeds: Mapping[str, Array]) -> tuple
 
 
 def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str = "") -> str:
-    """The key of a measurement of a variant on this machine.
+    """Return the key of a measurement of a variant on this machine.
 
     Args:
         bundle: Has the variant.
@@ -71,6 +71,6 @@ def artifact(bundle: Bundle, variant: Variant) -> str:
 
 
 def median(values: Sequence[float]) -> float:
-    """The median of at least one value."""
+    """Return the median of at least one value."""
     ordered = sorted(values)  # the module statistics costs 4 ms to import
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

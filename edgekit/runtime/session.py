@@ -229,7 +229,7 @@ class Session:
 
     @property
     def card(self) -> Card:
-        """The bundle's card.
+        """Return the bundle's card.
 
         Raises: UsageError: it has none.
         """
@@ -252,12 +252,12 @@ class Session:
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """The fallbacks that led to the active variant; empty if it is the best one."""
+        """Return the fallbacks that led to the active variant; empty if it is the best one."""
         return self._chain.fallbacks
 
     @property
     def history(self) -> tuple[Fallback, ...]:
-        """The last 100 changes of the active variant, recoveries included."""
+        """Return the last 100 changes of the active variant, recoveries included."""
         return self._chain.history
 
     @property
@@ -357,7 +357,7 @@ class Session:
 
     @property
     def stages(self) -> Mapping[str, SessionProtocol]:
-        """The sessions of a cascade's later stages, by name; empty for one model."""
+        """Return the sessions of a cascade's later stages, by name; empty for one model."""
         return {} if self._cascade is None else self._cascade.sessions
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ def ignore_state(state: str, variant: str) -> None:
 
 
 def log() -> Logger:
-    """The runtime's logger."""
+    """Return the runtime's logger."""
     import logging  # here: most sessions log nothing
 
     return logging.getLogger("edgekit.runtime")

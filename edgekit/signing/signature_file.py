@@ -37,7 +37,7 @@ class SignatureFile:
 
     @property
     def message(self) -> bytes:
-        """The bytes that are signed."""
+        """Return the bytes that are signed."""
         return message_of(self.payload)
 
     def encode(self) -> bytes:

@@ -117,7 +117,7 @@ class TrustedKeys:
         return SignedBy(key, hashlib.sha256(content).hexdigest()) if parsed.payload == content else None
 
     def _key_of(self, parsed: SignatureFile, name: str) -> PublicKey:
-        """The key that made a signature."""
+        """Return the key that made a signature."""
         named = [key for key in self.keys if parsed.key_hint in ("", key.hint)]
         for key in named:
             if key.verifies(parsed.signature, parsed.message):
@@ -132,7 +132,7 @@ class TrustedKeys:
 
 
 def sign_file(path: Path, key: PrivateKey) -> bytes:
-    """The content of a file's signature file.
+    """Return the content of a file's signature file.
 
     Raises:
         OSError: the file can't be read.
@@ -147,7 +147,7 @@ def signature_path(path: str | os.PathLike[str]) -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a regular file, as hexadecimal digits.
+    """Return the sha256 of a regular file, as hexadecimal digits.
 
     Raises:
         OSError: it can't be read.

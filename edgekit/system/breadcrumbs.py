@@ -82,7 +82,7 @@ def _inner(step: str) -> str:
 
 
 def _key(place: str) -> str:
-    """The place as it is read from the file."""
+    """Return the place as it is read from the file."""
     return _cut(place).decode("utf-8", "replace")
 
 

@@ -188,7 +188,7 @@ class Notifier:
         self._waiters: list[threading.Lock] = []
 
     def waiter(self) -> threading.Lock:
-        """A lock that can be acquired, once, after the next change."""
+        """Return a lock that can be acquired, once, after the next change."""
         waiter = threading.Lock()
         waiter.acquire()
         self._waiters.append(waiter)

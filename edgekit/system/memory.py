@@ -9,7 +9,7 @@ UNKNOWN_BYTES = 1 << 50
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
-    """The least of what the machine has available and what the control group leaves; a large number if
+    """Return the least of what the machine has available and what the control group leaves; a large number if
     unknown.
 
     MemAvailable of /proc/meminfo, and version 2's memory.max less memory.current of the group that a

@@ -56,7 +56,7 @@ class PlainFile:
             raise ValueError(f"it has {self.size} bytes; {limit_bytes} are allowed")
 
     def read(self, at: int, size: int) -> bytes:
-        """Up to ``size`` bytes at offset ``at``; fewer at the end of the file.
+        """Return up to ``size`` bytes at offset ``at``; fewer at the end of the file.
 
         Raises:
             OSError: they cannot be read.
@@ -90,7 +90,7 @@ class Section:
         self._whole, self._start, self.size = whole, start, size
 
     def read(self, at: int, size: int) -> bytes:
-        """Up to ``size`` bytes at offset ``at`` of the part; fewer at its end.
+        """Return up to ``size`` bytes at offset ``at`` of the part; fewer at its end.
 
         Raises:
             OSError: they cannot be read.
@@ -150,7 +150,7 @@ def open_descriptor(
 
 
 def read_plain(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
-    """The content of a regular file of at most ``limit_bytes``.
+    """Return the content of a regular file of at most ``limit_bytes``.
 
     Raises:
         NotRegularFileError: as :func:`open_regular`, or it is larger.

@@ -39,7 +39,7 @@ def digest_of(sha256_by_file: Mapping[str, str]) -> str:
 
 
 def run_digest(artifact_digest: str, options: Mapping[str, Json]) -> str:
-    """The identity of what runs: an artifact's files and its options, e.g. another arithmetic.
+    """Return the identity of what runs: an artifact's files and its options, e.g. another arithmetic.
 
     >>> run_digest("a", {}) == run_digest("a", {"arithmetic": "bf16"})
     False
@@ -48,7 +48,7 @@ def run_digest(artifact_digest: str, options: Mapping[str, Json]) -> str:
 
 
 def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: str = "verify") -> str:
-    """The key of a timing on this machine.
+    """Return the key of a timing on this machine.
 
     Args:
         artifact_digest: Of :func:`run_digest`.
@@ -61,7 +61,7 @@ def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: st
 
 
 def recall(key: str, fields: Mapping[str, type] = MappingProxyType({})) -> dict[str, Json] | None:
-    """The timing of that key, or None if there is no readable one, or one that is not whole.
+    """Return the timing of that key, or None if there is no readable one, or one that is not whole.
 
     Args:
         key: Of :func:`timing_key`.
@@ -104,5 +104,5 @@ def record(key: str, timing: Mapping[str, Json]) -> bool:
 
 
 def timings_folder() -> Path:
-    """The folder of timings; it need not exist."""
+    """Return the folder of timings; it need not exist."""
     return records_folder() / "timings"

@@ -139,7 +139,7 @@ class Runner(Protocol):
 
 
 def stands_in_for(runner: Runner) -> str:
-    """The device that a runner replaces, e.g. ``Apple hardware``; "" for an engine on its device.
+    """Return the device that a runner replaces, e.g. ``Apple hardware``; "" for an engine on its device.
 
     Runners of a reference executor have the attribute ``stands_in_for``, and those of an engine that
     emulates its device. They compute the artifact's files on any machine: their outputs verify the files,

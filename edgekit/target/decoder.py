@@ -119,7 +119,7 @@ class DecoderRunner(Protocol):
         """
 
     def another(self) -> DecoderRunner:
-        """A runner with the same weights in memory and a cache of its own, empty, for another text."""
+        """Return a runner with the same weights in memory and a cache of its own, empty, for another text."""
 
     def facts(self) -> dict[str, Json]:
         """Facts that only the loaded engine knows."""
@@ -229,7 +229,7 @@ def check_saved(saved: Array, shape: DecoderShape, capacity: int) -> int:
 
 
 def check_capacity(capacity: int | None, shape: DecoderShape) -> int:
-    """The capacity that a runner gets: the file's whole context where none was asked for.
+    """Return the capacity that a runner gets: the file's whole context where none was asked for.
 
     Raises:
         UsageError: it is below 1 or above the file's context.

@@ -23,7 +23,7 @@ def profile_names() -> dict[str, str]:
 
 
 def find_profile(name: str) -> Profile:
-    """The profile called ``name``.
+    """Return the profile called ``name``.
 
     Raises:
         ProfileError: there is none, or its file is malformed.

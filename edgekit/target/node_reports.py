@@ -73,7 +73,7 @@ def without_endings(name: str) -> Iterator[str]:
 
 
 def quiet_times(runs: Sequence[tuple[float, Mapping[str, float]]]) -> tuple[float, dict[str, float]]:
-    """The mean time of a run and of each node in it, over the quickest quarter of the runs.
+    """Return the mean time of a run and of each node in it, over the quickest quarter of the runs.
 
     Not each node's own minimum: those are of different runs, and sum to less than any run takes.
 

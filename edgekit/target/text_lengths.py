@@ -32,7 +32,7 @@ FOLDER = "lengths/"
 
 
 def whole_length(files: Mapping[str, T]) -> dict[str, T]:
-    """The files of the whole length, which are an artifact of their own."""
+    """Return the files of the whole length, which are an artifact of their own."""
     return {name: entry for name, entry in files.items() if not name.startswith(FOLDER)}
 
 
@@ -135,7 +135,7 @@ _Part = tuple[dict[str, Path], dict[str, Json]]
 def _parsed(
     table: Json, files: Mapping[str, Path], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> tuple[TokenAxes, dict[int, _Part]]:
-    """The axes, and files and options by length, the shortest first."""
+    """Return the axes, and files and options by length, the shortest first."""
     if table["padding"] not in PADDING:
         raise ValueError(f"padding {table['padding']!r}")
     shapes = {spec.name: spec.shape for spec in (*inputs, *outputs)}

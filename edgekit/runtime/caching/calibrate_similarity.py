@@ -89,7 +89,7 @@ class SimilarityCalibration:
 
 
 def calibration_from_json(content: bytes) -> SimilarityCalibration:
-    """A stored calibration.
+    """Return a stored calibration.
 
     Raises:
         UsageError: it is invalid.

@@ -20,7 +20,7 @@ FAR = float(LEVELS)
 
 
 def signature_of(frame: Array) -> Array:
-    """The means of a frame's blocks.
+    """Return the means of a frame's blocks.
 
     Args:
         frame: uint8 [rows, columns, 3].

@@ -80,7 +80,7 @@ class Deadline:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A message for each variant that hung, and one for late answers."""
+        """Return a message for each variant that hung, and one for late answers."""
         if not self.late:
             return self._notes
         answers = f"{self.late} answers were" if self.late > 1 else "1 answer was"
@@ -159,7 +159,7 @@ class Deadline:
         return name, load.why
 
     def take_standby(self, name: str) -> Watched | None:
-        """The standby, if it is this variant, once it is loaded; the caller then owns it."""
+        """Return the standby, if it is this variant, once it is loaded; the caller then owns it."""
         if name == self._standby_name and self._standby_load is not None:
             self._standby_load.wait()  # sooner than another load
         self.poll_standby()
@@ -230,7 +230,7 @@ class Deadline:
 
     @property
     def hanging_variants(self) -> list[str]:
-        """The variant of each such run."""
+        """Return the variant of each such run."""
         self._abandoned = [(name, runner) for name, runner in self._abandoned if runner.stuck]
         return [name for name, _ in self._abandoned]
 

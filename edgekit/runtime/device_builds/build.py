@@ -230,7 +230,7 @@ def check_engine(store: EngineStore, name: str, limits: Limits) -> Decision:
 def ready_or_build(
     store: EngineStore, name: str, command: Callable[[], Sequence[str]], limits: Limits
 ) -> Path:
-    """The engine of a fingerprint, if it is built; else start its build, or continue to wait for it.
+    """Return the engine of a fingerprint, if it is built; else start its build, or continue to wait for it.
 
     Raises:
         EngineNotReady: it is being built; the error's ``build`` reports the progress.

@@ -106,7 +106,7 @@ def decide(state: EngineState, ledger: Ledger, room: Room) -> Decision:
 
 
 def after_crash(ledger: Ledger) -> Ledger:
-    """The ledger after the recorded process has died."""
+    """Return the ledger after the recorded process has died."""
     if ledger.doing == "load":
         return Ledger((*ledger.failures, "the process died while loading the engine"), ledger.interruptions)
     if ledger.doing == "build":
@@ -141,11 +141,11 @@ class EngineStore:
             return "damaged"
 
     def meta(self, name: str) -> dict[str, Json]:
-        """The measurements of an engine; empty if unreadable."""
+        """Return the measurements of an engine; empty if unreadable."""
         return read_json(self.folder(name) / META)
 
     def ledger(self, name: str) -> Ledger:
-        """The ledger, with a crashed process accounted for."""
+        """Return the ledger, with a crashed process accounted for."""
         self._refuse_foreign()
         known = read_json(self._ledger_path(name))
         try:
@@ -188,7 +188,7 @@ class EngineStore:
             self.remember(name, replace(self.ledger(name), doing="", process=""))
 
     def draft(self) -> Path:
-        """A new, empty folder to build in."""
+        """Return a new, empty folder to build in."""
         private_folder(self.root)
         draft = self.root / f".{os.urandom(8).hex()}"
         draft.mkdir(mode=0o700)
@@ -283,7 +283,7 @@ def _boot() -> str:
 
 
 def read_json(path: Path) -> dict[str, Json]:
-    """A small JSON object; empty if missing or invalid."""
+    """Return a small JSON object; empty if missing or invalid."""
     try:
         with open_regular(path, follow=False) as file:  # a child may leave anything here
             found = strict_json.decode(file.read(JSON_LIMIT_BYTES + 1), path.name, JSON_LIMIT_BYTES)

@@ -35,7 +35,7 @@ def draft_for(
     version: str,
     probe: Probe | None,
 ) -> DraftModel | None:
-    """The draft for a variant that is loaded; its own decoder is loaded when it is asked for.
+    """Return the draft for a variant that is loaded; its own decoder is loaded when it is asked for.
 
     Args:
         bundle: Has the variant.

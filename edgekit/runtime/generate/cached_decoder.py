@@ -53,7 +53,7 @@ class CachedDecoder:
     def logits(
         self, tokens: list[int], rows: int = 1, stopped: Callable[[], bool] = lambda: False
     ) -> Array | None:
-        """The logits after the last tokens of a text.
+        """Return the logits after the last tokens of a text.
 
         Args:
             tokens: The whole text, at least ``rows``.
@@ -141,7 +141,7 @@ def last_used(caches: list[CachedDecoder], used: CachedDecoder) -> list[CachedDe
 
 
 def logits_of_each(caches: list[CachedDecoder], texts: list[list[int]]) -> Array:
-    """The logits after the last token of several texts, in one step.
+    """Return the logits after the last token of several texts, in one step.
 
     Args:
         caches: Of one session, on runners that are ``BatchRunner``.

@@ -55,7 +55,7 @@ class DraftModel:
         return best
 
     def propose(self, text: DraftText, tokens: list[int], most: int) -> list[int]:
-        """The tokens that it finds likeliest, one after the other.
+        """Return the tokens that it finds likeliest, one after the other.
 
         Args:
             text: Whose cache is used.

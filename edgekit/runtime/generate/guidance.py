@@ -41,7 +41,7 @@ class GuideMaker:
         self._tokenizer: Any = None
 
     def guide(self, options: GenerateOptions) -> Guide | None:
-        """The guide of a generation; None where it has no schema and no grammar.
+        """Return the guide of a generation; None where it has no schema and no grammar.
 
         Raises:
             UsageError: the schema or the grammar is invalid, or too complex.

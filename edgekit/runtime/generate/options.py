@@ -50,7 +50,7 @@ class GenerateOptions(NamedTuple):
 
 
 def checked_options(given: Mapping[str, Any]) -> GenerateOptions:
-    """The options of a call, each honored or refused.
+    """Return the options of a call, each honored or refused.
 
     Raises:
         UsageError: one is unknown, of another type or outside its range.

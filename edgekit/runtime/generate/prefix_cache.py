@@ -18,7 +18,7 @@ if TYPE_CHECKING:
             """The longest beginning of a text that is there."""
 
         def longest(self, tokens: list[int]) -> tuple[list[int], Array] | None:
-            """The tokens and the cache of it."""
+            """Return the tokens and the cache of it."""
 
 
 WORTH_SAVING = 32
@@ -56,7 +56,7 @@ class PrefixCache:
         return len(self._entries)
 
     def longest(self, tokens: list[int]) -> tuple[int, Array] | None:
-        """The saved cache with the longest beginning in common with a text.
+        """Return the saved cache with the longest beginning in common with a text.
 
         Returns:
             How many tokens they have in common, and the cache of those; None if no token is.

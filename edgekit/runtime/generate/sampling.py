@@ -56,7 +56,7 @@ def penalized(logits: Array, seen: Collection[int], penalty: float) -> Array:
 
 
 def candidates(logits: Array, options: GenerateOptions) -> tuple[Array, Array]:
-    """The tokens that may be drawn, the likeliest first, and their weights.
+    """Return the tokens that may be drawn, the likeliest first, and their weights.
 
     Returns:
         int64 [n] and float64 [n]; the weights are positive and need not sum to 1.

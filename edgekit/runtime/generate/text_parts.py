@@ -29,7 +29,7 @@ class TextParts(NamedTuple):
 
 
 def parts_of(bundle: Bundle) -> TextParts:
-    """The parts of a bundle.
+    """Return the parts of a bundle.
 
     Raises:
         UsageError: it is no language model.

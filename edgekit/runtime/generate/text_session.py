@@ -282,17 +282,17 @@ class TextSession:
 
     @property
     def active(self) -> Active:
-        """The active variant."""
+        """Return the active variant."""
         return self._decoders.active
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """The fallbacks that led to the active variant; empty if it is the best one."""
+        """Return the fallbacks that led to the active variant; empty if it is the best one."""
         return self._decoders.fallbacks
 
     @property
     def history(self) -> tuple[Fallback, ...]:
-        """The last 100 changes of the active variant."""
+        """Return the last 100 changes of the active variant."""
         return self._decoders.history
 
     def facts(self) -> Mapping[str, Json]:

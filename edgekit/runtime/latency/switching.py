@@ -63,7 +63,7 @@ def missed(times_s: Sequence[float], limit_s: float) -> bool:
 
 
 def p95(times_s: Sequence[float]) -> float:
-    """The 95th percentile; 0 of none."""
+    """Return the 95th percentile; 0 of none."""
     return sorted(times_s)[ceil(0.95 * len(times_s)) - 1] if times_s else 0.0
 
 
@@ -76,7 +76,7 @@ def decide(
     now_s: float,
     strained: bool = False,
 ) -> SwitchingState:
-    """The next state; the same object if nothing changes.
+    """Return the next state; the same object if nothing changes.
 
     Args:
         state: The current state.

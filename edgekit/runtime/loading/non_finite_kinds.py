@@ -54,7 +54,7 @@ class NonFiniteKinds(NamedTuple):
 
 
 def kinds_of(outputs: Sequence[Array]) -> NonFiniteKinds:
-    """The kinds that several arrays of one output hold together."""
+    """Return the kinds that several arrays of one output hold together."""
     nan = [np.isnan(values) for values in outputs]
     return NonFiniteKinds(
         any(there.any() for there in nan),

@@ -56,7 +56,7 @@ class Unpacked(NamedTuple):
 
 
 def unpack(bundle: Bundle, variant: Variant) -> dict[str, Path]:
-    """The files of a variant on disk: file name -> path. See :func:`unpack_noted`."""
+    """Return the files of a variant on disk: file name -> path. See :func:`unpack_noted`."""
     return unpack_noted(bundle, variant).files
 
 

@@ -82,11 +82,11 @@ class DeviceReport:
             self._score_sum += value
 
     def __call__(self, snapshot: Mapping[str, Json]) -> bytes:
-        """A row: the snapshot in JSON with a key ``report``."""
+        """Return a row: the snapshot in JSON with a key ``report``."""
         return strict_json.encode({**snapshot, "report": self.as_json()})
 
     def otlp(self, snapshot: Mapping[str, Json]) -> bytes:
-        """A row as the body of a POST to ``/v1/metrics`` of an OpenTelemetry collector."""
+        """Return a row as the body of a POST to ``/v1/metrics`` of an OpenTelemetry collector."""
         about = {key: str(self._about[name]) for key, name in otlp.FLEET.items() if self._about[name]}
         return otlp.body({**snapshot, "report": self.as_json()}, about)
 

@@ -124,12 +124,12 @@ class Metrics:
         return Counts(sum(outcomes.values()), outcomes.get("fallback", 0), outcomes.get("failed", 0))
 
     def quantile(self, stage: str, q: float) -> float:
-        """A quantile of a stage in seconds, over all engines; 0 if there are no values."""
+        """Return a quantile of a stage in seconds, over all engines; 0 if there are no values."""
         with self._lock:
             return self._times.quantile(stage, q)
 
     def snapshot(self) -> dict[str, Json]:
-        """All metrics, as JSON. Times are in seconds, ``since`` and ``until`` are Unix times."""
+        """Return all metrics, as JSON. Times are in seconds, ``since`` and ``until`` are Unix times."""
         rows = self._rows()
         active, bundle = self._session.active, self._session.bundle
         with self._lock:
@@ -155,7 +155,7 @@ class Metrics:
         return {"answers": self._deferrals[0], "deferred": self._deferrals[1]}
 
     def _rows(self) -> dict[str, int] | None:
-        """The outbox's counts; None if there is none, or its disk fails."""
+        """Return the outbox's counts; None if there is none, or its disk fails."""
         try:
             return None if self._outbox is None else self._outbox.counts()
         except Exception as problem:  # SQLite's, which is imported only with an outbox

@@ -33,7 +33,7 @@ FLEET = {"device.id": "device", "edgekit.device.class": "class", "edgekit.channe
 
 
 def body(snapshot: Mapping[str, Any], resource: Mapping[str, str] | None = None) -> bytes:
-    """A snapshot as the body of a POST to ``/v1/metrics``.
+    """Return a snapshot as the body of a POST to ``/v1/metrics``.
 
     Args:
         snapshot: Of ``Metrics.snapshot``.

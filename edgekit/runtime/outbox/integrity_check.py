@@ -46,7 +46,7 @@ SELECT coalesce(sum({SIZE}), 0), coalesce(sum(NOT (
 
 
 def connected(path: object, size_bytes: int) -> sqlite3.Connection:
-    """A connection for an untrusted file: no functions in its schema, bounded work, text as raw bytes.
+    """Return a connection for an untrusted file: no functions in its schema, bounded work, text as raw bytes.
 
     Args:
         path: The file.
@@ -124,7 +124,7 @@ def plausible(name: object, value: object) -> bool:
 
 
 def check_of(counts: Collection[tuple[str, float]]) -> float:
-    """The checksum of all other counts."""
+    """Return the checksum of all other counts."""
     return float(zlib.crc32(repr(sorted(count for count in counts if count[0] != CHECK)).encode()))
 
 
@@ -139,7 +139,7 @@ def is_damage(problem: Exception) -> bool:
 
 
 def readable(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a query up to the first that cannot be read."""
+    """Yield the rows of a query up to the first that cannot be read."""
     with contextlib.suppress(sqlite3.Error, UnicodeError):
         yield from connection.execute(query)
 

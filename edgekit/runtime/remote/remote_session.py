@@ -309,7 +309,7 @@ class RemoteSession:
     # --- inspection --------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Json]:
-        """The current state.
+        """Return the current state.
 
         Keys: ``server``: ``closed`` (in use), ``open`` (not used), ``probing`` or ``half-open``; ``why``;
         ``p95_ms`` of the server and ``local_p95_ms``, None if unknown; requests run ``local``, ``remote``,

@@ -279,12 +279,12 @@ class Store:
 
     @property
     def state(self) -> StoreState:
-        """The stored state; that of a new store if no valid one exists."""
+        """Return the stored state; that of a new store if no valid one exists."""
         return self._files.state
 
     @property
     def factory(self) -> Path:
-        """The factory's bundle.
+        """Return the factory's bundle.
 
         Raises: UsageError: this store was opened without one.
         """
@@ -297,11 +297,11 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """The current bundle."""
+        """Return the current bundle."""
         return self._path(self.state.current)
 
     def slot(self, digest: str) -> Path:
-        """The file of an installed bundle."""
+        """Return the file of an installed bundle."""
         return self._files.slot(digest)
 
     # --- starting ----------------------------------------------------------------------------------------

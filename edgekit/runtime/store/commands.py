@@ -54,7 +54,7 @@ def find_bundle(path: Path, name: str | None) -> Path:
 
 
 def opened(root: Path, name: str | None) -> Store:
-    """A store that exists, for a tool that starts nothing.
+    """Return a store that exists, for a tool that starts nothing.
 
     Raises:
         UsageError: there is none, or none of that name.
@@ -102,7 +102,7 @@ def rollback(store: Store, reason: str) -> tuple[str, str]:
 
 
 def status(root: Path, name: str | None) -> dict[str, Json]:
-    """The models of a store, each with its bundles. No bundle is opened.
+    """Return the models of a store, each with its bundles. No bundle is opened.
 
     Raises:
         UsageError: there is no store, or none of that name.

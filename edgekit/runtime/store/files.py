@@ -51,7 +51,7 @@ class StoreFiles:
 
     @property
     def state(self) -> StoreState:
-        """The stored state; that of a new store if no valid one exists."""
+        """Return the stored state; that of a new store if no valid one exists."""
         states, problem = self._on_disk(self.folder)
         if problem is not None:
             self.note(f"{self.cannot(problem, 'read')}; the unreadable file is kept")

@@ -119,7 +119,7 @@ class Watched:
         self._before: Counts | None = None
 
     def since_start(self, counts: Counts) -> Counts:
-        """The counts of metrics that may be older than the start: without those of the first call."""
+        """Return the counts of metrics that may be older than the start: without those of the first call."""
         if self._before is None or counts.answers < self._before.answers:
             self._before = counts
         before = self._before

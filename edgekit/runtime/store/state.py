@@ -57,17 +57,17 @@ class StoreState:
 
     @property
     def current(self) -> str:
-        """The bundle of the next start: the staged one if there is one, else the active one."""
+        """Return the bundle of the next start: the staged one if there is one, else the active one."""
         return self.staged or self.active
 
     @property
     def candidate(self) -> str:
-        """The active bundle while it is not committed; "" for none."""
+        """Return the active bundle while it is not committed; "" for none."""
         return "" if self.active in self.good else self.active
 
     @property
     def named(self) -> set[str]:
-        """The bundles whose files are needed."""
+        """Return the bundles whose files are needed."""
         return {self.staged, self.active, *self.good} - {FACTORY}
 
     def phase(self, digest: str) -> Phase:

@@ -72,7 +72,7 @@ class Parallelism:
 
 
 def choose_parallelism(session: SessionProtocol, workers: int | None, newest: bool = False) -> Parallelism:
-    """The parallelism of a session's stream.
+    """Return the parallelism of a session's stream.
 
     Args:
         session: Its thread count is the limit.

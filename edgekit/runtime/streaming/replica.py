@@ -157,7 +157,7 @@ def _watched(session: SessionProtocol, active: Watched, open_runner: Callable[[]
 
 
 def variant_of(session: SessionProtocol, name: str) -> Variant:
-    """A usable variant of the session's bundle.
+    """Return a usable variant of the session's bundle.
 
     Raises:
         UsageError: there is none of that name.

@@ -79,7 +79,7 @@ def encode(value: Json) -> bytes:
 
 
 def brief(value: Json) -> str:
-    """A value for an error message: in ASCII, at most 60 characters.
+    """Return a value for an error message: in ASCII, at most 60 characters.
 
     >>> brief("caf\\u00e9"), brief([1, 2]), brief(None)
     ("'caf\\\\xe9'", 'a list', 'None')
@@ -148,7 +148,7 @@ def _check_values(value: Json, what: str) -> None:
 
 
 def _as_plain(value: Json, where: str, depth_left: int) -> Json:
-    """The value in the types that json.loads returns, with printable strings."""
+    """Return the value in the types that json.loads returns, with printable strings."""
     if isinstance(value, str):
         return printable(value)
     if value is None or isinstance(value, (bool, int)):
