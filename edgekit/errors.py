@@ -194,7 +194,7 @@ class DeviceError(EdgeKitError):
 
 
 def install_line(extra: str) -> str:
-    """The pip line that installs an extra for the EdgeKit that runs; it works though no index has EdgeKit.
+    """Return the pip line that installs an extra for the EdgeKit that runs, even if no index has EdgeKit.
 
     In a source tree it names the tree: EdgeKit may run there without being installed. Where it is installed
     the name is enough: pip finds it, and fetches what the extra needs. Otherwise, e.g. where its folder was
@@ -219,7 +219,7 @@ def index_line(extra: str) -> str:
 
 
 def with_local_lines(text: str) -> str:
-    """A text from a bundle, its pip lines replaced by those that work here: the bundle names no paths."""
+    """Replace the pip lines in a bundle's text by those that work here: the bundle names no paths."""
     start = index_line("").partition("]")[0]
     while start in text:
         before, _, rest = text.partition(start)

@@ -42,8 +42,8 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
 
 
 def advised(variants: Sequence[Variant]) -> list[Variant]:
-    """The variant to use of each profile: a deferral, else the fastest one of the source model, or the first
-    one where none is timed. A smaller model's is for those who ask for it."""
+    """Choose the variant to use of each profile: a deferral, else the fastest one of the source model, or
+    the first one if none is timed. A smaller model's variant is never advised."""
     by_profile: dict[str, list[Variant]] = {}
     for variant in variants:
         if variant.usable and variant.shrunk is None:

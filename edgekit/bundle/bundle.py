@@ -257,14 +257,14 @@ class Bundle:
         ]
 
     def golden_of(self, variant: Variant) -> list[tuple[dict[str, Array], dict[str, Array]]]:
-        """The same with the outputs of the model that a variant computes: it may be a smaller one."""
+        """Return golden vectors with outputs of the model that a variant computes, maybe a smaller one."""
         if variant.shrunk is None:
             return self.golden
         own = [self._arrays(outputs, self.outputs) for outputs in variant.shrunk["golden"]]
         return [(feeds, outputs) for (feeds, _), outputs in zip(self.golden, own, strict=bool(own))]
 
     def read(self, entry: str) -> memoryview:
-        """The content of an entry, read-only, read and hashed each time; it starts at a multiple of 64 bytes.
+        """Read and hash the content of an entry, read-only; it starts at a multiple of 64 bytes.
 
         Raises:
             BundleError: there is no such entry, or its sha256 is wrong, or the bundle is closed.

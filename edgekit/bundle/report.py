@@ -156,7 +156,7 @@ def lowest_snr_db(variant: Variant) -> float | None:
 
 
 def lowest_snr(variant: Variant) -> str:
-    """The same in words."""
+    """Return the SNR of the worst output in words."""
     snr_db = lowest_snr_db(variant)
     if snr_db is None:
         return "-"
@@ -164,12 +164,12 @@ def lowest_snr(variant: Variant) -> str:
 
 
 def verified_on(variant: Variant) -> str:
-    """The last column: where a variant was verified, or why it was not run."""
+    """Return the last column: the engine that verified a variant, or the reason why it was not run."""
     return f"yes, {variant.reason or 'verified'}" if variant.verified else variant.status
 
 
 def _score(variant: Variant, name: str) -> Json:
-    """A figure of ``agreement`` or ``task``; None where there is none, or where it is the SNR once more."""
+    """Return a figure of ``agreement`` or ``task``; None if there is none, or if it repeats the SNR."""
     score = variant.evidence.get(name)
     return score if score and not score["unit"] else None
 

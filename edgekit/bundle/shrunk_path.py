@@ -27,7 +27,7 @@ class ShrunkPath(NamedTuple):
 
 
 def shrunk_paths(variants: Sequence[Variant]) -> list[ShrunkPath]:
-    """A table for each smaller model on each profile: to its int8 variant, if there is one, kept or rejected.
+    """Return a table for each smaller model on each profile, up to its int8 variant if any, kept or rejected.
 
     Raises:
         LookupError, TypeError, ValueError: the evidence, which is open JSON, is not what a build writes.

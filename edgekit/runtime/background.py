@@ -40,13 +40,13 @@ def prepares_on_device(name: str) -> bool:
 def variants_to_prepare(
     variants: Sequence[Variant], excluded: Collection[str], options: SessionOptions
 ) -> list[Variant]:
-    """The variants to prepare: of each target the last one that is prepared on the device. A build lists the
-    float variant first, then those that are smaller or faster.
+    """Return the variants to prepare: for each target the last one that is prepared on the device. A build
+    lists the float variant first, then those that are smaller or faster.
 
     Args:
-        variants: Of the bundle.
+        variants: Variants of the bundle.
         excluded: Targets that are active or not installed.
-        options: An engine or a variant that is requested is the only one wanted.
+        options: Session options; a requested engine or variant is the only one prepared.
     """
     wanted = [v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)]
     wanted = [v for v in wanted if v.shrunk is None or v.name == options.variant]

@@ -199,8 +199,8 @@ class Chain(Generic[R]):
         return True
 
     def _no_variant(self, error: NoVariantError, ran: Collection[str]) -> NoVariantError:
-        """The error of a request on which every variant failed; of another class if all that ``ran`` gave
-        non-finite outputs."""
+        """Return the error of a request on which every variant failed; of another class if all that ``ran``
+        gave non-finite outputs."""
         failures = self._health.failures
         if not ran or not all(name in failures and failures[name].non_finite for name in ran):
             return error

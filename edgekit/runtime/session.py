@@ -170,9 +170,9 @@ class Session:
             return outputs
 
     def predict(self, frame: Any, order: str = "rgb", *, rate: int | None = None, **options: Any) -> Any:
-        """The task's prediction for an image, a sound or a text: prepare, run, decode, as the card says.
+        """Predict for an image, a sound or a text: prepare, run, decode, by the bundle's card.
 
-        States and a sound's context go on from call to call, of all threads, until ``reset``.
+        States and a sound's context carry over between calls, of all threads, until ``reset``.
 
         Args:
             frame: An image: uint8 [rows, columns, 3]. A sound of at most one window (else see ``listen``):
@@ -198,7 +198,7 @@ class Session:
     def prepare(
         self, frame: Any, order: str = "rgb", rate: int | None = None
     ) -> tuple[dict[str, Array], Any]:
-        """The first step of ``predict``, for apps that time or overlap the steps: what ``run`` takes."""
+        """Prepare the feeds of ``run``: the first step of ``predict``, to time or overlap the steps."""
         card = self.card  # first: a missing card has a better error than what follows
         from edgekit.processing import processing
 
@@ -207,7 +207,7 @@ class Session:
         return feeds, placed if self._cascade is None else self._cascade.keep(frame, order, placed)
 
     def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
-        """The last step of ``predict``: the prediction from the outputs of ``run``, with its options."""
+        """Decode the outputs of ``run``: the last step of ``predict``, with its options."""
         from edgekit.processing import processing
 
         if self._cascade is not None:
@@ -215,7 +215,7 @@ class Session:
         return processing.decode(self.card, outputs, placed, **options)
 
     def listen(self, sound: Any, *, rate: int | None = None, **options: Any) -> Listening:
-        """A long or a live sound, window by window; see ``streaming.listening.Listening``."""
+        """Open a long or a live sound, window by window; see ``streaming.listening.Listening``."""
         from edgekit.runtime.streaming.listening import Listening
 
         return Listening(self, sound, rate=rate, **options)
@@ -277,7 +277,7 @@ class Session:
 
     @property
     def runner(self) -> Runner:
-        """The loaded variant itself, to compare it with the bare engine. It bypasses the session's lock."""
+        """Return the loaded variant, to compare it with the bare engine. It bypasses the session's lock."""
         if self._chain.runner is None:
             raise self._not_loaded()
         return self._chain.runner

@@ -41,7 +41,7 @@ class SignatureFile:
         return message_of(self.payload)
 
     def encode(self) -> bytes:
-        """The file."""
+        """Return the content of the file."""
         return strict_json.encode(
             {
                 "mediaType": MEDIA_TYPE,

@@ -50,7 +50,7 @@ def _private(folder: Path) -> Path:
 
 
 def _without_home() -> Path:
-    """A folder of a random name: one that can be guessed may be there already, made by somebody else."""
+    """Create a folder of a random name: one that can be guessed may exist already, made by another user."""
     import atexit
     import shutil
     import tempfile

@@ -116,10 +116,10 @@ def extend_data(extra_bytes: int) -> None:
 
 
 def die_with_parent() -> str:
-    """The kernel kills this process when the thread that started it ends, and first where memory is short.
+    """Make the kernel kill this process when the thread that started it ends, and first if memory is short.
 
     Returns:
-        Why it does not; "" if it does.
+        Reason why it does not; "" if it does.
     """
     if sys.platform != "linux":
         return f"{sys.platform} does not tell a process of its parent's death"

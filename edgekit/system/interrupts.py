@@ -59,7 +59,7 @@ def _of_the_app(problem: BaseException) -> BaseException | None:
 
 
 def _frames(problem: BaseException) -> list[FrameType | None]:
-    """The frames that an exception went through, the one that caught it first; [None]: it was not raised."""
+    """Return the frames of an exception, the one that caught it first; [None]: it was not raised."""
     frames: list[FrameType | None] = []
     trace = problem.__traceback__
     while trace is not None:

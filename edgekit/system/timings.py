@@ -24,12 +24,12 @@ TIMING_LIMIT_BYTES = 16_384
 
 
 def files_digest(files: Mapping[str, bytes]) -> str:
-    """sha256 over an artifact's files: their names and contents, in hexadecimal."""
+    """Return the sha256 over an artifact's files: their names and contents, in hexadecimal."""
     return digest_of({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
 
 
 def digest_of(sha256_by_file: Mapping[str, str]) -> str:
-    """The same from the hashes of the files, as a bundle declares them, without reading the files.
+    """Return ``files_digest`` from the hashes of the files, as a bundle declares them, without reading them.
 
     >>> files_digest({"a": b""}) == digest_of({"a": hashlib.sha256(b"").hexdigest()})
     True

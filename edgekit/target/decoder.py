@@ -106,7 +106,7 @@ class DecoderRunner(Protocol):
         """
 
     def save(self) -> Array:
-        """A copy of the cache: [2 * layers, kv_heads, tokens, head_dim], keys before values of each layer.
+        """Return a copy of the cache: [2 * layers, kv_heads, tokens, head_dim], per layer keys, then values.
 
         ``saved[:, :, :n]`` is the cache of the first n tokens. Keys have their rotary positions in them.
         """

@@ -33,7 +33,7 @@ DECODES = ("logits", "probabilities")
 
 
 def engine_version() -> str:
-    """It has no engine of its own."""
+    """Return a name: a deferral has no engine of its own."""
     return NAME
 
 

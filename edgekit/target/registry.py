@@ -115,8 +115,8 @@ def engine(name: str) -> Engine:
 
 @cache
 def _by_its_name(name: str) -> ModuleType | None:
-    """The module ``run`` of a target whose package is named after it. This avoids reading the entry points of
-    all installed packages, 25 ms of a cold start."""
+    """Return the module ``run`` of a target whose package is named after it. This avoids reading the entry
+    points of all installed packages, 25 ms of a cold start."""
     if not name.isidentifier():  # a bundle from elsewhere may contain any name
         return None
     try:

@@ -176,8 +176,8 @@ class Deadline:
         check: Callable[[Mapping[str, Array]], None],
         others: bool,
     ) -> LateAnswer:
-        """The first good answer of the active runner, if ``problem`` is that it timed out, and of an idle
-        standby, which it starts."""
+        """Return the first good answer of the active runner, if ``problem`` is that it timed out, and of an
+        idle standby, which it starts."""
         if not isinstance(active, Watched) or not isinstance(problem, DeadlineExceededError):
             return LateAnswer(None, problem)
         self.poll_standby()

@@ -279,8 +279,8 @@ def retry_candidates(
 def next_standby(
     order: LoadOrder, failures: Mapping[str, Failure], active: str | None, hanging: Collection[str]
 ) -> Candidate | None:
-    """The variant to keep loaded beside the active one: the best one that has not failed, else the best one
-    that failed by timing out and whose run has returned."""
+    """Return the variant to keep loaded beside the active one: the best one that has not failed, else the
+    best one that failed by timing out and whose run has returned."""
     others = [c for c in order.candidates if c.variant.name != active]
     late = (c for c in others if failures[c.variant.name].stuck and c.variant.name not in hanging)
     return next((c for c in others if c.variant.name not in failures), None) or next(late, None)

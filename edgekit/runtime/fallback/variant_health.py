@@ -34,8 +34,8 @@ class VariantHealth:
         self.bad_input: Cooldown | None = None
 
     def failed_loading(self, name: str, failure: Failure) -> None:
-        """A variant does not load, cannot be the standby, or is slower. If it had recovered from an earlier
-        failure, its cooldown starts again."""
+        """Record that a variant does not load, cannot be the standby, or is slower. If it had recovered from
+        an earlier failure, its cooldown starts again."""
         cooldown = self.cooldowns.get(name)
         if cooldown is not None and cooldown.recovered_s is not None:
             self.cooldowns[name] = after_failure(cooldown, monotonic())

@@ -45,7 +45,7 @@ class AsyncTextStream:
         return piece
 
     async def text(self) -> str:
-        """The whole text: iterates to the end."""
+        """Iterate to the end and return the whole text."""
         async for _ in self:
             pass
         return self.result.text

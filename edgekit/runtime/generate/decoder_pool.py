@@ -46,7 +46,7 @@ class PoolOptions(NamedTuple):
     threads: int = 1
 
     def checked(self) -> PoolOptions:
-        """The same. Raises UsageError: one is invalid."""
+        """Return the options if all are valid. Raises UsageError: one is invalid."""
         if type(self.conversations) is not int or not 1 <= self.conversations <= CONVERSATIONS_LIMIT:
             raise UsageError(
                 f"conversations must be a whole number from 1 to {CONVERSATIONS_LIMIT}, not "

@@ -76,7 +76,7 @@ class DraftModel:
         return guess
 
     def _cache_for(self, text: DraftText, tokens: list[int]) -> CachedDecoder:
-        """The text's own; or one that is free; or a new one; or the one that was not used for longest."""
+        """Return the text's own cache, else a free one, else a new one, else the least recently used one."""
         found = self._owners.get(text)
         if found is None:
             taken = {id(cache) for cache in self._owners.values()}
@@ -92,7 +92,7 @@ class DraftModel:
         return found
 
     def close(self) -> None:
-        """Free it. It is loaded again by ``load``."""
+        """Free the draft; ``load`` loads it again."""
         caches, self._caches = self._caches, []
         self._owners.clear()
         for cache in caches:

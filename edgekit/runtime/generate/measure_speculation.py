@@ -116,7 +116,7 @@ def _remembered(identity: str, threads: int) -> StepTimes | None:
 
 
 def _measured(runner: DecoderRunner, identity: str, threads: int) -> StepTimes:
-    """The fastest of some steps of each kind, in turns: a slowdown of the machine affects all."""
+    """Measure the fastest of some steps of each kind, interleaved: a slowdown of the machine affects all."""
     was = runner.row_consistent
     runner.truncate(0)  # an interrupted measurement leaves tokens
     runner.forward([0] * HISTORY)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
         """Caches on disk, see prefix_files.py."""
 
         def common(self, tokens: list[int]) -> int:
-            """The longest beginning of a text that is there."""
+            """Return the number of a text's first tokens that have a cache on disk."""
 
         def longest(self, tokens: list[int]) -> tuple[list[int], Array] | None:
-            """Return the tokens and the cache of it."""
+            """Return the tokens and the cache of that beginning."""
 
 
 WORTH_SAVING = 32

@@ -92,7 +92,7 @@ class PrefixFiles:
         return found
 
     def keep(self, tokens: list[int], cache: Array) -> None:
-        """Write a cache, unless it is there already. What can't be written is not kept."""
+        """Write a cache, unless it exists already. A write error is not raised."""
         if self.note or self.common(tokens) == len(tokens):
             return
         content = _content(tokens, cache)

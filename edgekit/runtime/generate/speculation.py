@@ -22,25 +22,25 @@ class Proposer(Protocol):
     """Guesses the next tokens of one generation."""
 
     def propose(self, tokens: Sequence[int], most: int) -> list[int]:
-        """A guess at what follows.
+        """Propose the next tokens.
 
         Args:
-            tokens: The prompt and the answer so far; at each call those of the last one and more.
-            most: At most so many.
+            tokens: The prompt and the answer so far; each call extends those of the last one.
+            most: Maximum number of proposed tokens.
 
         Returns:
-            The guess; empty where there is none.
+            The proposed tokens; may be empty.
         """
 
 
 def verified(draft: Sequence[int], rows: Array, choose: Callable[[Array], int | None]) -> list[int]:
-    """The tokens that the decoder itself gives: as many of the draft as agree, and the next one.
+    """Verify a draft: return the decoder's own tokens, the draft's as far as they agree, and the next one.
 
     Args:
         draft: Proposed tokens.
-        rows: float32 [len(draft) + 1, vocabulary]: row i is what follows the first i of the draft.
-        choose: The decoder's own token of a row; called once for each token that is returned, in order.
-            None ends the text.
+        rows: float32 [len(draft) + 1, vocabulary]: row i has the logits after the first i of the draft.
+        choose: Function that returns the decoder's own token of a row; called once for each returned
+            token, in order. None ends the text.
 
     Returns:
         1 to len(draft) + 1 tokens; fewer where the text ends.
@@ -179,12 +179,12 @@ class DraftGain(NamedTuple):
 
 
 def draft_gain(times: StepTimes, draft_ms: float, agreement: float) -> DraftGain:
-    """The best length of a draft's proposals: a step makes (1 - a^(k+1)) / (1 - a) tokens of k proposed ones
-    (Leviathan et al. 2023, equation 1), and costs k steps of the draft and one of k + 1 rows.
+    """Choose the best length of a draft's proposals. A step makes (1 - a^(k+1)) / (1 - a) tokens of k
+    proposed ones (Leviathan et al. 2023, equation 1), and costs k steps of the draft and one of k + 1 rows.
 
     Args:
-        times: Of the large decoder's steps.
-        draft_ms: Of a token of the draft.
+        times: Times of the large decoder's steps.
+        draft_ms: Time of one token of the draft, in ms.
         agreement: Share ``a`` of the draft's tokens that are the large decoder's, 0 to 1.
 
     >>> found = draft_gain(StepTimes(40.0, 40.0, 52.0, 4), 4.0, 0.8)

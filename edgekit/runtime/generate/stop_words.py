@@ -32,7 +32,7 @@ class StopWords:
         return text[: len(text) - held]
 
     def rest(self) -> str:
-        """At the end: what was held back, and was no stop word."""
+        """Return, at the end, the text that was held back and is not a stop word."""
         held, self._held = self._held, ""
         return held
 

@@ -53,13 +53,13 @@ class _Refusal(Exception):  # noqa: N818
 
 
 def compile_template(source: str) -> Render:
-    """A function from a template's variables to its text. Thread-safe.
+    """Compile a template to a function from its variables to its text. Thread-safe.
 
     The function raises UsageError where the template refuses the messages, and CardError where it fails or
-    goes beyond the bounds.
+    exceeds the bounds.
 
     Raises:
-        CardError: it is no template, or uses what is not there.
+        CardError: it is not a template, or uses undefined features.
         MissingDependency: jinja2 is not installed.
     """
     if len(source) > TEMPLATE_LIMIT_CHARS:

@@ -120,7 +120,7 @@ class TextPieces:
         return piece
 
     def rest(self) -> str:
-        """At the end: the text of tokens that completed no character."""
+        """Return, at the end, the text of tokens that completed no character."""
         return self._show(self._tokenizer.decode(self._tokens))
 
     def _show(self, text: str) -> str:

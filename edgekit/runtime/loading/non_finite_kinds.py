@@ -65,7 +65,7 @@ def kinds_of(outputs: Sequence[Array]) -> NonFiniteKinds:
 
 
 def unexpected_kinds(name: str, values: Array, allowed: NonFiniteKinds) -> NonFiniteOutputError:
-    """An output holds non-finite values of a kind that its golden outputs do not."""
+    """Return the error for non-finite values of a kind that an output's golden outputs lack."""
     kinds = kinds_of([values])
     only = "nothing but NaN" if kinds.all_nan else str(kinds)
     return NonFiniteOutputError(

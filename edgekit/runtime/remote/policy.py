@@ -167,24 +167,24 @@ class Breaker:
         return self.state == "open" and now_s >= self.until_s
 
     def probing(self) -> Breaker:
-        """A readiness probe has started."""
+        """Return the state after a readiness probe has started."""
         return replace(self, state="probing")
 
     def request_sent(self) -> Breaker:
-        """A request was sent; in half-open it is the only one."""
+        """Return the state after a request was sent; in half-open it is the only one."""
         return replace(self, trying=self.state == "half-open")
 
     def probed(self, ready: bool, now_s: float, chance: float, why: str = "") -> Breaker:
-        """The result of the probe. ``chance`` is a random number from 0 to 1."""
+        """Return the state after a probe. ``chance`` is a random number from 0 to 1."""
         return replace(self, state="half-open", trying=False) if ready else self._open(now_s, chance, why)
 
     def heard(self, good: bool, slow: bool, now_s: float, chance: float, why: str = "") -> Breaker:
-        """The result of a request.
+        """Return the state after the result of a request.
 
         Args:
-            good: It had valid outputs.
-            slow: It was too late to be useful.
-            now_s: On the caller's clock.
+            good: Whether it had valid outputs.
+            slow: Whether it was too late to be useful.
+            now_s: Time on the caller's clock, in seconds.
             chance: A random number from 0 to 1.
             why: The error.
         """
@@ -213,7 +213,7 @@ class Retries:
     left: float = RETRIES_SAVED
 
     def request(self) -> Retries:
-        """A request earns a tenth of a retry."""
+        """Earn a tenth of a retry for a request."""
         return Retries(min(RETRIES_SAVED, self.left + RETRY_SHARE))
 
     def spend(self) -> Retries | None:

@@ -190,7 +190,7 @@ class Requests:
             return self._expected_s()
 
     def run(self, feeds: Mapping[str, Array], deadline_ms: float | None = None) -> dict[str, Array]:
-        """The same, and wait for the result."""
+        """Run like ``run_async``, and wait for the result."""
         return self.run_async(feeds, deadline_ms).result()
 
     def counts(self) -> dict[str, int]:
@@ -244,8 +244,8 @@ class Requests:
             del first, requests  # do not keep the callers' arrays until the next request
 
     def _next(self, worker: object) -> _Request | None:
-        """The most urgent request; None after the idle time, or if another thread is in charge (the caller
-        that started this one may have been interrupted before it was registered)."""
+        """Return the most urgent request; None after the idle time, or if another thread is in charge (the
+        caller that started this one may have been interrupted before it was registered)."""
         waited = False
         while True:
             with self._lock:

@@ -155,11 +155,11 @@ class Store:
         return digest
 
     def open(self, **options: Any) -> Session:
-        """A session on the current bundle, or on the next one that opens. A candidate runs its golden vectors
-        first.
+        """Open a session on the current bundle, or on the next one that opens. A candidate runs its golden
+        vectors first.
 
         Args:
-            options: Of Session. A candidate is probed in a child, unless ``probe=False``.
+            options: Options of ``Session``. A candidate is probed in a child, unless ``probe=False``.
 
         Raises:
             BundleError: no bundle opens, not even the factory's.
@@ -255,11 +255,11 @@ class Store:
         self._files.change(change)
 
     def give_up(self, reason: str, digest: str | None = None) -> None:
-        """A bundle does not work, e.g. by the app's own checks; the next start uses another.
+        """Give up a bundle that does not work, e.g. by the app's own checks; the next start uses another.
 
         Args:
-            reason: Why; it is stored.
-            digest: Which one; None: the one this object opened, even if another was installed since.
+            reason: The reason, which is stored.
+            digest: Digest of the bundle; None: the one this object opened, even if another is installed now.
 
         Raises:
             UsageError: this object opened nothing, and no digest is given.
@@ -320,7 +320,7 @@ class Store:
             self._skip(digest, blame, why, skipped)
 
     def _skip(self, digest: str, blame: str, why: str, skipped: list[str]) -> None:
-        """A bundle did not open: give it up, or skip it at this start."""
+        """Give up a bundle that did not open, or skip it at this start."""
         action = failure_action(blame, digest in self.state.good)
         if action == "give up":  # unless another process did so already and removed its file
             self._files.change(lambda state: given_up(state, why, digest) if digest in state.named else state)
@@ -355,7 +355,7 @@ class Store:
 
 
 def _check(session: Session) -> None:
-    """A candidate's golden vectors; the session is closed where they are wrong."""
+    """Check a candidate's golden vectors; close the session if they are wrong."""
     from edgekit.runtime.store.candidate_check import check_candidate  # here: committed bundles need it not
 
     try:

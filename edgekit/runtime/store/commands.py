@@ -21,11 +21,11 @@ SHORT = 12
 
 
 def find_bundle(path: Path, name: str | None) -> Path:
-    """The bundle that is meant by a path: a file, or the only one in a folder and the folders below it.
+    """Find a bundle by path: a file, or the only one in a folder and the folders below it.
 
     Args:
-        path: A bundle, or a folder, e.g. a USB stick's.
-        name: Of a model: of several bundles in a folder, those whose file name begins with it.
+        path: A bundle, or a folder, e.g. of a USB stick.
+        name: Name of a model: of several bundles in a folder, those whose file name begins with it.
 
     Raises:
         UsageError: there is none, or more than one.
@@ -180,7 +180,7 @@ def _names(root: Path) -> Sequence[str]:
 
 
 def _must_be_stored(store: Store, is_so: bool) -> None:
-    """A tool ends, and what is only in its memory is lost."""
+    """Raise EdgeKitError if a change is not stored: the tool ends, and its memory is lost."""
     if not is_so or not store.is_saved:
         raise EdgeKitError(
             "\n  ".join(store.notes) or f"{store.root} was changed by another process meanwhile"

@@ -66,7 +66,7 @@ class StoreFiles:
         return self._unsaved is None
 
     def change(self, change: Callable[[StoreState], StoreState]) -> StoreState:
-        """The changed state: saved to disk, or kept in memory if the disk cannot be written."""
+        """Change the state and return it: saved to disk, or kept in memory if the disk cannot be written."""
         try:
             with self.locked() as known:
                 return self.write(known, change(known))

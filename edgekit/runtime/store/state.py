@@ -89,7 +89,7 @@ class StoreState:
 
 
 def installed(state: StoreState, digest: str, version: int | None = None) -> StoreState:
-    """A bundle was put into its slot for the next start; what runs stays as it is. One that was given up
+    """Record a bundle put into its slot for the next start; what runs stays as it is. One that was given up
     before gets a new chance, and so does the active one."""
     versions = tuple(entry for entry in state.versions if entry[0] != digest)
     state = replace(
@@ -118,7 +118,7 @@ def refusal(state: StoreState, digest: str, version: int | None) -> str:
 
 
 def to_start(state: StoreState, skipped: Collection[str] = ()) -> str:
-    """The bundle to start: the staged or active one, else the newest committed one, else the factory's.
+    """Choose the bundle to start: staged or active, else the newest committed one, else the factory's.
 
     Args:
         state: The state.
@@ -148,7 +148,7 @@ def started(state: StoreState, skipped: Collection[str] = ()) -> StoreState:
 
 
 def uncounted(state: StoreState, digest: str) -> StoreState:
-    """A start failed for a reason that is not the bundle's: take it off the count."""
+    """Take a failed start off the count: the bundle was not the cause."""
     return _counted(state, digest, max(0, starts_of(state, digest) - 1))
 
 
@@ -158,8 +158,8 @@ def starts_of(state: StoreState, digest: str) -> int:
 
 
 def confirmed(state: StoreState, digest: str | None = None) -> StoreState:
-    """A bundle works, by default the one of the next start: it is committed, and its version is the lowest
-    that is installed from now on. One that was given up meanwhile stays given up."""
+    """Commit a working bundle, by default the one of the next start. From now on, no lower version is
+    installed. One that was given up meanwhile stays given up."""
     digest = state.current if digest is None else digest
     if digest in dict(state.given_up):
         return state
@@ -174,8 +174,8 @@ def confirmed(state: StoreState, digest: str | None = None) -> StoreState:
 
 
 def given_up(state: StoreState, reason: str, digest: str | None = None) -> StoreState:
-    """A bundle, by default the one of the next start, does not work. A staged one is dropped; the active one
-    is replaced by the newest committed one, or by the factory's."""
+    """Give up a bundle, by default the one of the next start. A staged one is dropped; the active one is
+    replaced by the newest committed one, or by the factory's."""
     digest = state.current if digest is None else digest
     if digest == FACTORY:
         return state
@@ -190,7 +190,7 @@ def given_up(state: StoreState, reason: str, digest: str | None = None) -> Store
 
 
 def counted(state: StoreState, digest: str, answers: int, bad: int) -> StoreState:
-    """A committed bundle has given so many answers, of which so many failed or were a fallback's."""
+    """Record a committed bundle's number of answers, and how many failed or were a fallback's."""
     if digest not in state.good:
         return state
     others = tuple(entry for entry in state.answers if entry[0] != digest)

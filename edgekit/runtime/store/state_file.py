@@ -56,8 +56,8 @@ def decoded(content: bytes) -> StoreState | None:
 
 
 def _running(known: dict[str, Any], good: tuple[str, ...]) -> tuple[str, str, int]:
-    """The active and the staged bundle, and the active one's starts. A file of an older release has one
-    ``current`` for both: it was staged if it was never started."""
+    """Return the active and the staged bundle, and the active one's starts. A file of an older release has
+    one ``current`` for both: it was staged if it was never started."""
     if "active" in known:
         return known["active"], known["staged"], int(known["starts"])
     current, starts = known["current"], int(known["starts"])
