@@ -1,4 +1,4 @@
-"""What a target says about a model before compiling it: one finding per node, with a stable code.
+"""Findings of a target on a model before compiling it: one per node, with a stable code.
 
 EK1001  error    the target has no form for this op
 EK1002  error    the op is known, but not in this form (attribute, shape, constant that is not one)
@@ -60,7 +60,7 @@ class Finding:
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that keep a model from being built."""
+    """Return the findings that keep a model from being built."""
     return [finding for finding in findings if finding.severity == "error"]
 
 
@@ -91,20 +91,20 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
 
 
 def cannot_run(name: str, found: Sequence[Finding]) -> UnsupportedError:
-    """The error of a target or profile that refuses a model, with all that it found."""
+    """Return the error of a target or profile that refuses a model, with all that it found."""
     return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(found)]), found)
 
 
 def check_text(
     model: Path, targets: Sequence[str], findings: Sequence[Finding], shapes: Mapping[str, Sequence[int]]
 ) -> str:
-    """What ``edgekit check`` prints: the answer, what each target says, the next step.
+    """Format the output of ``edgekit check``: the answer, each target's findings, the next step.
 
     Args:
         model: The model's file.
         targets: The targets and profiles to check.
-        findings: What they said.
-        shapes: Static shapes that were given, by input name.
+        findings: Findings of those targets.
+        shapes: Static shapes from the user, by input name.
     """
     refusing = {f.target for f in errors(findings)}
     unchecked = {f.target for f in findings if f.code == NOT_CHECKED}

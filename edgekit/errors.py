@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
         @property
         def stage(self) -> str:
-            """``waiting``, ``building``, ``verifying`` ..."""
+            """Return the stage: ``waiting``, ``building``, ``verifying`` ..."""
 
         @property
         def done(self) -> bool:
-            """Whether it has ended."""
+            """Return whether the build has ended."""
 
         @property
         def why(self) -> str:
-            """Why it failed; empty if it did not."""
+            """Return why it failed; empty if it did not."""
 
         def wait(self, seconds: float | None = None) -> bool:
-            """Wait; returns whether it has ended. None: no timeout."""
+            """Wait; return whether it has ended. None: no timeout."""
 
 
 class EdgeKitError(Exception):
@@ -194,7 +194,7 @@ class DeviceError(EdgeKitError):
 
 
 def install_line(extra: str) -> str:
-    """The pip line that installs an extra for the EdgeKit that runs; it works though no index has EdgeKit.
+    """Return the pip line that installs an extra for the EdgeKit that runs, even if no index has EdgeKit.
 
     In a source tree it names the tree: EdgeKit may run there without being installed. Where it is installed
     the name is enough: pip finds it, and fetches what the extra needs. Otherwise, e.g. where its folder was
@@ -214,12 +214,12 @@ def install_line(extra: str) -> str:
 
 
 def index_line(extra: str) -> str:
-    """The pip line that installs an extra where EdgeKit is installed, or is on an index."""
+    """Return the pip line that installs an extra where EdgeKit is installed, or is on an index."""
     return f"pip install 'edgekit-sdk[{extra}]'"
 
 
 def with_local_lines(text: str) -> str:
-    """A text from a bundle, its pip lines replaced by those that work here: the bundle names no paths."""
+    """Replace the pip lines in a bundle's text by those that work here: the bundle names no paths."""
     start = index_line("").partition("]")[0]
     while start in text:
         before, _, rest = text.partition(start)
@@ -268,12 +268,12 @@ class NonFiniteOutputError(NoVariantError):
 
 
 def text_for_bundles(problem: Exception) -> str:
-    """The text of an exception, without the path of this machine that a pip line in it may have."""
+    """Return the text of an exception, without the path of this machine that a pip line in it may have."""
     return problem.for_bundles if isinstance(problem, MissingDependency) else str(problem)
 
 
 def reason_of(problem: Exception, *, for_bundles: bool = False) -> str:
-    """An exception as one line of bounded length; ``for_bundles``: as :func:`text_for_bundles`."""
+    """Return an exception as one line of bounded length; ``for_bundles``: as :func:`text_for_bundles`."""
     text = " ".join((text_for_bundles(problem) if for_bundles else str(problem)).split())
     if not isinstance(problem, EdgeKitError):
         text = f"{type(problem).__name__}: {text}"

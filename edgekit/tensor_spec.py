@@ -35,11 +35,11 @@ class TensorSpec(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether its shape depends on the data."""
+        """Return whether its shape depends on the data."""
         return -1 in self.shape
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array may have this shape."""
+        """Return whether an array may have this shape."""
         if len(shape) != len(self.shape):
             return False
         return all(declared in (d, -1) for d, declared in zip(shape, self.shape, strict=True))
@@ -54,7 +54,7 @@ takes 1.7 and 2.1. Beyond it a BLAS may wake its threads, to take 29 us instead 
 
 
 def is_finite(values: Array) -> bool:
-    """Whether no value of a float array is NaN or infinite."""
+    """Return whether no value of a float array is NaN or infinite."""
     if values.size <= SQUARED_LIMIT and math.isfinite(np.vdot(values, values)):
         return True
     return bool(np.isfinite(values).all())  # squares may overflow although the values are finite

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[str, str, str]:
-    """What to use where, what it costs, and what to do next: a sentence each.
+    """Recommend variants: what to use where, what it costs, and what to do next, a sentence each.
 
     Args:
-        manifest: Of the bundle.
-        variants: Its variants, the rejected ones too.
+        manifest: Manifest of the bundle.
+        variants: All variants of the bundle, the rejected ones too.
 
     Raises:
         AttributeError, LookupError, TypeError, ValueError: the evidence is not what a build writes.
@@ -42,8 +42,8 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
 
 
 def advised(variants: Sequence[Variant]) -> list[Variant]:
-    """The variant to use of each profile: a deferral, else the fastest one of the source model, or the first
-    one where none is timed. A smaller model's is for those who ask for it."""
+    """Choose the variant to use of each profile: a deferral, else the fastest one of the source model, or
+    the first one if none is timed. A smaller model's variant is never advised."""
     by_profile: dict[str, list[Variant]] = {}
     for variant in variants:
         if variant.usable and variant.shrunk is None:
@@ -63,7 +63,7 @@ def p50_ms(variant: Variant) -> float | None:
 
 
 def stood_in(variant: Variant) -> bool:
-    """Whether it did not run on its own engine: a reference executor ran it, or nothing did."""
+    """Return whether it did not run on its own engine: a reference executor ran it, or nothing did."""
     executed = variant.evidence.get("executed")
     return not variant.verified or bool(executed and executed.get("stands_in_for"))
 
@@ -88,7 +88,7 @@ def _what(chosen: Sequence[Variant]) -> str:
 
 
 def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
-    """Of what is not fp32: size and time beside the fp32 variant of the same profile, and the accuracy. Times
+    """Compare variants other than fp32 with the fp32 variant of their profile: size, time and accuracy. Times
     are compared where both were taken on the same machine, which is named."""
     changed = [v for v in chosen if v.precision != FULL_PRECISION]
     if not changed:
@@ -115,7 +115,7 @@ def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
 
 
 def _of(those: Sequence[Variant], named: Sequence[Variant]) -> str:
-    """Whose figure follows, where it is not everybody's."""
+    """Return the names of the variants that a figure belongs to; "" if it belongs to all."""
     return "" if len(those) == len(named) else f"{_listed([v.name for v in those])} "
 
 
@@ -148,7 +148,7 @@ def _next(manifest: Mapping[str, Json], chosen: Sequence[Variant], variants: Seq
 
 
 def _runs_apps_alone(manifest: Mapping[str, Json], variant: Variant) -> bool:
-    """Whether the device of a variant's profile has no Python: a phone, or a microcontroller."""
+    """Return whether the device of a variant's profile has no Python: a phone, or a microcontroller."""
     profile = (manifest.get("profiles") or {}).get(variant.profile) or {}
     facts = profile.get("facts") or {}
     system = str((facts.get("os") or {}).get("value", "")).lower()

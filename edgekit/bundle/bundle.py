@@ -115,7 +115,7 @@ class Bundle:
         return path
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the file. Raises BundleError at the first entry that is damaged."""
+        """Yield the bytes of the file. Raises BundleError at the first entry that is damaged."""
         start, entries = self._start, self.manifest["entries"]
         end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
         digest = bytes.fromhex(self.digest)
@@ -240,7 +240,7 @@ class Bundle:
 
     @property
     def card(self) -> dict[str, Json] | None:
-        """How its inputs are prepared and its outputs decoded, as ``cards.card.parse_card`` takes it."""
+        """Return how inputs are prepared and outputs decoded: the input of ``cards.card.parse_card``."""
         card: dict[str, Json] | None = self.manifest["card"]
         return card
 
@@ -257,14 +257,14 @@ class Bundle:
         ]
 
     def golden_of(self, variant: Variant) -> list[tuple[dict[str, Array], dict[str, Array]]]:
-        """The same with the outputs of the model that a variant computes: it may be a smaller one."""
+        """Return golden vectors with outputs of the model that a variant computes, maybe a smaller one."""
         if variant.shrunk is None:
             return self.golden
         own = [self._arrays(outputs, self.outputs) for outputs in variant.shrunk["golden"]]
         return [(feeds, outputs) for (feeds, _), outputs in zip(self.golden, own, strict=bool(own))]
 
     def read(self, entry: str) -> memoryview:
-        """The content of an entry, read-only, read and hashed each time; it starts at a multiple of 64 bytes.
+        """Read and hash the content of an entry, read-only; it starts at a multiple of 64 bytes.
 
         Raises:
             BundleError: there is no such entry, or its sha256 is wrong, or the bundle is closed.
@@ -289,7 +289,7 @@ class Bundle:
             file.write(piece)
 
     def _part(self, entry: str) -> memoryview | Readable:
-        """What holds an entry."""
+        """Return the buffer or file that contains an entry."""
         if entry not in self._entries:
             raise BundleError(f"{self.name} has no entry {entry!r}; `edgekit inspect` lists what it has")
         if self._parts is None:
@@ -325,7 +325,7 @@ class Bundle:
         return tuple(stage["name"] for stage in self.manifest.get("cascade", {}).get("stages", ()))
 
     def stage(self, name: str) -> Bundle:
-        """The bundle of a cascade's later stage; it reads this bundle's file.
+        """Return the bundle of a cascade's later stage; it reads this bundle's file.
 
         Raises BundleError: there is no such stage, or it is damaged, or the bundle is closed."""
         if name not in self.stages:
@@ -340,11 +340,11 @@ class Bundle:
         return found
 
     def sha256(self, entry: str) -> str:
-        """The sha256 that the manifest declares for an entry, in hexadecimal."""
+        """Return the sha256 that the manifest declares for an entry, in hexadecimal."""
         return str(self._entries[entry]["sha256"])
 
     def size_bytes(self, entry: str) -> int:
-        """The size of an entry."""
+        """Return the size of an entry."""
         self._part(entry)
         return int(self._entries[entry]["size"])
 
@@ -379,7 +379,7 @@ class Bundle:
 
     @property
     def report(self) -> str:
-        """The table of variants and evidence, as the build prints it."""
+        """Return the table of variants and evidence, as the build prints it."""
         from edgekit.bundle.report import render_bundle
 
         return render_bundle(self.name, self.manifest, self.variants)
@@ -388,7 +388,7 @@ class Bundle:
         return f"<Bundle {self.name}: {len(self.variants)} variants, {self.digest[:12]}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table, then the rest of the report."""
+        """Return HTML for a notebook: the table, then the rest of the report."""
         from edgekit.bundle.report import render_html
 
         return render_html(self.name, self.manifest, self.variants)

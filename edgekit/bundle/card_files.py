@@ -13,7 +13,7 @@ LIMIT_BYTES = 64 << 20
 
 
 def entry_of(name: str) -> str:
-    """The entry of a file that the card names.
+    """Return the entry of a file that the card names.
 
     >>> entry_of("tokenizer.json")
     'card/tokenizer.json'
@@ -22,7 +22,7 @@ def entry_of(name: str) -> str:
 
 
 def read_card_file(bundle: Bundle, name: str) -> bytes:
-    """The content of a file that the card names.
+    """Return the content of a file that the card names.
 
     Raises:
         BundleError: it is absent, damaged or too large.

@@ -1,4 +1,4 @@
-"""Why a variant's values lose accuracy, and what the repairs cost: text from the evidence of the build."""
+"""Text on why a variant's values lose accuracy, and what the repairs cost, from the build's evidence."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class CauseText(NamedTuple):
 
     Attributes:
         kind: The class of the cause.
-        layer: What makes the value, as the source model calls it.
+        layer: Layer that computes the value, by its name in the source model.
         reach: The magnitudes.
         plain: SNR of the value in plain int8; "-" for float16.
-        done: What the variant does about it.
-        left: SNR of the value as it is stored; "-" in float and of weights.
+        done: Repair of the variant.
+        left: SNR of the value as it is stored; "-" in float and for weights.
     """
 
     kind: str
@@ -45,11 +45,11 @@ class CauseText(NamedTuple):
 
 
 def cause_texts(variant: Variant, called: Callable[[str], str]) -> list[CauseText]:
-    """Of a variant, the worst first.
+    """Return the causes of a variant in words, the worst first.
 
     Args:
-        variant: With evidence; of a build of before there were causes it has none.
-        called: From a canonical value to the name that it is shown by.
+        variant: With evidence; it has no causes if an older build wrote it.
+        called: Function that returns the displayed name of a canonical value.
 
     Raises:
         AttributeError, LookupError, TypeError, ValueError: the evidence is not what a build writes.
@@ -59,19 +59,19 @@ def cause_texts(variant: Variant, called: Callable[[str], str]) -> list[CauseTex
 
 
 def left_out(variant: Variant) -> str:
-    """How many more causes there are than the bundle holds, in words; "" for none."""
+    """Return in words how many more causes there are than the bundle holds; "" for none."""
     more = (variant.evidence.get("causes") or {}).get("more") or {}
     return ", ".join(f"{int(count)} more of {kind}" for kind, count in more.items())
 
 
 def price(variant: Variant, variants: Sequence[Variant]) -> str:
-    """What plain int8 would have made of it, and what the repairs cost in time; "" where nothing tells.
+    """Describe the accuracy of plain int8, and the time that the repairs cost; "" where it is not known.
 
-    Both are of the search: accuracy on the validation samples, time over the float parent's.
+    Both are from the search: accuracy on the validation samples, time over the float parent's.
 
     Args:
         variant: An int8 variant.
-        variants: Of the bundle: the first of its profile has the search.
+        variants: Variants of the bundle: the first of its profile has the search.
     """
     quantization = variant.evidence.get("quantization")
     searches = (v.evidence.get("search") for v in variants if v.profile == variant.profile)

@@ -43,7 +43,7 @@ def cost_notes(variant: Variant) -> Iterator[str]:
 
 
 def memory_notes(variant: Variant) -> Iterator[str]:
-    """A sentence about the memories of its device that a variant takes, where that is known."""
+    """Yield a sentence about the memories of its device that a variant takes, where that is known."""
     parts = []
     for name, use in variant.evidence.get("memory", {}).items():
         limit = f" of {kibibytes(use['limit_bytes'])}" if use["limit_bytes"] is not None else ""
@@ -53,7 +53,7 @@ def memory_notes(variant: Variant) -> Iterator[str]:
 
 
 def placed(nodes: Json) -> str:
-    """How many nodes each device has.
+    """Return in words how many nodes each device has.
 
     >>> placed([{"device": "NPU"}, {"device": "NPU"}, {"device": "CPU"}])
     '2 of 3 nodes on NPU, 1 on CPU'
@@ -64,7 +64,7 @@ def placed(nodes: Json) -> str:
 
 
 def left_to_others(nodes: Json) -> Iterator[str]:
-    """The nodes that the accelerator does not take, by reason."""
+    """Yield the nodes that the accelerator does not take, by reason."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for node in nodes:
         if node["why"]:

@@ -1,7 +1,7 @@
-"""What was measured of a bundle on devices, kept in ``extensions.devices`` of its manifest.
+"""Measurements of a bundle on devices, kept in ``extensions.devices`` of its manifest.
 
-docs/bundle-format.md has the form. A reader that does not know it ignores it, and so does this one with what
-is not of the form: figures help to choose and are shown, and nothing depends on them.
+docs/bundle-format.md has the form. A reader that does not know it ignores it, and this one ignores malformed
+records. The figures help to choose and are shown; nothing depends on them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ COLUMNS = ("variant", "p50", "p95", "first", "threads", "on this device")
 
 
 class DeviceRecord(NamedTuple):
-    """What was measured on one kind of device.
+    """Measurements on one kind of device.
 
     Attributes:
         cpu: The processor's name.
-        isa: Its instruction set extensions; with ``cpu`` what ``edgekit.system.cpu.identity`` gives there.
-        machine: Its kind, e.g. ``aarch64``.
-        system: ``Linux 6.6.31``.
-        by: ``edgekit``, ``benchmark_model`` or ``trtexec``.
+        isa: Its instruction set extensions; with ``cpu`` the result of ``edgekit.system.cpu.identity`` there.
+        machine: Machine type, e.g. ``aarch64``.
+        system: Operating system, e.g. ``Linux 6.6.31``.
+        by: Tool that measured: ``edgekit``, ``benchmark_model`` or ``trtexec``.
         variants: Variant -> ``bench``: rows, one for each number of threads; ``verify``; ``explain``.
     """
 
@@ -42,19 +42,19 @@ class DeviceRecord(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The device in words."""
+        """Return the device in words."""
         by = "" if self.by == BY_EDGEKIT else f", by {self.by}"
         return f"{self.cpu} ({self.machine}, {self.system}){by}"
 
     def rows(self, variant: str) -> list[Mapping[str, Any]]:
-        """``bench`` of a variant: the rows that have a time."""
+        """Return the ``bench`` rows of a variant that have a time."""
         found = self.variants[variant].get("bench")
         rows = found if isinstance(found, list) else []
         return [row for row in rows if isinstance(row, dict) and milliseconds_of(row) is not None]
 
 
 def device_records(manifest: Mapping[str, Json]) -> list[DeviceRecord]:
-    """The records of a manifest that are of the form."""
+    """Return the well-formed records of a manifest."""
     extensions = manifest.get("extensions")
     listed = extensions.get(KEY) if isinstance(extensions, Mapping) else None
     records = (_record(row) for row in (listed if isinstance(listed, list) else []))
@@ -110,7 +110,7 @@ def tables(manifest: Mapping[str, Json]) -> list[tuple[str, list[tuple[str, ...]
 
 
 def lines(manifest: Mapping[str, Json]) -> list[str]:
-    """The tables as text."""
+    """Return the tables as text."""
     found: list[str] = []
     for title, rows in tables(manifest):
         found += ["", f"  measured on {title}", *table(COLUMNS, rows)]

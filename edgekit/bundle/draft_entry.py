@@ -64,7 +64,7 @@ _SCHEMA = record(
 
 
 def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
-    """The draft of a bundle; None: it has none.
+    """Return the draft of a bundle; None: it has none.
 
     Args:
         name: Of the bundle, for errors.
@@ -91,7 +91,7 @@ def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
 
 
 def draft_evidence(manifest: Mapping[str, Json]) -> tuple[str, tuple[Variant, ...]]:
-    """What a report says of the draft, and its variants; nothing where there is none. A build wrote it."""
+    """Return a report's text on the draft, and its variants; both empty without a draft. A build wrote it."""
     found = (manifest.get("extensions") or {}).get(KEY)
     if found is None:
         return "", ()

@@ -1,7 +1,7 @@
-"""What a build writes of a variant into the manifest, key by key.
+"""Evidence that a build writes on a variant into the manifest, key by key.
 
-These are types for the writer. A bundle from elsewhere may hold anything here: who reads one takes evidence
-as open JSON and checks what is read. JSON has no infinity and no NaN: such a figure is None.
+These are types for the writer. A bundle from elsewhere may contain anything here: a reader takes evidence as
+open JSON and checks what it reads. JSON has no infinity and no NaN: such a figure is None.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class OutputAccuracy(TypedDict):
     relative_norm: float | None
     """0 where the two are equal."""
     snr_db: float | None
-    """None where every value equals the reference, or one of them is not finite (``max_abs`` tells which)."""
+    """None where every value equals the reference, or one is not finite; ``max_abs`` shows which."""
     cosine: float | None
     limit_db: float
     """Lowest SNR that is good enough; a device is held to it again."""
 
 
 class Figure(TypedDict):
-    """A score, of ``edgekit.compiler.evaluate.fidelity.Score``."""
+    """A score: the fields of ``edgekit.compiler.evaluate.fidelity.Score``."""
 
     metric: str
     """``self-mAP``, ``top-1``, ``SNR`` ..."""
@@ -37,10 +37,10 @@ class Figure(TypedDict):
 
 
 class Agreement(Figure):
-    """How far the variant agrees with the float model."""
+    """Agreement of the variant with the float model."""
 
     samples: int
-    """How many it was scored on: all of them held out, unless ``samples.not_held_out`` says otherwise."""
+    """Number of samples it was scored on; all are held out unless ``samples.not_held_out`` lists the part."""
 
 
 class TaskScore(TypedDict):
@@ -54,14 +54,14 @@ class TaskScore(TypedDict):
 
 
 class Executed(TypedDict, total=False):
-    """What ran it, as reported by the runner after loading."""
+    """Hardware and arithmetic of the runs, as reported by the runner after loading."""
 
     device: str
     """``CPU``, ``GPU`` ..."""
     precision: str
     """The arithmetic: ``fp32``, ``fp16``, ``bf16``, ``fp8`` or ``int8``."""
     stands_in_for: str
-    """The hardware that was not there, where a reference executor ran it; absent where its engine did."""
+    """The missing hardware, if a reference executor ran it; absent if its engine did."""
 
 
 class Timing(TypedDict, total=False):
@@ -82,11 +82,11 @@ class Timing(TypedDict, total=False):
     machine: str
     """Its kind, e.g. ``x86_64``."""
     measured: str
-    """When, in UTC: ``2026-11-22 10:15``. A rebuild recalls what this machine measured before."""
+    """Time of the measurement in UTC: ``2026-11-22 10:15``. A rebuild reuses this machine's measurements."""
     ratio: float
     """Time over the parent's, the two of them alone in turns; absent where that was not needed."""
     prompt_token_ms: float
-    """Of a language model, whose runs are one token each: time to read one token of a prompt, in ms."""
+    """Time to read one token of a prompt, in ms (language models, whose runs are one token each)."""
 
 
 class FloatNodes(TypedDict):
@@ -97,13 +97,13 @@ class FloatNodes(TypedDict):
 
 
 class Quantization(TypedDict, total=False):
-    """How an int8 variant was quantized."""
+    """Quantization of an int8 variant."""
 
     scheme: str
     choice: str
-    """Of the candidate that it was made from (``SearchedCandidate``)."""
+    """``choice`` of the candidate that it was made from (``SearchedCandidate``)."""
     placement: str
-    """Which nodes were to be quantized: ``all``, ``large`` ..."""
+    """Name of the set of nodes to quantize: ``all``, ``large`` ..."""
     recipe: dict[str, Json]
     """The fields of ``edgekit.compiler.quantize.recipe.Recipe``."""
     integer_nodes: int
@@ -111,7 +111,7 @@ class Quantization(TypedDict, total=False):
     samples: dict[str, Json]
     """``fit``, ``choose`` and ``prove``: samples in each part; ``not_held_out``: parts that others share."""
     because: list[str]
-    """Why blocks stay float, in words."""
+    """Reasons why blocks stay float, in words."""
 
 
 class SearchedCandidate(TypedDict):
@@ -125,14 +125,14 @@ class SearchedCandidate(TypedDict):
     agreement: Figure | None
     """None where it could not be made or run."""
     snr_db: float | None
-    """Of the worst output."""
+    """SNR of the worst output."""
     task: Figure | None
     ratio: float | None
     """Time over the float parent's; None where it was not timed."""
     estimated_ratio: float | None
     """Estimated cycles over the float parent's; None where they were not estimated."""
     lost: str
-    """Why it is not in the bundle; "" where it is."""
+    """Reason why it is not in the bundle; "" if it is."""
 
 
 class EstimatedCycles(TypedDict):
@@ -140,7 +140,7 @@ class EstimatedCycles(TypedDict):
     pipelines (docs/arm-estimates.md)."""
 
     ratio: float
-    """Of the float parent's."""
+    """Cycles over the float parent's."""
     processor: str
     method: str
 
@@ -156,17 +156,17 @@ class CostEvidence(TypedDict, total=False):
     nodes: list[dict[str, Json]]
     notes: list[str]
     failed: str
-    """Why there is none; alone."""
+    """Reason why there is no estimate; then the only key."""
 
 
 class MemoryUse(TypedDict):
-    """What a variant takes of one memory of its profile's device."""
+    """Use of one memory of the profile's device by a variant."""
 
     bytes: int
     limit_bytes: int | None
-    """What the device has; None where the profile does not tell."""
+    """Size of the device's memory; None if the profile does not have it."""
     by: str
-    """Who tells, e.g. ``recorded by ENGINE 0.1`` or ``estimated by ...``."""
+    """Source of the figure, e.g. ``recorded by ENGINE 0.1`` or ``estimated by ...``."""
 
 
 class Search(TypedDict, total=False):
@@ -178,47 +178,47 @@ class Search(TypedDict, total=False):
     left_out: int
     """Candidates that there was no time for."""
     plain: SearchedCandidate
-    """Plain int8, where something is repaired: every node, a scale for each value from its minimum to its
-    maximum, weights to nearest; measured beside the candidates and never chosen."""
+    """Plain int8, if anything is repaired: every node, a scale for each value from its minimum to its
+    maximum, weights to nearest. It is measured with the candidates and never chosen."""
 
 
 class Cause(TypedDict):
-    """Why one value loses accuracy in plain int8 or float16 (edgekit/compiler/quantize/causes.py)."""
+    """Cause of a value's loss of accuracy in plain int8 or float16 (edgekit/compiler/quantize/causes.py)."""
 
     kind: str
     """``outlier range``, ``narrow channel``, ``depthwise range``, ``per-tensor weight``, ``mixed-scale
     concat`` or ``float16 headroom``."""
     value: str
-    """Of the canonical graph; of a weight its node's first output."""
+    """Name in the canonical graph; for a weight its node's first output."""
     nodes: list[str]
-    """What reads it, by first outputs."""
+    """Nodes that read it, by first outputs."""
     narrow: float
-    """The largest magnitude of the narrowest channel; of a value with outliers, of nearly all of it."""
+    """The largest magnitude of the narrowest channel; for a value with outliers, of nearly all of it."""
     wide: float
-    """The largest magnitude of all; of float16 the largest that it holds."""
+    """The largest magnitude of all; for float16 the largest that it can represent."""
     plain_db: float | None
     """SNR of the value with one scale from its minimum to its maximum; None for float16."""
     done: str
-    """What this variant does about it, in words."""
+    """Repair of this variant, in words."""
     left_db: float | None
     """SNR of the value as it is stored; None where it is float, or is a weight."""
 
 
 class Causes(TypedDict):
-    """Why accuracy is lost, the worst first."""
+    """Causes of lost accuracy, the worst first."""
 
     found: list[Cause]
     more: dict[str, int]
-    """Kind -> how many more there are."""
+    """Kind -> number of further causes."""
 
 
 class KeptFindings(TypedDict):
-    """How many of the float model's sure findings a variant keeps, e.g. boxes, on the samples for testing."""
+    """Number of the float model's sure findings, e.g. boxes, that a variant keeps on the test samples."""
 
     kept: int
     of: int
     share: float
-    """Estimated from changes of score, 0 to 1; of int8 on the samples for validation too."""
+    """Estimated from changes of score, 0 to 1; for int8 on the samples for validation too."""
 
 
 class SlowerForm(TypedDict):
@@ -229,15 +229,15 @@ class SlowerForm(TypedDict):
 
 
 class StoredWeights(TypedDict, total=False):
-    """How the weights are stored where only they are quantized."""
+    """Storage of the weights in a variant with weight-only quantization."""
 
     ops: list[str]
-    """ONNX operators whose weights these are."""
+    """ONNX operators that have these weights."""
     nodes: int
     rounding: str
     """``k-means``, ``fitted`` or ``nearest``."""
     ratio: float
-    """Time over the float parent's, where it was found too slow before the weights were fitted."""
+    """Time over the float parent's, if it was too slow before the weights were fitted."""
     lost: list[SlowerForm]
 
 
@@ -250,30 +250,30 @@ class PathStep(TypedDict, total=False):
     task: Figure | None
     """None where the samples have no labels."""
     epochs: float
-    """Of a training."""
+    """Number of training epochs."""
     seconds: float
 
 
 class ShrunkEvidence(TypedDict):
-    """Of a variant that computes a smaller model: ``accuracy`` is against that model's own outputs."""
+    """Evidence on a variant that computes a smaller model; ``accuracy`` is against that model's outputs."""
 
     weight_bytes: list[int]
-    """Of the canonical float graph, before and after."""
+    """Size of the canonical float graph's weights, before and after."""
     snr_db: float | None
-    """Of the worst output, against the source model, on the samples for testing."""
+    """SNR of the worst output, against the source model, on the samples for testing."""
     parent: str
     """The variant of the source model that it is timed against; ``timing.ratio`` is the ratio."""
     path: list[PathStep]
-    """What each step brought, this variant the last."""
+    """Figures of each step, this variant the last."""
 
 
 class DeferralFigures(TypedDict):
-    """Of a deferral: what ``edgekit defer`` found (edgekit/compiler/evaluate/deferral_threshold.py)."""
+    """Result of ``edgekit defer`` for a deferral (edgekit/compiler/evaluate/deferral_threshold.py)."""
 
     small: str
     """Name of the variant that answers."""
     large: str
-    """Of the one that is asked where it is unsure."""
+    """Name of the variant that runs where the small one is unsure."""
     threshold: float
     limit: float
     confidence: float
@@ -284,33 +284,33 @@ class DeferralFigures(TypedDict):
     small_ms: float
     large_ms: float
     expected_ms: float
-    """Mean of a run; ``p50_ms`` of its timing too."""
+    """Mean time of a run, in ms; also ``p50_ms`` of its timing."""
     samples_sha256: str
     small_bundle: str
     large_bundle: str
 
 
 class GreedyChoices(TypedDict):
-    """Of the tokens that a language model writes after the golden prompts, the likeliest each time."""
+    """Tokens that a language model writes after the golden prompts, the likeliest each time."""
 
     likeliest: int
-    """So many are the float reference's likeliest at their place, too."""
+    """Number of these tokens that are also the float reference's likeliest at their position."""
     of: int
 
 
 class Generation(TypedDict, total=False):
-    """What a language model's variant does (edgekit/compiler/build/language/evaluation.py)."""
+    """Quality of a language model's variant (edgekit/compiler/build/language/evaluation.py)."""
 
     perplexity: float | None
-    """Of the text that the package ships; None where it is not finite."""
+    """Perplexity on the text that the package ships; None if it is not finite."""
     float_perplexity: float | None
-    """That of the float reference."""
+    """Perplexity of the float reference."""
     limit: float
-    """Share by which it may be above."""
+    """Share by which the perplexity may exceed the reference's."""
     tokens: int
-    """Of the text, those that were judged."""
+    """Number of evaluated tokens of the text."""
     agreement: float | None
-    """Share of them at which its likeliest token is the reference's."""
+    """Share of those tokens at which its likeliest token is the reference's."""
     answers: list[list[int]]
     """Tokens that it writes after each golden prompt."""
     greedy: GreedyChoices
@@ -320,16 +320,16 @@ class LengthFigures(TypedDict, total=False):
     """A text encoder's variant at one of its lengths, by texts of exactly so many tokens."""
 
     snr_db: float | None
-    """Of the worst output, against the source model at the whole length; None where they are equal."""
+    """SNR of the worst output, against the source model at the whole length; None where they are equal."""
     unequal: bool
-    """True where an output is not finite, or is something where the reference is zero; else absent."""
+    """True where an output is not finite, or is not zero where the reference is; else absent."""
     p50_ms: float
     """Median of a run, in ms, the lengths in turns; absent where nothing here times it."""
     min_ms: float
 
 
 class LargerThanSource(TypedDict):
-    """Why a variant is larger than its source."""
+    """Reasons why a variant is larger than its source."""
 
     source_weight_bytes: int
     """Size of the source's weights."""
@@ -347,24 +347,24 @@ class FaultRecord(TypedDict):
 
 
 class Evidence(TypedDict, total=False):
-    """All that a build writes of a variant. Only ``size_bytes`` is always there.
+    """Evidence that a build writes on a variant. Only ``size_bytes`` is always there.
 
-    Each build has its own: what is timed or found of one is never seen in another.
+    Each build has its own: what is timed or found in one never appears in another.
     """
 
     size_bytes: int
-    """Of its files."""
+    """Total size of its files."""
     larger: LargerThanSource
     """Reasons why the variant is larger than its source; absent if it is not larger."""
     compile: dict[str, Json]
-    """What the compiler tells, each target in its own words."""
+    """Facts from the compiler, in each target's own keys."""
     engine: str
     """Name and version."""
     limits_db: dict[str, float]
-    """Output -> the lowest SNR that is good enough, where no engine is here to run it."""
+    """Output -> the lowest SNR that is good enough, if no engine was available to run it."""
     executed: Executed
     runner: dict[str, Json]
-    """What the engine tells after a run, each target in its own words."""
+    """Facts from the engine after a run, in each target's own keys."""
     accuracy: dict[str, OutputAccuracy]
     """By output name."""
     timing: Timing
@@ -381,10 +381,10 @@ class Evidence(TypedDict, total=False):
     kept: KeptFindings
     deferral: DeferralFigures
     smaller_model: str
-    """Of a deferral's small variant that another bundle has: the digest of that one."""
+    """Digest of the other bundle that has this deferral's small variant."""
     task: TaskScore
     generation: Generation
-    """Of a language model."""
+    """Language models only."""
     lengths: dict[str, LengthFigures]
-    """Of a text encoder with several lengths: by tokens, ascending."""
+    """Figures by length in tokens, ascending (text encoders with several lengths)."""
     fault: FaultRecord

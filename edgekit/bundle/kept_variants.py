@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def kept_variants(bundle: Bundle) -> list[Variant]:
-    """The variants that have files.
+    """Return the variants that have files.
 
     Raises:
         NoVariantError: every variant was rejected by the build; each one's reason is listed.

@@ -340,7 +340,7 @@ def decode_manifest(data: bytes) -> dict[str, Any]:
 
 
 def encode_manifest(manifest: Mapping[str, Json]) -> bytes:
-    """The bytes of a manifest; the same manifest gives the same bytes.
+    """Return the bytes of a manifest; the same manifest gives the same bytes.
 
     Raises:
         ManifestError: a value is not JSON; the text says where.

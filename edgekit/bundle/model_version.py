@@ -13,7 +13,7 @@ LIMIT = 1 << 63
 
 
 def model_version(bundle: Bundle) -> int | None:
-    """The version in a bundle; None if it has none.
+    """Return the version in a bundle; None if it has none.
 
     Raises:
         BundleError: it is not a whole number of 0 or more.
@@ -28,7 +28,7 @@ def model_version(bundle: Bundle) -> int | None:
 
 
 def with_version(bundle: Bundle, version: int) -> Bundle:
-    """The same bundle, in memory, with a version; its digest is another.
+    """Return the same bundle, in memory, with a version; its digest is another.
 
     Raises:
         UsageError: the version is not a whole number of 0 or more.
@@ -42,5 +42,5 @@ def with_version(bundle: Bundle, version: int) -> Bundle:
 
 
 def is_version(value: object) -> bool:
-    """Whether it is a whole number of 0 or more."""
+    """Return whether it is a whole number of 0 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LIMIT

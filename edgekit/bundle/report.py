@@ -31,7 +31,7 @@ COLUMNS = ("target", "variant", "size", "SNR", TIME, "verified")
 def render_bundle(
     name: str, manifest: Mapping[str, Json], variants: Sequence[Variant], *, verbose: bool = False
 ) -> str:
-    """The report of a bundle: result, evidence, notes.
+    """Return the report of a bundle: result, evidence, notes.
 
     Args:
         name: Of the bundle, for errors.
@@ -72,7 +72,7 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose
 
 
 def _draft(manifest: Mapping[str, Json]) -> list[str]:
-    """The draft of a language model, with a table of its own."""
+    """Return the lines on a language model's draft, with a table of its own."""
     said, own = draft_evidence(manifest)
     if not said:
         return []
@@ -81,7 +81,7 @@ def _draft(manifest: Mapping[str, Json]) -> list[str]:
 
 
 def _paths(variants: Sequence[Variant]) -> list[str]:
-    """What each step to a smaller model brought, where it was trained."""
+    """Return tables of the trained paths to smaller models: the gain of each step."""
     lines: list[str] = []
     for path in (path for path in shrunk_paths(variants) if path.trained):
         lines += ["", f"  path to {path.name}, on the samples for testing", *table(path.columns, path.rows)]
@@ -103,12 +103,12 @@ def why_rejected(variant: Variant) -> tuple[str, str]:
 
 
 def kept_of(variants: Sequence[Variant]) -> list[Variant]:
-    """The variants that the build did not reject."""
+    """Return the variants that the build did not reject."""
     return [v for v in variants if not v.rejected]
 
 
 def columns_and_rows(kept: Sequence[Variant]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The table of variants: a column for each score that any of them has."""
+    """Return the table of variants: a column for each score that any of them has."""
     scores = [name for name in ("task", "agreement") if any(_score(v, name) for v in kept)]
     counts = any("kept" in v.evidence for v in kept)
     headings = [*(_heading(kept, name) for name in scores), *(["kept"] if counts else [])]
@@ -139,7 +139,7 @@ def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Vari
 
 
 def lowest_snr_db(variant: Variant) -> float | None:
-    """The SNR of the worst output, or of the worst part of one, in dB: infinity where all equal the
+    """Return the SNR of the worst output, or of the worst part of one, in dB: infinity where all equal the
     reference, NaN where one is not finite, None where it was not measured."""
     accuracy = variant.evidence.get("accuracy")
     if variant.shrunk is not None and (shrunk := variant.evidence.get("shrunk")):
@@ -156,7 +156,7 @@ def lowest_snr_db(variant: Variant) -> float | None:
 
 
 def lowest_snr(variant: Variant) -> str:
-    """The same in words."""
+    """Return the SNR of the worst output in words."""
     snr_db = lowest_snr_db(variant)
     if snr_db is None:
         return "-"
@@ -164,18 +164,18 @@ def lowest_snr(variant: Variant) -> str:
 
 
 def verified_on(variant: Variant) -> str:
-    """The last column: where a variant was verified, or why it was not run."""
+    """Return the last column: the engine that verified a variant, or the reason why it was not run."""
     return f"yes, {variant.reason or 'verified'}" if variant.verified else variant.status
 
 
 def _score(variant: Variant, name: str) -> Json:
-    """A figure of ``agreement`` or ``task``; None where there is none, or where it is the SNR once more."""
+    """Return a figure of ``agreement`` or ``task``; None if there is none, or if it repeats the SNR."""
     score = variant.evidence.get(name)
     return score if score and not score["unit"] else None
 
 
 def _heading(kept: Sequence[Variant], name: str) -> str:
-    """What was measured, e.g. ``self-mAP``: the same for all variants of a bundle."""
+    """Return the name of the metric, e.g. ``self-mAP``: the same for all variants of a bundle."""
     return str(next(score["metric"] for v in kept if (score := _score(v, name))))
 
 
@@ -187,7 +187,7 @@ def _cell(variant: Variant, name: str) -> str:
 
 
 def _kept_findings(variant: Variant) -> str:
-    """How many of the float model's sure findings it keeps."""
+    """Return how many of the float model's sure findings it keeps."""
     found = variant.evidence.get("kept")
     return f"{found['kept']} of {found['of']}" if found else "-"
 
@@ -207,7 +207,7 @@ def _text_figures(variant: Variant) -> list[str]:
 
 
 def _searched(variants: Sequence[Variant], verbose: bool) -> list[str]:
-    """What the search for int8 did, a line for each target, and why blocks stay float."""
+    """Describe the search for int8, a line for each target, and the reasons why blocks stay float."""
     lines: list[str] = []
     for variant in variants:
         search = variant.evidence.get("search")
@@ -228,7 +228,7 @@ def shared_reasons(variants: Sequence[Variant]) -> dict[str, list[str]]:
 
 
 def searched(search: Json) -> str:
-    """How many candidates a search for int8 measured, and what came of them."""
+    """Return how many candidates a search for int8 measured, and how many were chosen."""
     tried, left_out = search["tried"], search.get("left_out", 0)
     kept = sum(not each["lost"] for each in tried)
     count = f"{len(tried)} int8 candidate{'s' if len(tried) != 1 else ''} measured"
@@ -268,7 +268,7 @@ def _what(variant: Variant) -> str:
 
 
 def shared_notes(kept: Sequence[Variant]) -> dict[str, list[str]]:
-    """What is to be said of variants -> the names of those it is said of."""
+    """Return each note on variants -> the names of the variants that it applies to."""
     said: dict[str, list[str]] = {}
     tokens = max(
         (v.evidence["generation"].get("tokens", 0) for v in kept if "generation" in v.evidence), default=0
@@ -341,7 +341,7 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
 
 
 def _lengths(figures: Json) -> str:
-    """A text encoder's lengths, with the time of a text that fills each."""
+    """Return a text encoder's lengths, with the time of a text that fills each."""
     each = [
         f"{tokens} in {milliseconds(own['p50_ms'])}" if "p50_ms" in own else str(tokens)
         for tokens, own in sorted(figures.items(), key=lambda each: int(each[0]))
@@ -350,7 +350,7 @@ def _lengths(figures: Json) -> str:
 
 
 def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
-    """What the build decided where the model and the options say nothing."""
+    """Yield what the build decided where the model and the options leave it open."""
     assumed = manifest.get("options", {}).get("assumed_shapes")
     if assumed:
         yield str(assumed)
@@ -360,7 +360,7 @@ def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
 
 
 def basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
-    """What the figures stand on: the samples, and the processor."""
+    """Describe the basis of the figures: the samples, and the processor."""
     timings = [v.evidence["timing"] for v in kept if v.evidence.get("timing")]
     machines = dict.fromkeys(machine(v) for v in kept if v.evidence.get("timing"))
     basis = f"compared with the source model on {manifest['samples']['origin']}"

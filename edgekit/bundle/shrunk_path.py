@@ -1,4 +1,4 @@
-"""What each step on the way to a smaller model brought: multiplications, accuracy, time."""
+"""Path to a smaller model: multiplications, accuracy and time of each step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ShrunkPath(NamedTuple):
 
 
 def shrunk_paths(variants: Sequence[Variant]) -> list[ShrunkPath]:
-    """A table for each smaller model on each profile: to its int8 variant, if there is one, kept or rejected.
+    """Return a table for each smaller model on each profile, up to its int8 variant if any, kept or rejected.
 
     Raises:
         LookupError, TypeError, ValueError: the evidence, which is open JSON, is not what a build writes.
@@ -83,6 +83,6 @@ def _time(variant: Variant | None) -> str:
 
 
 def _ratio(variant: Variant | None, whole: Variant | None) -> str:
-    """By the fastest runs, as everywhere."""
+    """Return the ratio of the fastest runs, as everywhere."""
     timings = [v.evidence.get("timing") if v is not None else None for v in (variant, whole)]
     return f"{timings[0]['min_ms'] / timings[1]['min_ms']:.2f}" if timings[0] and timings[1] else "-"

@@ -99,21 +99,21 @@ class SourceNames:
         return found
 
     def maker(self, name: str) -> SourceNode | None:
-        """The source node that makes a node's or a value's result, without what is merged with it; None where
-        it is not known."""
+        """Return the source node that computes a node's or a value's result, without merged nodes; None if it
+        is not known."""
         indices = self._of(name)
         source = self._nodes[indices[0]].source if indices else ()
         return source[0] if source else None
 
     def called(self, name: str) -> str:
-        """What makes a node's or a value's result, with its module where its name does not tell it."""
+        """Return the name of the node that computes a result, with its module if the name lacks it."""
         node = self.maker(name)
         if node is None:
             return name
         return f"{node.scope}: {node.name}" if node.scope and "/" not in node.name else node.name
 
     def know(self, names: Sequence[str]) -> bool:
-        """Whether one of them is known."""
+        """Return whether one of the names is known."""
         return any(self._of(name) for name in names)
 
     def _of(self, name: str) -> list[int]:
@@ -121,7 +121,7 @@ class SourceNames:
 
 
 def read_source_names(bundle: Bundle) -> SourceNames:
-    """The names of a bundle; none of one that was built before there were any.
+    """Return the names of a bundle; none of one that was built before there were any.
 
     Raises:
         BundleError: the entry is damaged, or not what a build writes.
@@ -153,7 +153,7 @@ def _source_node(name: str, op: str, scope: str = "") -> SourceNode:
 
 
 def scope_in_name(name: str) -> str:
-    """The module that a node was called in, where the exporter has put its path into the node's name.
+    """Return the module that a node was called in, where the exporter has put its path into the node's name.
 
     PyTorch's older exporter begins it with a slash, and repeats the parent before a child of a list.
 

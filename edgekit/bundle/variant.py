@@ -26,7 +26,7 @@ _NEED_A_REASON = {status.value: status for status in (Status.REJECTED, Status.NO
 
 
 def status_text(status: Status, reason: str) -> str:
-    """The status and its reason as the manifest has them.
+    """Return the status and its reason as the manifest has them.
 
     >>> status_text(Status.VERIFIED, "on ONNX Runtime 1.20"), status_text(Status.REJECTED, "SNR 3 dB")
     ('verified on ONNX Runtime 1.20', 'rejected: SNR 3 dB')
@@ -36,7 +36,7 @@ def status_text(status: Status, reason: str) -> str:
 
 
 def parse_status(text: str) -> tuple[Status, str]:
-    """The reverse of :func:`status_text`.
+    """Parse a text of :func:`status_text`.
 
     >>> parse_status("verified on ONNX Runtime 1.20")
     (<Status.VERIFIED: 'verified'>, 'on ONNX Runtime 1.20')
@@ -81,12 +81,12 @@ class Variant(NamedTuple):
 
     @property
     def outcome(self) -> Status:
-        """What ``status`` says, without the reason."""
+        """Return the outcome in ``status``, without the reason."""
         return parse_status(self.status)[0]
 
     @property
     def reason(self) -> str:
-        """What ``status`` says after its first word: on which engine it was verified, or why not."""
+        """Return ``status`` after its first word: the engine that verified it, or the reason why not."""
         return parse_status(self.status)[1]
 
     @property
@@ -99,7 +99,7 @@ class Variant(NamedTuple):
 
     @property
     def usable(self) -> bool:
-        """Whether a session may run it: it has files and was not rejected."""
+        """Return whether a session may run it: it has files and was not rejected."""
         return bool(self.files) and not self.rejected
 
     @property

@@ -29,7 +29,7 @@ OPTION = "prepared_on_device"
 
 
 def prepares_on_device(name: str) -> bool:
-    """Whether a target prepares its variants on the device, in a child process of its own."""
+    """Return whether a target prepares its variants on the device, in a separate child process."""
     try:
         return registry.engine(name).ENGINE.prepared_on_device
     except Exception as problem:  # unknown target, or its module does not import
@@ -40,13 +40,13 @@ def prepares_on_device(name: str) -> bool:
 def variants_to_prepare(
     variants: Sequence[Variant], excluded: Collection[str], options: SessionOptions
 ) -> list[Variant]:
-    """The variants to prepare: of each target the last one that is prepared on the device. A build lists the
-    float variant first, then those that are smaller or faster.
+    """Return the variants to prepare: for each target the last one that is prepared on the device. A build
+    lists the float variant first, then those that are smaller or faster.
 
     Args:
-        variants: Of the bundle.
+        variants: Variants of the bundle.
         excluded: Targets that are active or not installed.
-        options: An engine or a variant that is requested is the only one wanted.
+        options: Session options; a requested engine or variant is the only one prepared.
     """
     wanted = [v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)]
     wanted = [v for v in wanted if v.shrunk is None or v.name == options.variant]
@@ -69,13 +69,13 @@ class Preparations:
         return self._finished | {name: each.state for name, each in list(self.waiting.items())}
 
     def any_done(self) -> bool:
-        """Whether :meth:`poll_finished` would return any now."""
+        """Return whether :meth:`poll_finished` would return any variant now."""
         return any(each.done for each in self.waiting.values())
 
     def poll_finished(
         self, active: Runner | None, feeds: Mapping[str, Array]
     ) -> Iterator[tuple[str, Runner | None, str]]:
-        """The preparations that finished since: name, and the runner to activate, or None and why it is
+        """Yield the preparations that finished since: name, and the runner to activate, or None and why it is
         rejected.
 
         Args:
@@ -154,7 +154,7 @@ class Preparation:
         self._thread.join()
 
     def take(self) -> Runner | None:
-        """The runner, now owned by the caller; None if there is none."""
+        """Return the runner, now owned by the caller; None if there is none."""
         with self._lock:
             runner, self.runner = self.runner, None
         return runner

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrameAndPlacement:
-    """What a cascade keeps of a frame between ``prepare`` and ``decode``.
+    """Frame data that a cascade keeps between ``prepare`` and ``decode``.
 
     Attributes:
         frame: uint8 [height, width, 3].
-        order: Of its channels, ``rgb`` or ``bgr``.
-        placed: Where it lies in the first stage's input.
+        order: Channel order, ``rgb`` or ``bgr``.
+        placed: Position of the frame in the first stage's input.
     """
 
     frame: Array
@@ -62,13 +62,13 @@ class Cascade:
             raise
 
     def keep(self, frame: Array, order: str, placed: Any) -> FrameAndPlacement:
-        """What ``decode`` needs to know of a frame."""
+        """Return the frame data that ``decode`` needs."""
         return FrameAndPlacement(frame, order, placed)
 
     def decode(
         self, card: Card, outputs: Mapping[str, Array], kept: Any, options: Mapping[str, Any]
     ) -> Cascaded:
-        """The first stage's prediction, and what the later ones say of it.
+        """Return the first stage's prediction, and what the later ones say of it.
 
         Raises:
             EngineError: things without a place; or as ``Session.predict`` of a stage.
@@ -96,7 +96,7 @@ class Cascade:
 
 
 def _quarters(said: Any, stage: Stage) -> int:
-    """By how many quarters anticlockwise a crop is turned, as the best class of a stage says."""
+    """Return the number of quarter turns anticlockwise for a crop, from the best class of a stage."""
     if not isinstance(said, Classes):
         raise EngineError(
             f"stage {stage.name} turns crops by its class, and it predicts {type(said).__name__}; "

@@ -84,7 +84,7 @@ class Chain(Generic[R]):
         raise NotImplementedError
 
     def _take_standby(self, variant: Variant) -> R | None:
-        """The variant, if it is loaded already; the caller then owns it."""
+        """Return the variant, if it is loaded already; the caller then owns it."""
         return None
 
     # --- loading -----------------------------------------------------------------------------------------
@@ -186,9 +186,9 @@ class Chain(Generic[R]):
             raise strict_errors.variant_failed(candidate, problem) from problem
 
     def _is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
-        """Whether non-finite outputs are the input's fault: a moment ago no variant had finite ones for an
-        input, and the loaded variant still computes a known input (``run_known`` raises if it does not). Then
-        nothing is unloaded: whoever repeats such inputs must not make every request load every variant."""
+        """Return whether non-finite outputs are the input's fault. A moment ago no variant had finite ones
+        for an input, and the loaded one still computes a known input (``run_known`` raises if it does not).
+        Then nothing is unloaded: such inputs, repeated, must not make every request load every variant."""
         if not isinstance(problem, NonFiniteOutputError) or not self._health.expects_bad_inputs:
             return False
         try:
@@ -199,8 +199,8 @@ class Chain(Generic[R]):
         return True
 
     def _no_variant(self, error: NoVariantError, ran: Collection[str]) -> NoVariantError:
-        """The error of a request on which every variant failed; of another class if all that ``ran`` gave
-        non-finite outputs."""
+        """Return the error of a request on which every variant failed; of another class if all that ``ran``
+        gave non-finite outputs."""
         failures = self._health.failures
         if not ran or not all(name in failures and failures[name].non_finite for name in ran):
             return error

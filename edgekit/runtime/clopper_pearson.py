@@ -8,7 +8,7 @@ CONFIDENCE = 0.95
 
 
 def upper_bound(seen: int, trials: int, confidence: float = CONFIDENCE) -> float:
-    """The rate at which so few or fewer would be seen in only a share ``1 - confidence`` of the cases.
+    """Return the rate at which so few or fewer would be seen in only a share ``1 - confidence`` of the cases.
 
     Args:
         seen: How many of the trials.

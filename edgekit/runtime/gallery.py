@@ -76,7 +76,7 @@ class Gallery:
         return removed
 
     def search(self, embedding: Embedding | Array, top: int = 5, least: float = -1.0) -> list[Match]:
-        """The nearest entries.
+        """Return the nearest entries.
 
         Args:
             embedding: An embedding [d].

@@ -1,4 +1,4 @@
-"""What one generation made, and how it went."""
+"""Result of one generation: its text and statistics."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class GeneratedText(NamedTuple):
 
     @property
     def tokens_per_s(self) -> float:
-        """After the first token; 0 if there is only one."""
+        """Return tokens per second after the first token; 0 if there is only one."""
         seconds = (self.total_ms - self.first_token_ms) / 1000
         return (self.tokens - 1) / seconds if self.tokens > 1 and seconds > 0 else 0.0
 
     def as_json(self) -> dict[str, Json]:
-        """Everything but the text."""
+        """Return all fields but the text."""
         rest = {name: value for name, value in self._asdict().items() if name != "text"}
         return {**rest, "tokens_per_s": self.tokens_per_s}
 
     def __repr__(self) -> str:
-        """Without the text: what is printed by accident stays on the device."""
+        """Return a form without the text: an accidental print does not leak it."""
         return f"<GeneratedText: {self.tokens} tokens, {self.reason}>"

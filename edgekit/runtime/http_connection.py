@@ -146,7 +146,7 @@ class HttpConnection:
 
     @property
     def kept(self) -> bool:
-        """Whether a connection is open; its server may have closed it by now."""
+        """Return whether a connection is open; its server may have closed it by now."""
         return self._open is not None
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ class TimedConnection(HTTPConnection):
 
     @property
     def connected(self) -> bool:
-        """Whether it was ever connected."""
+        """Return whether it was ever connected."""
         return self._plain is not None
 
     def drop(self) -> None:

@@ -40,7 +40,7 @@ def remember(bundle: Bundle, variant: Variant, engine: str, threads: int, p50_ms
 
 
 def compare(runners: tuple[Runner, Runner], feeds: Mapping[str, Array]) -> tuple[float, float]:
-    """The fastest of some runs of each, in ms, interleaved: a slowdown of the machine affects both."""
+    """Measure the fastest of some runs of each, in ms, interleaved: a slow machine affects both."""
     best = [float("inf"), float("inf")]
     for _ in range(COMPARED_RUNS):
         for index, runner in enumerate(runners):
@@ -51,7 +51,7 @@ def compare(runners: tuple[Runner, Runner], feeds: Mapping[str, Array]) -> tuple
 
 
 def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str = "") -> str:
-    """The key of a measurement of a variant on this machine.
+    """Return the key of a measurement of a variant on this machine.
 
     Args:
         bundle: Has the variant.
@@ -65,12 +65,12 @@ def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str =
 
 
 def artifact(bundle: Bundle, variant: Variant) -> str:
-    """The identity of a variant: the hash of its files, as the bundle declares them, and of its options."""
+    """Return the identity of a variant: hash of its files, as the bundle declares them, and its options."""
     files = timings.digest_of({file: bundle.sha256(entry) for file, entry in variant.files.items()})
     return timings.run_digest(files, variant.options)
 
 
 def median(values: Sequence[float]) -> float:
-    """The median of at least one value."""
+    """Return the median of at least one value."""
     ordered = sorted(values)  # the module statistics costs 4 ms to import
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

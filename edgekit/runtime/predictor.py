@@ -24,13 +24,13 @@ class Predictor(Protocol):
 
     @property
     def active(self) -> Active | str:
-        """The active variant; of a ``Budget`` its name."""
+        """Return the active variant; of a ``Budget`` its name."""
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once; as ``Session.run``."""
 
     def predict(self, frame: Any, order: str = "rgb", **options: Any) -> Any:
-        """The task's prediction for an image, a sound or a text; as ``Session.predict``."""
+        """Return the task's prediction for an image, a sound or a text; as ``Session.predict``."""
 
 
 class SessionProtocol(Predictor, Protocol):
@@ -42,29 +42,29 @@ class SessionProtocol(Predictor, Protocol):
 
     @property
     def active(self) -> Active:
-        """The active variant."""
+        """Return the active variant."""
 
     @property
     def card(self) -> Card:
-        """The bundle's card."""
+        """Return the bundle's card."""
 
     @property
     def runner(self) -> Runner:
-        """The loaded variant."""
+        """Return the loaded variant."""
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """The fallbacks that led to the active variant."""
+        """Return the fallbacks that led to the active variant."""
 
     @property
     def history(self) -> tuple[Fallback, ...]:
-        """The last changes of the active variant."""
+        """Return the last changes of the active variant."""
 
     def close(self) -> None:
         """Free the engine."""
 
     def prepare(self, frame: Any, order: str = "rgb") -> tuple[dict[str, Array], Any]:
-        """The feeds of ``run``, from an image, a sound or a text."""
+        """Return the feeds of ``run``, from an image, a sound or a text."""
 
     def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
-        """The prediction, from the outputs of ``run``."""
+        """Return the prediction, from the outputs of ``run``."""

@@ -170,9 +170,9 @@ class Session:
             return outputs
 
     def predict(self, frame: Any, order: str = "rgb", *, rate: int | None = None, **options: Any) -> Any:
-        """The task's prediction for an image, a sound or a text: prepare, run, decode, as the card says.
+        """Predict for an image, a sound or a text: prepare, run, decode, by the bundle's card.
 
-        States and a sound's context go on from call to call, of all threads, until ``reset``.
+        States and a sound's context carry over between calls, of all threads, until ``reset``.
 
         Args:
             frame: An image: uint8 [rows, columns, 3]. A sound of at most one window (else see ``listen``):
@@ -198,7 +198,7 @@ class Session:
     def prepare(
         self, frame: Any, order: str = "rgb", rate: int | None = None
     ) -> tuple[dict[str, Array], Any]:
-        """The first step of ``predict``, for apps that time or overlap the steps: what ``run`` takes."""
+        """Prepare the feeds of ``run``: the first step of ``predict``, to time or overlap the steps."""
         card = self.card  # first: a missing card has a better error than what follows
         from edgekit.processing import processing
 
@@ -207,7 +207,7 @@ class Session:
         return feeds, placed if self._cascade is None else self._cascade.keep(frame, order, placed)
 
     def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
-        """The last step of ``predict``: the prediction from the outputs of ``run``, with its options."""
+        """Decode the outputs of ``run``: the last step of ``predict``, with its options."""
         from edgekit.processing import processing
 
         if self._cascade is not None:
@@ -215,7 +215,7 @@ class Session:
         return processing.decode(self.card, outputs, placed, **options)
 
     def listen(self, sound: Any, *, rate: int | None = None, **options: Any) -> Listening:
-        """A long or a live sound, window by window; see ``streaming.listening.Listening``."""
+        """Open a long or a live sound, window by window; see ``streaming.listening.Listening``."""
         from edgekit.runtime.streaming.listening import Listening
 
         return Listening(self, sound, rate=rate, **options)
@@ -229,7 +229,7 @@ class Session:
 
     @property
     def card(self) -> Card:
-        """The bundle's card.
+        """Return the bundle's card.
 
         Raises: UsageError: it has none.
         """
@@ -252,12 +252,12 @@ class Session:
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """The fallbacks that led to the active variant; empty if it is the best one."""
+        """Return the fallbacks that led to the active variant; empty if it is the best one."""
         return self._chain.fallbacks
 
     @property
     def history(self) -> tuple[Fallback, ...]:
-        """The last 100 changes of the active variant, recoveries included."""
+        """Return the last 100 changes of the active variant, recoveries included."""
         return self._chain.history
 
     @property
@@ -277,7 +277,7 @@ class Session:
 
     @property
     def runner(self) -> Runner:
-        """The loaded variant itself, to compare it with the bare engine. It bypasses the session's lock."""
+        """Return the loaded variant, to compare it with the bare engine. It bypasses the session's lock."""
         if self._chain.runner is None:
             raise self._not_loaded()
         return self._chain.runner
@@ -300,7 +300,7 @@ class Session:
     def run_async(
         self, feeds: Mapping[str, Array], deadline_ms: float | None = None
     ) -> Future[dict[str, Array]]:
-        """As ``run``, in a thread; returns a future at once. Up to 64 requests are queued, the earliest
+        """Run like ``run``, in a thread; return a future at once. Up to 64 requests are queued, the earliest
         deadline first. For batching see ``scheduling.request_queue.Requests``.
 
             outputs = session.run_async(feeds, deadline_ms=100).result()  # or: await asyncio.wrap_future(...)
@@ -357,7 +357,7 @@ class Session:
 
     @property
     def stages(self) -> Mapping[str, SessionProtocol]:
-        """The sessions of a cascade's later stages, by name; empty for one model."""
+        """Return the sessions of a cascade's later stages, by name; empty for one model."""
         return {} if self._cascade is None else self._cascade.sessions
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def card_of(bundle: Bundle) -> Card:
-    """The card of a bundle.
+    """Return the card of a bundle.
 
     Raises:
         UsageError: it has none.

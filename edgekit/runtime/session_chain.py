@@ -279,7 +279,7 @@ class SessionChain(Chain["Runner"]):
         return not hung or self.deadline is None or self.deadline.may_retry_hung
 
     def _replace(self, candidate: Candidate, runner: Runner, reason: str) -> None:
-        """A better variant replaces the active one."""
+        """Replace the active variant by a better one."""
         self._record(policy.promotion(self.load_order, self.active.variant, candidate, reason))
         self.drop_runner()
         self._health.recovered(candidate.variant.name)

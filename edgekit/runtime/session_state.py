@@ -48,7 +48,7 @@ def ignore_state(state: str, variant: str) -> None:
 
 
 def log() -> Logger:
-    """The runtime's logger."""
+    """Return the runtime's logger."""
     import logging  # here: most sessions log nothing
 
     return logging.getLogger("edgekit.runtime")
@@ -66,8 +66,7 @@ class SessionOptions(NamedTuple):
 
 
 class Active(NamedTuple):
-    """What is running: the variant's name, the engine and its version, the device, the precision it
-    executes."""
+    """Active variant: its name, the engine and its version, the device, the precision that it executes."""
 
     variant: str
     engine: str

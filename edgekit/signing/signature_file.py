@@ -37,11 +37,11 @@ class SignatureFile:
 
     @property
     def message(self) -> bytes:
-        """The bytes that are signed."""
+        """Return the bytes that are signed."""
         return message_of(self.payload)
 
     def encode(self) -> bytes:
-        """The file."""
+        """Return the content of the file."""
         return strict_json.encode(
             {
                 "mediaType": MEDIA_TYPE,

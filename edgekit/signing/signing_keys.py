@@ -35,7 +35,7 @@ class PublicKey:
     _key: Any
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether the signature is this key's for the message."""
+        """Return whether the signature is this key's for the message."""
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -59,13 +59,13 @@ class PrivateKey:
         return f"EC {curve.name}" if curve is not None else "Ed25519"
 
     def sign(self, message: bytes) -> bytes:
-        """The signature of the message: DER (ECDSA, not deterministic) or 64 bytes (Ed25519)."""
+        """Return the signature of the message: DER (ECDSA, not deterministic) or 64 bytes (Ed25519)."""
         signature: bytes = self._key.sign(message, *_algorithm(self._key.public_key()))
         return signature
 
 
 def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
-    """A public key in PEM, as ``openssl pkey -pubout`` writes it.
+    """Load a public key in PEM, as ``openssl pkey -pubout`` writes it.
 
     Raises:
         UsageError: it can't be read, or is no public key of a known kind.
@@ -82,7 +82,7 @@ def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
 
 
 def load_private_key(path: str | os.PathLike[str], password: bytes | None = None) -> PrivateKey:
-    """A private key in PEM, as ``openssl genpkey`` writes it.
+    """Load a private key in PEM, as ``openssl genpkey`` writes it.
 
     Raises:
         UsageError: it can't be read, is no private key of a known kind, or its password is not this.
@@ -106,7 +106,7 @@ def load_private_key(path: str | os.PathLike[str], password: bytes | None = None
 
 
 def is_encrypted(path: str | os.PathLike[str]) -> bool:
-    """Whether a private key needs a password.
+    """Return whether a private key needs a password.
 
     Raises:
         UsageError: it can't be read.
@@ -124,7 +124,7 @@ def _public(name: str, key: Any) -> PublicKey:
 
 
 def _algorithm(key: Any) -> Any:
-    """What ``sign`` and ``verify`` take besides: () for Ed25519, the hash for ECDSA; None: another kind."""
+    """Return further arguments of ``sign``, ``verify``: () for Ed25519, the hash for ECDSA; else None."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 

@@ -1,4 +1,4 @@
-"""What a signature says: an in-toto statement (v1) of OpenSSF model signing, version 1.0, about one file.
+"""Signed statement: an in-toto statement (v1) of OpenSSF model signing, version 1.0, about one file.
 
     {"_type": "https://in-toto.io/Statement/v1",
      "subject": [{"name": "detector.edgekit", "digest": {"sha256": sha256 of all resources' digests}}],
@@ -23,7 +23,7 @@ LIMIT_BYTES = 65_536
 
 
 def statement_of(name: str, digest: str) -> bytes:
-    """The statement about a file.
+    """Return the statement about a file.
 
     Args:
         name: Its name.
@@ -48,7 +48,7 @@ def statement_of(name: str, digest: str) -> bytes:
 
 
 def signed_digest(statement: bytes) -> str:
-    """The sha256 of the file that a statement is about.
+    """Return the sha256 of the file that a statement is about.
 
     Raises:
         JsonError: it is malformed, of another kind, or about a folder.

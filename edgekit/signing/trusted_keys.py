@@ -81,7 +81,7 @@ class TrustedKeys:
         return self.check_content(Path(path), content, str(beside))
 
     def check_content(self, path: Path, signature: bytes, name: str) -> SignedBy:
-        """As ``check``, with the content of the signature file, which is called ``name``."""
+        """Check a file like ``check``, given the signature file's content and its name, ``name``."""
         try:
             parsed = parse_signature_file(signature)
             key = self._key_of(parsed, name)
@@ -117,7 +117,7 @@ class TrustedKeys:
         return SignedBy(key, hashlib.sha256(content).hexdigest()) if parsed.payload == content else None
 
     def _key_of(self, parsed: SignatureFile, name: str) -> PublicKey:
-        """The key that made a signature."""
+        """Return the key that made a signature."""
         named = [key for key in self.keys if parsed.key_hint in ("", key.hint)]
         for key in named:
             if key.verifies(parsed.signature, parsed.message):
@@ -132,7 +132,7 @@ class TrustedKeys:
 
 
 def sign_file(path: Path, key: PrivateKey) -> bytes:
-    """The content of a file's signature file.
+    """Return the content of a file's signature file.
 
     Raises:
         OSError: the file can't be read.
@@ -142,12 +142,12 @@ def sign_file(path: Path, key: PrivateKey) -> bytes:
 
 
 def signature_path(path: str | os.PathLike[str]) -> Path:
-    """Where a file's signature is looked for: beside it, with ``.sig`` added to its name."""
+    """Return the path of a file's signature: beside it, with ``.sig`` added to its name."""
     return Path(os.fsdecode(path) + SUFFIX)
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a regular file, as hexadecimal digits.
+    """Return the sha256 of a regular file, as hexadecimal digits.
 
     Raises:
         OSError: it can't be read.

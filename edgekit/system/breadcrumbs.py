@@ -1,4 +1,4 @@
-"""What this process is at, written where its parent still finds it after a crash.
+"""Current step of this process, written where its parent can read it after a crash.
 
 A child process calls :func:`leave_in` once; from then on a crumb costs about a microsecond. In any other
 process it does nothing. A crash of native code loses everything else that was in memory.
@@ -15,13 +15,13 @@ from pathlib import Path
 from edgekit.errors import EngineError
 
 SIZE_BYTES = 4096
-"""Of the file, which is shared memory while it is in use."""
+"""Size of the file, which is shared memory while it is in use."""
 _HEADER = struct.Struct("=QII")
 """Number of crumbs left so far, bytes of the stage, bytes of the place."""
 _ROOM = (SIZE_BYTES - _HEADER.size) // 2
 
 WITHIN = " > "
-"""Between the names of steps, the outermost first."""
+"""Separator between the names of steps, the outermost first."""
 
 _shared: mmap.mmap | None = None
 _count = 0
@@ -73,7 +73,7 @@ def at_risk(step: str) -> Iterator[None]:
 
 
 def has_ended(step: str) -> bool:
-    """Whether an earlier process ended in this step, which would begin now."""
+    """Return whether an earlier process ended in this step, which would begin now."""
     return _key(_inner(step)) in _deaths
 
 
@@ -82,7 +82,7 @@ def _inner(step: str) -> str:
 
 
 def _key(place: str) -> str:
-    """The place as it is read from the file."""
+    """Return the place as it is read from the file."""
     return _cut(place).decode("utf-8", "replace")
 
 
@@ -101,7 +101,7 @@ def _cut(text: str) -> bytes:
 
 
 def last() -> tuple[int, str, str]:
-    """What this process left last, as :func:`read` gives it."""
+    """Return the last crumb of this process, in the form of :func:`read`."""
     return read(_shared[:] if _shared is not None else b"")
 
 

@@ -35,7 +35,7 @@ def cache_folder() -> Path:
 
 
 def is_temporary() -> bool:
-    """Whether this user has no home, and the cache ends with this process."""
+    """Return whether this user has no home, and the cache ends with this process."""
     return bool(_of_this_process) and os.environ.get(VARIABLE) == _of_this_process[0]
 
 
@@ -50,7 +50,7 @@ def _private(folder: Path) -> Path:
 
 
 def _without_home() -> Path:
-    """A folder of a random name: one that can be guessed may be there already, made by somebody else."""
+    """Create a folder of a random name: one that can be guessed may exist already, made by another user."""
     import atexit
     import shutil
     import tempfile

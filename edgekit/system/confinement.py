@@ -29,14 +29,14 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/shm", "/dev/dri", "/dev/
 
 
 class Bounds(NamedTuple):
-    """What a process may take. None: no limit.
+    """Resource limits of a process. None: no limit.
 
     Attributes:
         data_bytes: Private memory that it may write to, whether it has touched it or not.
-        most_data_bytes: What :func:`extend_data` may raise that to; None: not at all.
-        file_bytes: Of one file that it writes.
+        most_data_bytes: Maximum that :func:`extend_data` may raise that to; None: not at all.
+        file_bytes: Maximum size of one file that it writes.
         reads: Folders and files that it may read, beside those of the system and of Python.
-        writes: Those that it may change.
+        writes: Folders and files that it may change.
     """
 
     data_bytes: int | None
@@ -47,7 +47,7 @@ class Bounds(NamedTuple):
 
 
 def confine(bounds: Bounds) -> dict[str, str]:
-    """Apply them all to this process, which has one thread yet. What the system lacks is left out.
+    """Apply all limits to this process, which has one thread so far. What the system lacks is left out.
 
     Returns:
         Name of each limit -> why it is not kept; "" if it is.
@@ -61,7 +61,7 @@ def confine(bounds: Bounds) -> dict[str, str]:
 
 
 def kept() -> dict[str, str]:
-    """Which limits hold, as :func:`confine` gives them: a process was confined and tried what they forbid.
+    """Return which limits hold, in the form of :func:`confine`: a confined process tries what they forbid.
 
     ``memory`` is what the parent watches (edgekit/compiler/sandbox/watch.py).
     """
@@ -116,10 +116,10 @@ def extend_data(extra_bytes: int) -> None:
 
 
 def die_with_parent() -> str:
-    """The kernel kills this process when the thread that started it ends, and first where memory is short.
+    """Make the kernel kill this process when the thread that started it ends, and first if memory is short.
 
     Returns:
-        Why it does not; "" if it does.
+        Reason why it does not; "" if it does.
     """
     if sys.platform != "linux":
         return f"{sys.platform} does not tell a process of its parent's death"

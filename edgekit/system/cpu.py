@@ -32,7 +32,7 @@ def allowed_threads(threads: int) -> int:
 
 
 def default_threads() -> int:
-    """The cores that this process may use, at most 4."""
+    """Return the cores that this process may use, at most 4."""
     has_affinity = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return min(THREADS_LIMIT, cores)
@@ -40,7 +40,7 @@ def default_threads() -> int:
 
 @cache
 def cpu_name() -> str:
-    """The processor's name as the system reports it, e.g. ``AMD EPYC 9B45``.
+    """Return the processor's name as the system reports it, e.g. ``AMD EPYC 9B45``.
 
     Linux: /proc/cpuinfo's ``model name`` (x86), else the board's ``Model`` and ``CPU part`` (ARM).
     """
@@ -48,7 +48,7 @@ def cpu_name() -> str:
 
 
 def name_in(facts: Mapping[str, str]) -> str:
-    """The processor's name by what :func:`parse_cpuinfo` gives; "" where that does not tell."""
+    """Return the processor's name by what :func:`parse_cpuinfo` gives; "" where that does not tell."""
     board = " ".join(
         facts[key] for key in ("model", "cpu part") if key in facts and "model name" not in facts
     )
@@ -86,9 +86,9 @@ determining_instruction_set_characteristics. Written from it; not run on a Mac."
 
 @cache
 def instruction_sets() -> tuple[str, ...]:
-    """Which of EXTENSIONS this processor has, as a profile's fact ``isa`` names them.
+    """Return those of EXTENSIONS that this processor has, by the names of a profile's fact ``isa``.
 
-    Empty where the system does not tell: Linux and macOS do.
+    Empty if the system does not report them: Linux and macOS do.
     """
     if sys.platform == "darwin":
         import subprocess  # here: no other system needs it
@@ -105,7 +105,7 @@ def instruction_sets() -> tuple[str, ...]:
 
 
 def extensions_in(facts: Mapping[str, str]) -> tuple[str, ...]:
-    """Which of EXTENSIONS are in what :func:`parse_cpuinfo` gives."""
+    """Return those of EXTENSIONS that are in the result of :func:`parse_cpuinfo`."""
     flags = (facts.get("flags") or facts.get("features") or "").split()
     return tuple(name for name in EXTENSIONS if name in flags)
 
@@ -124,7 +124,7 @@ def lacking(options: Mapping[str, Json]) -> str:
 
 
 def identity() -> list[str]:
-    """What a measurement on this processor is remembered by: its name and its instruction sets.
+    """Return the key of measurements on this processor: its name and its instruction sets.
 
     A virtual machine may be called ``Intel Xeon Processor`` with VNNI and without.
     """
@@ -132,14 +132,14 @@ def identity() -> list[str]:
 
 
 def _cpuinfo() -> dict[str, str]:
-    """The first value of each key in /proc/cpuinfo, keys in lower case; empty where there is none."""
+    """Return the first value of each key in /proc/cpuinfo, keys in lower case; empty where there is none."""
     with contextlib.suppress(OSError):
         return parse_cpuinfo(Path("/proc/cpuinfo").read_text("utf-8", errors="replace"))
     return {}
 
 
 def parse_cpuinfo(text: str) -> dict[str, str]:
-    """The first value of each key in the text of /proc/cpuinfo, keys in lower case."""
+    """Return the first value of each key in the text of /proc/cpuinfo, keys in lower case."""
     facts: dict[str, str] = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")

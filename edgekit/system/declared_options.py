@@ -25,22 +25,22 @@ DOCSTRING_COLUMNS = 100
 
 
 class Option(NamedTuple):
-    """How a field is described, spelled on the command line, and kept.
+    """Declaration of an option: its description, its spelling on the command line, and where it is stored.
 
     Attributes:
-        doc: Its paragraph in the docstring of the function.
-        help: Its text on the command line; "": it is an argument of the function alone.
-        flags: Its spelling on the command line; none: ``--name-of-the-field``.
-        metavar: What stands for its value in the help.
+        doc: Paragraph in the docstring of the function.
+        help: Text on the command line; "": it is an argument of the function only.
+        flags: Spellings on the command line; none: ``--name-of-the-field``.
+        metavar: Placeholder of the value in the help.
         parse: Text of the command line -> value. Raises ValueError with the end of the message.
         repeatable: Whether it may be given several times. ``by name``: as NAME=VALUE, for a mapping.
-        choices: Values that it may have.
-        completions: Values that the shell completes it with.
+        choices: Allowed values.
+        completions: Function that returns the values of the shell's completion.
         least: Minimum of a number.
         kind: Type of a value on the command line and in a file; None: the first type of the annotation.
         models: Models that it applies to: graphs, language models, or any.
         stored: Whether the manifest of a bundle holds it, for ``edgekit rebuild``.
-        again: Its help as an option of ``edgekit rebuild``, where the manifest can't hold it; "": none.
+        again: Help as an option of ``edgekit rebuild``, where the manifest can't hold it; "": none.
         local: Whether it stays in this process, and does not go to its child.
     """
 
@@ -83,7 +83,7 @@ class Declared(NamedTuple):
 
     @property
     def is_needed(self) -> bool:
-        """Whether it must be given, for it has no default."""
+        """Return whether it is required, because it has no default."""
         return self.default is MISSING
 
     @property
@@ -92,7 +92,7 @@ class Declared(NamedTuple):
         return self.flags[-1] if self.option.help else self.name
 
     def is_given(self, request: object) -> bool:
-        """Whether a request has another value than the default, and not an empty one."""
+        """Return whether a request has another value than the default, and not an empty one."""
         value = getattr(request, self.name)
         if isinstance(value, bool | int | float):
             return bool(value != self.default)

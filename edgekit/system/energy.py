@@ -20,7 +20,7 @@ class EnergyReading(NamedTuple):
 
 
 def read_energy(folder: Path = POWERCAP) -> EnergyReading:
-    """The counters of all packages now."""
+    """Return the counters of all packages now."""
     found = {}
     try:
         zones = sorted(folder.glob("intel-rapl:[0-9]*"))

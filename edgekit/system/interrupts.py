@@ -59,7 +59,7 @@ def _of_the_app(problem: BaseException) -> BaseException | None:
 
 
 def _frames(problem: BaseException) -> list[FrameType | None]:
-    """The frames that an exception went through, the one that caught it first; [None]: it was not raised."""
+    """Return the frames of an exception, the one that caught it first; [None]: it was not raised."""
     frames: list[FrameType | None] = []
     trace = problem.__traceback__
     while trace is not None:
@@ -69,8 +69,8 @@ def _frames(problem: BaseException) -> list[FrameType | None]:
 
 
 def _is_handler(frame: FrameType | None, interrupted: FrameType | None) -> bool:
-    """Whether Python itself called a function. Signal handlers and trace functions are given the frame that
-    they interrupt, which no function passes that calls another."""
+    """Return whether Python itself called a function. Signal handlers and trace functions are given the frame
+    that they interrupt. A function that calls another never passes that frame."""
     assert frame is not None
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & _VARARGS)
@@ -188,7 +188,7 @@ class Notifier:
         self._waiters: list[threading.Lock] = []
 
     def waiter(self) -> threading.Lock:
-        """A lock that can be acquired, once, after the next change."""
+        """Return a lock that can be acquired, once, after the next change."""
         waiter = threading.Lock()
         waiter.acquire()
         self._waiters.append(waiter)

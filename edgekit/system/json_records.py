@@ -19,7 +19,7 @@ from edgekit.tensor_spec import Json
 
 
 def recall(folder: Path, name: str, limit_bytes: int) -> Json:
-    """The record of that name, or None if there is no readable one."""
+    """Return the record of that name, or None if there is no readable one."""
     try:
         ownership.refuse_foreign(folder)
         content = ownership.read_own(folder / f"{name}.json", limit_bytes + 1)

@@ -1,6 +1,6 @@
-"""Which files a process may read and write, kept by the Linux kernel (5.13 and later), without any right.
+"""File access rules of a process, enforced by the Linux kernel (5.13 and later); no privilege is needed.
 
-It holds for this process and all that it starts, and nobody can take it off:
+They apply to this process and all that it starts, and can't be removed:
 https://docs.kernel.org/userspace-api/landlock.html
 """
 
@@ -31,7 +31,7 @@ _SCOPES = 0b11
 
 
 def version() -> int:
-    """Of the kernel's interface; 0: it has none, or it is off."""
+    """Return the version of the kernel's interface; 0: it has none, or it is off."""
     if sys.platform != "linux":
         return 0
     found = _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))

@@ -9,7 +9,7 @@ UNKNOWN_BYTES = 1 << 50
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
-    """The least of what the machine has available and what the control group leaves; a large number if
+    """Return the least of what the machine has available and what the control group leaves; a large number if
     unknown.
 
     MemAvailable of /proc/meminfo, and version 2's memory.max less memory.current of the group that a
@@ -19,7 +19,7 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
 
 
 def all_memory_bytes(root: Path = Path("/")) -> int:
-    """The least of what the machine has and what the control group may have; a large number if unknown."""
+    """Return the machine's or the control group's memory, the smaller one; a large number if unknown."""
     limit = UNKNOWN_BYTES
     with contextlib.suppress(OSError, ValueError):  # ``max``: no limit
         limit = int((root / "sys/fs/cgroup/memory.max").read_text("ascii"))

@@ -25,7 +25,7 @@ _imported_too_early = False
 def onnxruntime(
     needed_for: str = "the reference that every variant is compared with", extra: str = "build"
 ) -> Any:
-    """The package, imported with its telemetry off.
+    """Return the package, imported with its telemetry off.
 
     A value that the user has set is respected, even if it leaves telemetry on; an empty one counts as unset.
 

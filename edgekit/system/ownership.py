@@ -42,7 +42,7 @@ def why_foreign(facts: os.stat_result) -> str:
 
 
 def read_own(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
-    """The first bytes of a regular file that only this user or root may write to.
+    """Return the first bytes of a regular file that only this user or root may write to.
 
     Raises:
         PermissionError: it belongs to another user, or others may write to it.

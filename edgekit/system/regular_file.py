@@ -18,15 +18,15 @@ class NotRegularFileError(OSError):
 
 
 class Readable(Protocol):
-    """What is read at offsets: a whole file, or a part of one."""
+    """File content to read at offsets: a whole file, or a part of one."""
 
     size: int
 
     def read(self, at: int, size: int) -> bytes:
-        """Up to ``size`` bytes at offset ``at``; fewer at the end."""
+        """Return up to ``size`` bytes at offset ``at``; fewer at the end."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the file."""
 
 
 class PlainFile:
@@ -56,7 +56,7 @@ class PlainFile:
             raise ValueError(f"it has {self.size} bytes; {limit_bytes} are allowed")
 
     def read(self, at: int, size: int) -> bytes:
-        """Up to ``size`` bytes at offset ``at``; fewer at the end of the file.
+        """Return up to ``size`` bytes at offset ``at``; fewer at the end of the file.
 
         Raises:
             OSError: they cannot be read.
@@ -90,7 +90,7 @@ class Section:
         self._whole, self._start, self.size = whole, start, size
 
     def read(self, at: int, size: int) -> bytes:
-        """Up to ``size`` bytes at offset ``at`` of the part; fewer at its end.
+        """Return up to ``size`` bytes at offset ``at`` of the part; fewer at its end.
 
         Raises:
             OSError: they cannot be read.
@@ -102,7 +102,7 @@ class Section:
         return self._whole.read(first, size)
 
     def close(self) -> None:
-        """Nothing: the whole file belongs to another reader."""
+        """Do nothing: the whole file belongs to another reader."""
 
 
 def open_regular(path: Path, *, follow: bool = True, create: bool = False) -> BinaryIO:
@@ -126,7 +126,7 @@ def open_regular(path: Path, *, follow: bool = True, create: bool = False) -> Bi
 def open_descriptor(
     path: str | os.PathLike[str], *, follow: bool = True, create: bool = False
 ) -> tuple[int, os.stat_result]:
-    """As :func:`open_regular`; returns a descriptor, which the caller closes, and its status."""
+    """Open like :func:`open_regular`; return a descriptor, which the caller closes, and its status."""
     if not follow and not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
         raise NotRegularFileError("it is a symbolic link", path)
     flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
@@ -150,7 +150,7 @@ def open_descriptor(
 
 
 def read_plain(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
-    """The content of a regular file of at most ``limit_bytes``.
+    """Return the content of a regular file of at most ``limit_bytes``.
 
     Raises:
         NotRegularFileError: as :func:`open_regular`, or it is larger.

@@ -24,12 +24,12 @@ TIMING_LIMIT_BYTES = 16_384
 
 
 def files_digest(files: Mapping[str, bytes]) -> str:
-    """sha256 over an artifact's files: their names and contents, in hexadecimal."""
+    """Return the sha256 over an artifact's files: their names and contents, in hexadecimal."""
     return digest_of({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
 
 
 def digest_of(sha256_by_file: Mapping[str, str]) -> str:
-    """The same from the hashes of the files, as a bundle declares them, without reading the files.
+    """Return ``files_digest`` from the hashes of the files, as a bundle declares them, without reading them.
 
     >>> files_digest({"a": b""}) == digest_of({"a": hashlib.sha256(b"").hexdigest()})
     True
@@ -39,7 +39,7 @@ def digest_of(sha256_by_file: Mapping[str, str]) -> str:
 
 
 def run_digest(artifact_digest: str, options: Mapping[str, Json]) -> str:
-    """The identity of what runs: an artifact's files and its options, e.g. another arithmetic.
+    """Return the identity of what runs: an artifact's files and its options, e.g. another arithmetic.
 
     >>> run_digest("a", {}) == run_digest("a", {"arithmetic": "bf16"})
     False
@@ -48,7 +48,7 @@ def run_digest(artifact_digest: str, options: Mapping[str, Json]) -> str:
 
 
 def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: str = "verify") -> str:
-    """The key of a timing on this machine.
+    """Return the key of a timing on this machine.
 
     Args:
         artifact_digest: Of :func:`run_digest`.
@@ -61,7 +61,7 @@ def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: st
 
 
 def recall(key: str, fields: Mapping[str, type] = MappingProxyType({})) -> dict[str, Json] | None:
-    """The timing of that key, or None if there is no readable one, or one that is not whole.
+    """Return the timing of that key, or None if there is no readable one, or one that is not whole.
 
     Args:
         key: Of :func:`timing_key`.
@@ -72,7 +72,7 @@ def recall(key: str, fields: Mapping[str, type] = MappingProxyType({})) -> dict[
 
 
 def is_whole(timing: Json, fields: Mapping[str, type]) -> bool:
-    """Whether it holds ``p50_ms`` and these fields, each of its type."""
+    """Return whether a timing has ``p50_ms`` and these fields, each of its type."""
     if milliseconds_of(timing) is None:
         return False
     return all(_is(timing.get(name), kind) for name, kind in fields.items())
@@ -104,5 +104,5 @@ def record(key: str, timing: Mapping[str, Json]) -> bool:
 
 
 def timings_folder() -> Path:
-    """The folder of timings; it need not exist."""
+    """Return the folder of timings; it need not exist."""
     return records_folder() / "timings"

@@ -1,4 +1,4 @@
-"""Which nodes of a canonical model the targets can run, before anything is compiled."""
+"""Check of a canonical model's nodes against what the targets can run, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def severity_rank(finding: Finding) -> int:
 
 
 def check_canonical(model: ir.Model, targets: Sequence[BuildTarget]) -> list[Finding]:
-    """The findings of every target about a canonical model; errors first."""
+    """Return the findings of every target about a canonical model; errors first."""
     found = [f for t in targets for f in t.compiler.check_model(model, t.profile)]
     return sorted(found, key=severity_rank)
 

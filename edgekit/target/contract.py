@@ -57,15 +57,15 @@ class Artifact(NamedTuple):
 
 
 class TargetInfo(NamedTuple):
-    """What a target compiles, and the optional parts of its host side; ``TARGET`` in ``compile.py``.
+    """Description of a target, with optional parts of its host side; ``TARGET`` in ``compile.py``.
 
     Attributes:
-        precisions: What ``compile_model`` takes, e.g. ``("fp32", "fp16")``. Another precision is compiled as
-            ``fp32``. A model with Q/DQ pairs is compiled as ``fp32``, or as ``int8`` where the target
+        precisions: Precisions of ``compile_model``, e.g. ``("fp32", "fp16")``. Any other is compiled as
+            ``fp32``. A model with Q/DQ pairs is compiled as ``fp32``, or as ``int8`` if the target
             treats its float ops differently.
         io_layouts: Layouts that its artifacts can store their inputs and outputs in
             (compiler/lowering/io_layouts.py).
-        quantization_rules: ``(profile) -> Rules``: what the target, or the device, computes on integers.
+        quantization_rules: ``(profile) -> Rules``: integer operations of the target, or of the device.
             None: the target has no int8.
         refine: ``(model, profile, precision, artifact, samples) -> Artifact``: improves an artifact with
             samples; returns the same artifact where there is no gain. None: not needed.
@@ -76,13 +76,13 @@ class TargetInfo(NamedTuple):
             the same in ``needs_isa`` of the artifact.
         decoder: Name of a module that compiles language models: ``PRECISIONS``, and
             ``compile_decoder(model, precision, weights, context) -> Artifact`` (target/decoder.py). "": none.
-        estimate: ``(files, profile) -> CostEstimate | None``: what the vendor's own tool says that the files
-            cost on the profile's device (target/cost_estimate.py); None for a profile that it knows nothing
-            of. It is shown as estimated by that tool. Raises MissingDependency where the tool is not
-            installed, EngineError where it refuses the files: the variant is kept, and says why.
-        share_weights: ``(whole, shorter) -> (whole, shorter)``: the artifacts of a text encoder at its whole
-            length and at shorter ones, so that weights are stored once. A file with the content of one of the
-            whole's is that one; the whole's files are usable alone. None: each length has its own weights.
+        estimate: ``(files, profile) -> CostEstimate | None``: estimate by the vendor's own tool of the cost
+            on the profile's device (target/cost_estimate.py); None for a profile that it does not know.
+            It is shown as estimated by that tool. Raises MissingDependency if the tool is not installed,
+            EngineError if it rejects the files: the variant is kept, with the reason.
+        share_weights: ``(whole, shorter) -> (whole, shorter)``: artifacts of a text encoder at its whole
+            length and at shorter ones, with weights stored once. Files equal to one of the whole's are shared
+            with it; the whole's files are usable alone. None: each length has its own weights.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
             ``stands_in_for``. None: a variant that can't run is marked ``not run``.
     """
@@ -139,7 +139,7 @@ class Runner(Protocol):
 
 
 def stands_in_for(runner: Runner) -> str:
-    """The device that a runner replaces, e.g. ``Apple hardware``; "" for an engine on its device.
+    """Return the device that a runner replaces, e.g. ``Apple hardware``; "" for an engine on its device.
 
     Runners of a reference executor have the attribute ``stands_in_for``, and those of an engine that
     emulates its device. They compute the artifact's files on any machine: their outputs verify the files,
@@ -149,7 +149,7 @@ def stands_in_for(runner: Runner) -> str:
 
 
 class TritonForm(NamedTuple):
-    """How NVIDIA's Triton Inference Server runs a target's artifacts.
+    """Configuration of NVIDIA's Triton Inference Server for a target's artifacts.
 
     https://github.com/triton-inference-server/backend, and each backend's own page for its parameters.
 
@@ -157,9 +157,9 @@ class TritonForm(NamedTuple):
         backend: The name of the backend.
         files: Name in the artifact -> name that the backend expects.
         parameters: ``parameters`` of the model's configuration.
-        threads: The parameter that takes the number of threads of a run; "": none.
-        pads: The parameters with which the backend fills up a batch of a fixed size; empty: it can't.
-        accelerator: Its execution accelerator on a GPU, with this name; "": it runs on the CPU.
+        threads: Name of the parameter for the number of threads of a run; "": none.
+        pads: Parameters with which the backend fills up a batch of a fixed size; empty: it can't.
+        accelerator: Name of its execution accelerator on a GPU; "": it runs on the CPU.
     """
 
     backend: str
@@ -171,7 +171,7 @@ class TritonForm(NamedTuple):
 
 
 def stands_in_by(runner: Runner) -> str:
-    """What computes instead of the device, e.g. ``the emulator``: the runner's attribute ``stands_in_by``."""
+    """Return the substitute for the device, e.g. ``the emulator``: its attribute ``stands_in_by``."""
     return str(getattr(runner, "stands_in_by", "")) or "reference execution"
 
 

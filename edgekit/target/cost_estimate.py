@@ -1,6 +1,6 @@
-"""What a target's own tool estimates that files cost on a device that is not here: ``TargetInfo.estimate``.
+"""Cost estimates by a target's own tool for a device that is not available: ``TargetInfo.estimate``.
 
-Nothing of it is measured: wherever it is shown, the tool is named.
+The figures are not measured: wherever they are shown, the tool is named.
 """
 
 from __future__ import annotations

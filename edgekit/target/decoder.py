@@ -28,16 +28,16 @@ SIZES = {"float32": 4, "float16": 2}
 
 
 class DecoderShape(NamedTuple):
-    """What a decoder's memory and limits follow from.
+    """Dimensions that determine a decoder's memory and limits.
 
     Attributes:
-        layers: Layers with a cache of their own.
-        kv_heads: Heads of keys and values in each.
-        head_dim: Numbers in one head.
-        vocabulary: Tokens, the length of a row of logits.
-        context: Tokens that a cache can hold at most: positions that the file has rotary angles for.
+        layers: Number of layers that have their own cache.
+        kv_heads: Number of key and value heads in each layer.
+        head_dim: Size of one head.
+        vocabulary: Number of tokens, the length of a row of logits.
+        context: Maximum tokens in a cache: positions that the file has rotary angles for.
         cache: Element type of the cache, ``float32`` or ``float16``.
-        fixed: Whether the cache has ``context`` tokens whatever is asked for: the file has static shapes.
+        fixed: Whether the cache always has ``context`` tokens: the file has static shapes.
     """
 
     layers: int
@@ -49,7 +49,7 @@ class DecoderShape(NamedTuple):
     fixed: bool = False
 
     def cache_bytes(self, capacity: int) -> int:
-        """Memory of one cache for so many tokens, in bytes."""
+        """Return the memory of one cache of ``capacity`` tokens, in bytes."""
         tokens = self.context if self.fixed else capacity
         return 2 * self.layers * self.kv_heads * self.head_dim * tokens * SIZES[self.cache]
 
@@ -58,7 +58,7 @@ class DecoderShape(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, Json]) -> DecoderShape:
-        """Of an artifact's options."""
+        """Read the shape from an artifact's options."""
         return cls(**options[OPTION])
 
 
@@ -106,7 +106,7 @@ class DecoderRunner(Protocol):
         """
 
     def save(self) -> Array:
-        """A copy of the cache: [2 * layers, kv_heads, tokens, head_dim], keys before values of each layer.
+        """Return a copy of the cache: [2 * layers, kv_heads, tokens, head_dim], per layer keys, then values.
 
         ``saved[:, :, :n]`` is the cache of the first n tokens. Keys have their rotary positions in them.
         """
@@ -119,7 +119,7 @@ class DecoderRunner(Protocol):
         """
 
     def another(self) -> DecoderRunner:
-        """A runner with the same weights in memory and a cache of its own, empty, for another text."""
+        """Return a runner with the same weights in memory and a cache of its own, empty, for another text."""
 
     def facts(self) -> dict[str, Json]:
         """Facts that only the loaded engine knows."""
@@ -175,10 +175,10 @@ class DecoderCompiler(Protocol):
 
 
 def check_step(tokens: Sequence[int], rows: int, length: int, capacity: int, vocabulary: int) -> None:
-    """What every ``forward`` checks first.
+    """Check the arguments of ``forward``.
 
     Raises:
-        UsageError: as ``DecoderRunner.forward``.
+        UsageError: no token, more tokens than the cache has room for, or invalid ``rows`` or tokens.
     """
     if not tokens:
         raise UsageError("a decoder was given no token to append")
@@ -197,23 +197,23 @@ def check_step(tokens: Sequence[int], rows: int, length: int, capacity: int, voc
 
 
 def check_length(length: int, held: int) -> None:
-    """What every ``truncate`` checks first.
+    """Check the argument of ``truncate``.
 
     Raises:
-        UsageError: as ``DecoderRunner.truncate``.
+        UsageError: ``length`` is negative, or more than the cache holds.
     """
     if not 0 <= length <= held:
         raise UsageError(f"the cache can't be cut to {length} tokens: it holds {held}")
 
 
 def check_saved(saved: Array, shape: DecoderShape, capacity: int) -> int:
-    """What every ``restore`` checks first.
+    """Check the argument of ``restore``.
 
     Returns:
         The number of tokens saved.
 
     Raises:
-        UsageError: as ``DecoderRunner.restore``.
+        UsageError: another shape or element type, or more tokens than the cache has room for.
     """
     expected = (2 * shape.layers, shape.kv_heads, shape.head_dim)
     found = (*saved.shape[:2], *saved.shape[3:])
@@ -229,7 +229,7 @@ def check_saved(saved: Array, shape: DecoderShape, capacity: int) -> int:
 
 
 def check_capacity(capacity: int | None, shape: DecoderShape) -> int:
-    """The capacity that a runner gets: the file's whole context where none was asked for.
+    """Return the capacity that a runner gets: the file's whole context where none was asked for.
 
     Raises:
         UsageError: it is below 1 or above the file's context.

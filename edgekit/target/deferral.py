@@ -33,12 +33,12 @@ DECODES = ("logits", "probabilities")
 
 
 def engine_version() -> str:
-    """It has no engine of its own."""
+    """Return a name: a deferral has no engine of its own."""
     return NAME
 
 
 def top_and_margin(scores: Array, decode: str, scale: float = 1.0) -> tuple[int, float]:
-    """The best class and how sure it is: the difference between the two best probabilities.
+    """Return the best class and how sure it is: the difference between the two best probabilities.
 
     Args:
         scores: [1, classes]; integers mean value x scale, whatever the zero point.

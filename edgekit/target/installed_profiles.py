@@ -23,7 +23,7 @@ def profile_names() -> dict[str, str]:
 
 
 def find_profile(name: str) -> Profile:
-    """The profile called ``name``.
+    """Return the profile called ``name``.
 
     Raises:
         ProfileError: there is none, or its file is malformed.
@@ -44,7 +44,7 @@ def find_profile(name: str) -> Profile:
 
 
 def _near(name: str, names: Mapping[str, str]) -> str:
-    """Up to three profiles that may be meant: the word is in their name or title, or is spelt alike."""
+    """Return up to three similar profiles: the word is in their name or title, or is spelt alike."""
     import difflib  # only where a name is wrong
 
     word = _letters(name)

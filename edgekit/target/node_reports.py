@@ -17,7 +17,7 @@ from edgekit.tensor_spec import Array, Json, TensorSpec
 
 ENDINGS = [re.compile(f"(?:{ending})$") for ending in (r"_token_\d+", r"_[A-Za-z]+", r"[/:.]+[^/:.]*")]
 QUIET_PART = 4
-"""One of so many runs counts."""
+"""The quickest 1/QUIET_PART of the runs counts."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class NodeTime:
     """The time of one node within a run of the whole model.
 
     Attributes:
-        node: As the engine calls it.
-        op: Its operator, as the engine calls it.
+        node: Name of the node in the engine.
+        op: Name of its operator in the engine.
         ms: Milliseconds, over the quickest runs (``quiet_times``).
-        nodes: Names of the artifact's nodes that it computes, or of their values, where the engine has merged
+        nodes: Names of the artifact's nodes that it computes, or of their values, if the engine has merged
             several; () for the one that it is named by.
-        serves: The same of what it is there for, if the engine has inserted it, e.g. to change a layout.
+        serves: Names of the nodes that it serves, if the engine has inserted it, e.g. to change a layout.
     """
 
     node: str
@@ -42,14 +42,14 @@ class NodeTime:
 
 @dataclass(frozen=True)
 class NodeTimes:
-    """Where the time of a run goes.
+    """Time of a run by node.
 
     Attributes:
-        run_ms: What the whole takes, measured in the same runs or between them. The times of the nodes sum to
-            it, but for what the engine does outside of them.
-        nodes: In the engine's order.
-        parts: What is measured of the run outside of nodes: (name, ms), e.g. ``arrays in and out``.
-        how: What is to be known of how they were taken, as a sentence's end; "" for an engine's own profiler.
+        run_ms: Time of the whole run in ms, measured in the same runs or between them. It is the sum of the
+            nodes' times, plus what the engine does outside of them.
+        nodes: Times of the nodes, in the engine's order.
+        parts: Measured parts of the run outside of nodes: (name, ms), e.g. ``arrays in and out``.
+        how: Note on the measurement, as the end of a sentence; "" for an engine's own profiler.
     """
 
     run_ms: float
@@ -73,7 +73,7 @@ def without_endings(name: str) -> Iterator[str]:
 
 
 def quiet_times(runs: Sequence[tuple[float, Mapping[str, float]]]) -> tuple[float, dict[str, float]]:
-    """The mean time of a run and of each node in it, over the quickest quarter of the runs.
+    """Return the mean time of a run and of each node in it, over the quickest quarter of the runs.
 
     Not each node's own minimum: those are of different runs, and sum to less than any run takes.
 
@@ -87,7 +87,7 @@ def quiet_times(runs: Sequence[tuple[float, Mapping[str, float]]]) -> tuple[floa
 
 
 def less_overhead(times: Sequence[float], total: float) -> float:
-    """What to take off each time, none of them below 0, so that they sum to ``total``; 0 if they sum to less.
+    """Return what to take off each time, none below 0, so that they sum to ``total``; 0 if they sum to less.
 
     >>> less_overhead([5.0, 3.0, 0.5], 6.0)
     1.0

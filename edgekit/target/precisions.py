@@ -17,12 +17,12 @@ weight-only, activations stay float in the graph. ``language``: for language mod
 
 
 class LanguageBar(NamedTuple):
-    """What a precision must reach on a language model.
+    """Quality limits of a precision on a language model.
 
     Attributes:
-        perplexity: Share by which it may be above the float reference's.
-        logits_db: Lowest SNR of the logits after the golden prompts: it finds a wrong graph, where perplexity
-            judges the rounding. Measured on SmolLM2-135M: docs/language-models.md.
+        perplexity: Share by which its perplexity may exceed the float reference's.
+        logits_db: Lowest SNR of the logits after the golden prompts: it detects a wrong graph, and perplexity
+            measures the rounding. Measured on SmolLM2-135M: docs/language-models.md.
         fitted: Whether its weights are fitted to a calibration text, instead of rounded to the nearest.
     """
 
@@ -68,18 +68,18 @@ class Precision(NamedTuple):
 
     @property
     def is_float(self) -> bool:
-        """Whether values stay floats that any processor computes with: such a variant has no parent."""
+        """Return whether values stay floats that any processor supports: such a variant has no parent."""
         return self.stage == "compiled" and not self.parent
 
     @property
     def is_narrow(self) -> bool:
-        """Whether floats are computed in a narrower type, which needs a processor that has it:
-        ``TargetInfo.instruction_sets``. ``--precision auto`` tries it where this machine has it."""
+        """Return whether floats are computed in a narrower type, which needs a processor that has it:
+        ``TargetInfo.instruction_sets``. ``--precision auto`` tries it if this machine has it."""
         return self.stage == "compiled" and bool(self.parent)
 
     @property
     def is_for_tensors(self) -> bool:
-        """Whether ``--precision`` takes it for models other than language models."""
+        """Return whether ``--precision`` accepts it for models other than language models."""
         return self.by_name and self.stage != "language"
 
 

@@ -90,7 +90,7 @@ class Fusion:
 
 @dataclass(frozen=True)
 class ChannelNoise:
-    """How to treat a depthwise Conv whose input channels can't share one scale.
+    """Treatment of a depthwise Conv whose input channels can't share one scale.
 
     The noise of one scale for all, over the signal of each channel, averaged over the channels (``numerics.
     channel_noise``), identifies such a tensor: in YOLOX-nano one has .28, all others .016 or less.
@@ -133,16 +133,16 @@ class WeightForm:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a target requires of a quantized model.
+    """Requirements of a target on a quantized model.
 
     Attributes:
-        target: For messages.
-        activations: How activations are stored.
+        target: Name of the target, for messages.
+        activations: Element type of stored activations.
         symmetric: Whether the zero point is the middle of the range: 0, or 128 for uint8.
         centred: Whether, with symmetric activations, a constant may be subtracted from a value with an
             asymmetric range (``place``); the biases of its consumers compensate. Set by placements only.
         ops: Operators that are computed on integers.
-        fusions: Where no Q/DQ pair is allowed.
+        fusions: Places where no Q/DQ pair is allowed.
         bias: ``int32``: a constant followed by a DequantizeLinear of scale input x weight; ``float``.
         outputs: Whether the nodes after the last op with a weight compute on integers too. They rarely
             should: boxes and scores would share one scale there.
@@ -151,7 +151,7 @@ class Rules:
             processor.
         pair_limit: For kernels that add two products in int16, which saturates: the largest sum of two such
             weights of one sign, when the activations use all of uint8. None: no such kernel.
-        channel_noise: How to treat channels that can't share one scale; None: like the others.
+        channel_noise: Treatment of channels that can't share one scale; None: like the others.
         placements: Names of placements (placement_presets.py) to search, the most promising first.
         rewrites: Names of exact rewrites (rewrites.py) that are applied to the float graph first.
         weight_forms: Weight-only forms, of each name the most promising first; () for none.

@@ -42,7 +42,7 @@ def target_package(name: str) -> str:
 
 
 def compiler(name: str) -> Compiler:
-    """The compiler of a target.
+    """Return the compiler of a target.
 
     Raises:
         ProfileError: no such target.
@@ -51,7 +51,7 @@ def compiler(name: str) -> Compiler:
 
 
 def node_reports(name: str) -> NodeReports:
-    """The node reports that a target supports; empty if none.
+    """Return the node reports that a target supports; empty if none.
 
     Raises:
         ProfileError: no such target.
@@ -92,7 +92,7 @@ def open_decoder(
 
 
 def decoder_compiler(name: str) -> DecoderCompiler:
-    """The module that compiles language models for a target.
+    """Return the module that compiles language models for a target.
 
     Raises:
         ProfileError: no such target, or it runs no language models.
@@ -104,7 +104,7 @@ def decoder_compiler(name: str) -> DecoderCompiler:
 
 
 def engine(name: str) -> Engine:
-    """The engine of a target.
+    """Return the engine of a target.
 
     Raises:
         ProfileError: no such target.
@@ -115,8 +115,8 @@ def engine(name: str) -> Engine:
 
 @cache
 def _by_its_name(name: str) -> ModuleType | None:
-    """The module ``run`` of a target whose package is named after it. This avoids reading the entry points of
-    all installed packages, 25 ms of a cold start."""
+    """Return the module ``run`` of a target whose package is named after it. This avoids reading the entry
+    points of all installed packages, 25 ms of a cold start."""
     if not name.isidentifier():  # a bundle from elsewhere may contain any name
         return None
     try:
@@ -163,7 +163,7 @@ def open_ready(
 
 
 def once_built(open_runner: Callable[[], Runner]) -> Runner:
-    """The result of ``open_runner``; waits for each engine that must be built first."""
+    """Return the result of ``open_runner``; waits for each engine that must be built first."""
     waited: list[object] = []
     while True:
         try:

@@ -31,7 +31,7 @@ def fitted(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str
 
 
 def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageError:
-    """The error for the first mismatch in feeds that have one."""
+    """Return the error for the first mismatch in feeds that have one."""
     if not isinstance(feeds, Mapping):
         found = type(feeds).__name__
         return UsageError(f"feeds is a {found}; a dict is expected: {{{', '.join(_entries(inputs))}}}")
@@ -62,7 +62,7 @@ def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageErr
 
 
 def wrong_answer(answers: Mapping[str, Array], outputs: Sequence[TensorSpec]) -> EngineError:
-    """The error for an engine whose outputs are not those of the model."""
+    """Return the error for an engine whose outputs are not those of the model."""
     found = ", ".join(str(TensorSpec(name, str(a.dtype), a.shape)) for name, a in answers.items())
     return EngineError(f"it answered {found or 'nothing'}; the model gives {', '.join(map(str, outputs))}")
 
@@ -76,7 +76,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def not_finite(name: str, values: Array) -> NonFiniteOutputError:
-    """The error for an output with NaN or infinite values."""
+    """Return the error for an output with NaN or infinite values."""
     bad = int(values.size - np.isfinite(values).sum())
     return NonFiniteOutputError(
         f"{bad} of {values.size} values of output {name} are NaN or infinite, so there is no answer; "

@@ -32,15 +32,15 @@ FOLDER = "lengths/"
 
 
 def whole_length(files: Mapping[str, T]) -> dict[str, T]:
-    """The files of the whole length, which are an artifact of their own."""
+    """Return the files of the whole length, which are an artifact of their own."""
     return {name: entry for name, entry in files.items() if not name.startswith(FOLDER)}
 
 
 class TokenAxes(NamedTuple):
-    """Where the tokens of a text are in a model's inputs and outputs.
+    """Axes of a text's tokens in a model's inputs and outputs.
 
     Attributes:
-        mask: The input that is 1 for a token and 0 for padding, [1, tokens] or [tokens].
+        mask: Name of the input that is 1 for a token and 0 for padding, [1, tokens] or [tokens].
         left: Whether the padding is before the text.
         axes: Input or output -> its axes that are as long as the text.
     """
@@ -50,14 +50,14 @@ class TokenAxes(NamedTuple):
     axes: Mapping[str, tuple[int, ...]]
 
     def needed(self, feeds: Mapping[str, Array]) -> int:
-        """How long a text has to be to hold all tokens; 0 where there is none."""
+        """Return the shortest length that holds all tokens; 0 if there is none."""
         found = np.flatnonzero(feeds[self.mask].reshape(-1, feeds[self.mask].shape[-1]).any(axis=0))
         if not found.size:
             return 0
         return feeds[self.mask].shape[-1] - int(found[0]) if self.left else int(found[-1]) + 1
 
     def cut(self, arrays: Mapping[str, Array], length: int) -> dict[str, Array]:
-        """The arrays without what is beyond this length: padding."""
+        """Return the arrays without what is beyond this length: padding."""
         return {
             name: np.ascontiguousarray(array[self._part(name, array.ndim, length)])
             if name in self.axes
@@ -135,7 +135,7 @@ _Part = tuple[dict[str, Path], dict[str, Json]]
 def _parsed(
     table: Json, files: Mapping[str, Path], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> tuple[TokenAxes, dict[int, _Part]]:
-    """The axes, and files and options by length, the shortest first."""
+    """Return the axes, and files and options by length, the shortest first."""
     if table["padding"] not in PADDING:
         raise ValueError(f"padding {table['padding']!r}")
     shapes = {spec.name: spec.shape for spec in (*inputs, *outputs)}

@@ -35,7 +35,7 @@ CALIBRATION_LIMIT_BYTES = 4096
 
 @dataclass(frozen=True)
 class SimilarityCalibration:
-    """What was measured, and what it allows.
+    """Measured error rate of the similarity cache, and the limit derived from it.
 
     Attributes:
         model: Digest of the bundle it was measured on.
@@ -43,7 +43,7 @@ class SimilarityCalibration:
         references: Number of cached predictions; 1: a motion gate.
         bound: Accepted share of false hits.
         frames: Frames of the test half; the other half chose the limit.
-        hits: Those of them that the cache would have answered.
+        hits: Number of those frames that the cache would have answered.
         false_hits: Hits whose cached prediction differed.
         false_rate: Upper bound of the true rate, with 95 % confidence; 1.0 without hits.
     """
@@ -59,7 +59,7 @@ class SimilarityCalibration:
 
     @property
     def granted(self) -> bool:
-        """Whether predictions may be reused."""
+        """Return whether predictions may be reused."""
         return self.limit > 0 and self.false_rate <= self.bound
 
     @property
@@ -89,7 +89,7 @@ class SimilarityCalibration:
 
 
 def calibration_from_json(content: bytes) -> SimilarityCalibration:
-    """A stored calibration.
+    """Return a stored calibration.
 
     Raises:
         UsageError: it is invalid.

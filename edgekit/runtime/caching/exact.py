@@ -75,7 +75,7 @@ class ExactCache:
         return self._size_bytes
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As ``Session.run``; the arrays are the caller's, cached or not."""
+        """Run like ``Session.run``, reusing cached outputs. The caller owns the returned arrays."""
         if not all(isinstance(array, np.ndarray) for array in feeds.values()):
             return self._runs.run(feeds)  # which raises the error
         inputs = {name: np.ascontiguousarray(array) for name, array in feeds.items()}

@@ -20,7 +20,7 @@ FAR = float(LEVELS)
 
 
 def signature_of(frame: Array) -> Array:
-    """The means of a frame's blocks.
+    """Return the means of a frame's blocks.
 
     Args:
         frame: uint8 [rows, columns, 3].
@@ -49,5 +49,5 @@ def signature_of(frame: Array) -> Array:
 
 
 def distance(one: Array, other: Array) -> float:
-    """Of two signatures, in levels of 0 to 255; ``FAR`` if the frame sizes differ."""
+    """Return the distance of two signatures, in levels of 0 to 255; ``FAR`` if the frame sizes differ."""
     return float(np.abs(one - other).max()) if one.shape == other.shape else FAR

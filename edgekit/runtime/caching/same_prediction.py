@@ -1,4 +1,4 @@
-"""Whether two predictions are the same to an app."""
+"""Comparison of two predictions: are they the same to an app?"""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OVERLAP = 0.5
 
 
 def same_prediction(one: Any, other: Any) -> bool:
-    """The same top class; or every confident detection of either has a match in the other.
+    """Return whether the top class is the same, or every confident detection of either matches in the other.
 
     Args:
-        one: As ``Session.predict`` gives it.
-        other: From the same session.
+        one: A prediction of ``Session.predict``.
+        other: Another one, of the same session.
 
     Raises:
         UsageError: the task has neither classes nor boxes.

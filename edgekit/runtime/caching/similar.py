@@ -56,7 +56,7 @@ class Similar:
         self._active: object = runs.active
 
     def predict(self, frame: Array, order: str = "rgb") -> Any:
-        """As ``Session.predict``; a reused prediction is the same object."""
+        """Predict like ``Session.predict``; a reused prediction is the same object."""
         signature = signature_of(frame)
         active = self._runs.active
         with self._lock:

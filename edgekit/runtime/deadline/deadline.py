@@ -80,7 +80,7 @@ class Deadline:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A message for each variant that hung, and one for late answers."""
+        """Return a message for each variant that hung, and one for late answers."""
         if not self.late:
             return self._notes
         answers = f"{self.late} answers were" if self.late > 1 else "1 answer was"
@@ -142,7 +142,7 @@ class Deadline:
 
     @property
     def standby_pending(self) -> bool:
-        """Whether a standby is loading, or may be loaded once a late run returns."""
+        """Return whether a standby is loading, or may be loaded once a late run returns."""
         return self._standby_load is not None or (not self._standby_name and self.hanging > 0)
 
     def poll_standby(self) -> tuple[str, str] | None:
@@ -159,7 +159,7 @@ class Deadline:
         return name, load.why
 
     def take_standby(self, name: str) -> Watched | None:
-        """The standby, if it is this variant, once it is loaded; the caller then owns it."""
+        """Return the standby, if it is this variant, once it is loaded; the caller then owns it."""
         if name == self._standby_name and self._standby_load is not None:
             self._standby_load.wait()  # sooner than another load
         self.poll_standby()
@@ -176,8 +176,8 @@ class Deadline:
         check: Callable[[Mapping[str, Array]], None],
         others: bool,
     ) -> LateAnswer:
-        """The first good answer of the active runner, if ``problem`` is that it timed out, and of an idle
-        standby, which it starts."""
+        """Return the first good answer of the active runner, if ``problem`` is that it timed out, and of an
+        idle standby, which it starts."""
         if not isinstance(active, Watched) or not isinstance(problem, DeadlineExceededError):
             return LateAnswer(None, problem)
         self.poll_standby()
@@ -213,7 +213,7 @@ class Deadline:
             self.late, self.latest_s = self.late + 1, max(self.latest_s, took_s)
 
     def note_if_hung(self, variant: str, runner: Runner | None) -> bool:
-        """Whether a failed runner has not returned; if so, it is counted and noted."""
+        """Return whether a failed runner has not returned; if so, count and note it."""
         if not isinstance(runner, Watched) or not runner.stuck:
             return False
         self._abandoned.append((variant, runner))
@@ -230,13 +230,13 @@ class Deadline:
 
     @property
     def hanging_variants(self) -> list[str]:
-        """The variant of each such run."""
+        """Return the variant of each such run."""
         self._abandoned = [(name, runner) for name, runner in self._abandoned if runner.stuck]
         return [name for name, _ in self._abandoned]
 
     @property
     def may_retry_hung(self) -> bool:
-        """Whether hung variants may be retried."""
+        """Return whether hung variants may be retried."""
         return self.hanging < ABANDONED_LIMIT
 
     def drop_standby(self) -> None:

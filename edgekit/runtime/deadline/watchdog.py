@@ -81,7 +81,7 @@ def first_answer(
     check: Callable[[Mapping[str, Array]], None],
     limit_s: float,
 ) -> FirstAnswer:
-    """The first good answer of a runner whose run timed out and of a standby, which is run now.
+    """Return the first good answer of a runner whose run timed out and of a standby, which is run now.
 
     Args:
         late: Its last run timed out.
@@ -119,7 +119,7 @@ def first_answer(
 
 
 def _next_reply(replies: Replies, limit_s: float, running: Collection[Watched]) -> Reply:
-    """The next reply of ``running``. Raises queue.Empty after ``limit_s``."""
+    """Return the next reply of ``running``. Raises queue.Empty after ``limit_s``."""
     return replies.get(timeout=max(0.0, limit_s))
 
 

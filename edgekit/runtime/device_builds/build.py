@@ -130,7 +130,7 @@ class Build:
 
     @property
     def done(self) -> bool:
-        """Whether it is ready or failed."""
+        """Return whether the build is ready or failed."""
         return self._done.is_set()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -217,8 +217,8 @@ class Build:
 
 
 def check_engine(store: EngineStore, name: str, limits: Limits) -> Decision:
-    """What to do about an engine. A damaged one is set aside and counts as a failure: otherwise a faulty disk
-    would cause a build at every start."""
+    """Decide what to do about an engine. A damaged one is set aside and counts as a failure. Otherwise a
+    faulty disk would cause a build at every start."""
     state = store.state(name)
     if state == "damaged":
         store.set_aside(name)
@@ -230,7 +230,7 @@ def check_engine(store: EngineStore, name: str, limits: Limits) -> Decision:
 def ready_or_build(
     store: EngineStore, name: str, command: Callable[[], Sequence[str]], limits: Limits
 ) -> Path:
-    """The engine of a fingerprint, if it is built; else start its build, or continue to wait for it.
+    """Return the engine of a fingerprint, if it is built; else start its build, or continue to wait for it.
 
     Raises:
         EngineNotReady: it is being built; the error's ``build`` reports the progress.

@@ -47,13 +47,13 @@ Act = Literal["use", "build", "off", "no room"]
 
 @dataclass(frozen=True)
 class Ledger:
-    """What is recorded about a fingerprint besides its engine.
+    """Record of a fingerprint's builds and failures, kept beside its engine.
 
     Attributes:
-        failures: Why building, checking or loading it failed, the oldest first.
-        interruptions: Builds during which the app died.
+        failures: Reasons why building, checking or loading it failed, the oldest first.
+        interruptions: Number of builds during which the app died.
         doing: ``build`` or ``load`` while a process does that; it remains if the process dies.
-        process: The process that does it: its id, start time and the machine's boot id.
+        process: The process that builds or loads it: id, start time and the machine's boot id.
     """
 
     failures: tuple[str, ...] = ()
@@ -74,14 +74,14 @@ class Room:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, and why if the engine is not used."""
+    """Action to take, and the reason if the engine is not used."""
 
     act: Act
     why: str = ""
 
 
 def decide(state: EngineState, ledger: Ledger, room: Room) -> Decision:
-    """What to do about an engine.
+    """Decide whether to use, build or skip an engine.
 
     >>> decide("absent", Ledger(), Room(900, 900, 100, 100))
     Decision(act='build', why='')
@@ -106,7 +106,7 @@ def decide(state: EngineState, ledger: Ledger, room: Room) -> Decision:
 
 
 def after_crash(ledger: Ledger) -> Ledger:
-    """The ledger after the recorded process has died."""
+    """Return the ledger after the recorded process has died."""
     if ledger.doing == "load":
         return Ledger((*ledger.failures, "the process died while loading the engine"), ledger.interruptions)
     if ledger.doing == "build":
@@ -129,7 +129,7 @@ class EngineStore:
         return self.root / name
 
     def state(self, name: str) -> EngineState:
-        """Whether the engine exists and matches the sha256 recorded when it was built."""
+        """Check that the engine exists and matches the sha256 recorded when it was built."""
         folder = self.folder(name)
         self._refuse_foreign()
         if not folder.exists():
@@ -141,11 +141,11 @@ class EngineStore:
             return "damaged"
 
     def meta(self, name: str) -> dict[str, Json]:
-        """The measurements of an engine; empty if unreadable."""
+        """Return the measurements of an engine; empty if unreadable."""
         return read_json(self.folder(name) / META)
 
     def ledger(self, name: str) -> Ledger:
-        """The ledger, with a crashed process accounted for."""
+        """Return the ledger, with a crashed process accounted for."""
         self._refuse_foreign()
         known = read_json(self._ledger_path(name))
         try:
@@ -188,7 +188,7 @@ class EngineStore:
             self.remember(name, replace(self.ledger(name), doing="", process=""))
 
     def draft(self) -> Path:
-        """A new, empty folder to build in."""
+        """Return a new, empty folder to build in."""
         private_folder(self.root)
         draft = self.root / f".{os.urandom(8).hex()}"
         draft.mkdir(mode=0o700)
@@ -223,7 +223,7 @@ class EngineStore:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[bool]:
-        """Whether this process holds the build lock; the system releases it when the process dies."""
+        """Yield whether this process holds the build lock; the system releases it when the process dies."""
         import fcntl  # here: not on Windows, which has no such devices
 
         private_folder(self.root)
@@ -283,7 +283,7 @@ def _boot() -> str:
 
 
 def read_json(path: Path) -> dict[str, Json]:
-    """A small JSON object; empty if missing or invalid."""
+    """Return a small JSON object; empty if missing or invalid."""
     try:
         with open_regular(path, follow=False) as file:  # a child may leave anything here
             found = strict_json.decode(file.read(JSON_LIMIT_BYTES + 1), path.name, JSON_LIMIT_BYTES)
@@ -293,7 +293,7 @@ def read_json(path: Path) -> dict[str, Json]:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file, in hexadecimal, read in chunks."""
+    """Return the sha256 of a file in hexadecimal; the file is read in chunks."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def rank_variants(
     bundle: Bundle, options: SessionOptions, local_times: Mapping[str, tuple[float, str]]
 ) -> LoadOrder:
-    """The load order of a session.
+    """Return the load order of a session.
 
     Args:
         bundle: Has the variants.

@@ -1,4 +1,4 @@
-"""Which variant to run, and which one next. Pure decisions: nothing is opened, read or timed here.
+"""Choice of the variant to run, and of the next one. Pure decisions: nothing is opened, read or timed here.
 
     order = rank(variants, estimates(...), requested)
     candidate = best_candidate(order, failures)       # None: every variant failed
@@ -143,13 +143,13 @@ def built_for_instructions(variants: Sequence[Variant], profiles: Mapping[str, J
 
 
 def _arch(profile: Json) -> str:
-    """The processor kind that a profile names, or ""."""
+    """Return the processor kind that a profile names, or ""."""
     arch = _fact(profile, "arch")
     return processor_kind(arch) if isinstance(arch, str) and arch else ""
 
 
 def _fact(profile: Json, name: str) -> Json:
-    """A fact of a profile, or None; the profile is unvalidated JSON."""
+    """Return a fact of a profile, or None; the profile is unvalidated JSON."""
     for key in ("facts", name, "value"):
         profile = profile.get(key) if isinstance(profile, dict) else None
     return profile
@@ -204,12 +204,12 @@ def _small_of(variant: Variant) -> str | None:
 
 
 def best_candidate(order: LoadOrder, failures: Mapping[str, Failure]) -> Candidate | None:
-    """The best candidate that has not failed; None if all have."""
+    """Return the best candidate that has not failed; None if all have."""
     return next((c for c in order.candidates if c.variant.name not in failures), None)
 
 
 def after_failure(known: Cooldown | None, now_s: float) -> Cooldown:
-    """The cooldown of a variant that failed now.
+    """Return the cooldown of a variant that failed now.
 
     >>> once = after_failure(None, 100.0)
     >>> once, after_failure(once, 130.0).until_s - 130.0
@@ -242,7 +242,7 @@ def due_for_retry(
 
 
 def is_cooling(order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str | None) -> bool:
-    """Whether :func:`due_for_retry` can return a variant later, with nothing else changed."""
+    """Return whether :func:`due_for_retry` can return a variant later, with nothing else changed."""
     return any(True for _ in _cooling(order, cooldowns, active))
 
 
@@ -264,7 +264,7 @@ def retry_candidates(
     tried: set[str],
     hanging: Collection[str] = (),
 ) -> list[str]:
-    """If nothing is left: variants that failed running at an earlier request and were not tried at this one.
+    """Return the last resort: variants that failed running at an earlier request, not tried at this one.
 
     They may fail on other inputs only, or have timed out on a busy machine. Those whose run has not returned
     are excluded: each retry costs a thread and its memory.
@@ -279,21 +279,21 @@ def retry_candidates(
 def next_standby(
     order: LoadOrder, failures: Mapping[str, Failure], active: str | None, hanging: Collection[str]
 ) -> Candidate | None:
-    """The variant to keep loaded beside the active one: the best one that has not failed, else the best one
-    that failed by timing out and whose run has returned."""
+    """Return the variant to keep loaded beside the active one: the best one that has not failed, else the
+    best one that failed by timing out and whose run has returned."""
     others = [c for c in order.candidates if c.variant.name != active]
     late = (c for c in others if failures[c.variant.name].stuck and c.variant.name not in hanging)
     return next((c for c in others if c.variant.name not in failures), None) or next(late, None)
 
 
 def without(order: LoadOrder, name: str, why: str) -> LoadOrder:
-    """The order with one more variant skipped."""
+    """Return the order with one more variant skipped."""
     candidates = tuple(c for c in order.candidates if c.variant.name != name)
     return order._replace(candidates=candidates, skipped={**order.skipped, name: why})
 
 
 def move_to_front(order: LoadOrder, name: str) -> tuple[Candidate, LoadOrder]:
-    """The candidate of that name, and the order in which it is the best."""
+    """Return the candidate of that name, and the order in which it is the best."""
     (candidate,) = (c for c in order.candidates if c.variant.name == name)
     others = tuple(c for c in order.candidates if c is not candidate)
     return candidate, order._replace(candidates=(candidate, *others))
@@ -302,7 +302,7 @@ def move_to_front(order: LoadOrder, name: str) -> tuple[Candidate, LoadOrder]:
 def explain_fallbacks(
     order: LoadOrder, failures: Mapping[str, Failure], active: Candidate
 ) -> tuple[Fallback, ...]:
-    """The fallbacks from the best candidate to the active one.
+    """Return the fallbacks from the best candidate to the active one.
 
     A missing engine is one fallback, however many variants it has.
     """
@@ -331,7 +331,7 @@ def explain_fallbacks(
 
 
 def promotion(order: LoadOrder, from_: str, to: Candidate, reason: str) -> Fallback:
-    """The change to a better variant than the active one."""
+    """Return the change to a better variant than the active one."""
     before = next((c for c in order.candidates if c.variant.name == from_), to)
     return Fallback(
         from_, to.variant.name, reason, _cost(before.variant, before.time_ms, to.variant, to.time_ms)
@@ -339,7 +339,7 @@ def promotion(order: LoadOrder, from_: str, to: Candidate, reason: str) -> Fallb
 
 
 def no_variant_error(bundle: str, order: LoadOrder, failures: Mapping[str, Failure]) -> NoVariantError:
-    """The error if no candidate is left: every variant with its reason."""
+    """Return the error if no candidate is left: every variant with its reason."""
     reasons = {name: failure.reason for name, failure in failures.items()} | dict(order.skipped)
     width = max(map(len, reasons), default=0)
     lines = [f"  {name:{width}}  {reason}" for name, reason in reasons.items()] or ["  it has no variants"]

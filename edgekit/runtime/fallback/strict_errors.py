@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def request_unusable(order: LoadOrder, options: SessionOptions) -> NoVariantError:
-    """The requested variant is not usable, or the requested engine has none that is."""
+    """Return the error for a requested variant or engine that is not usable."""
     assert order.unusable_request is not None
     name, requested = order.unusable_request.name, options.engine
     if name == options.variant:
@@ -32,7 +32,7 @@ def request_unusable(order: LoadOrder, options: SessionOptions) -> NoVariantErro
 
 
 def variant_failed(candidate: Candidate, problem: Exception) -> EngineError:
-    """A variant does not load or run."""
+    """Return the error for a variant that does not load or run."""
     name = candidate.variant.name
     kind = NonFiniteOutputError if isinstance(problem, NonFiniteOutputError) else EngineError
     return kind(f"{name} does not run: {reason_of(problem)}; strict allows no fallback")
@@ -44,7 +44,7 @@ def engine_missing(
     options: SessionOptions,
     problem: MissingDependency | ProfileError,
 ) -> MissingDependency:
-    """The first variant's engine is not installed: how to install it, and what would have run instead."""
+    """Return the error for the first variant's missing engine: how to install it, and the fallback."""
     missing, name, install = candidate.variant.target, "", ""
     if isinstance(problem, MissingDependency):
         name, install = problem.name, problem.install

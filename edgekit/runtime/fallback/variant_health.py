@@ -34,15 +34,15 @@ class VariantHealth:
         self.bad_input: Cooldown | None = None
 
     def failed_loading(self, name: str, failure: Failure) -> None:
-        """A variant does not load, cannot be the standby, or is slower. If it had recovered from an earlier
-        failure, its cooldown starts again."""
+        """Record that a variant does not load, cannot be the standby, or is slower. If it had recovered from
+        an earlier failure, its cooldown starts again."""
         cooldown = self.cooldowns.get(name)
         if cooldown is not None and cooldown.recovered_s is not None:
             self.cooldowns[name] = after_failure(cooldown, monotonic())
         self.failures[name] = failure
 
     def engine_missing(self, order: LoadOrder, target: str, problem: Exception) -> None:
-        """No variant of a target loads: its engine is not installed, or does not know its profile."""
+        """Mark a target's variants as failed: its engine is not installed, or does not know its profile."""
         install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
         failure = Failure(f"{target} is not installed{install}", missing=True)
         for candidate in order.candidates:
@@ -50,34 +50,34 @@ class VariantHealth:
                 self.failed_loading(candidate.variant.name, failure)
 
     def failed_running(self, name: str, failure: Failure) -> None:
-        """It failed at a request, or at a retry: it may be retried after a cooldown."""
+        """Record a failure at a request or at a retry. The variant may be retried after a cooldown."""
         self.cooldowns[name] = after_failure(self.cooldowns.get(name), monotonic())
         self.failures[name] = failure
 
     def recovered(self, name: str) -> None:
-        """It is usable from now on."""
+        """Record that a variant is usable again."""
         self.failures.pop(name, None)
         cooldown = self.cooldowns.get(name)
         if cooldown is not None and cooldown.recovered_s is None:
             self.cooldowns[name] = cooldown._replace(recovered_s=monotonic())
 
     def due_for_retry(self, order: LoadOrder, active: str | None) -> Candidate | None:
-        """The best variant that ranks before the active one and whose cooldown is over, or None."""
+        """Return the best variant that ranks before the active one and whose cooldown is over, or None."""
         return due_for_retry(order, self.cooldowns, active, monotonic())
 
     def input_failed(self) -> None:
-        """The outputs of every variant were not finite for one input: begin an interval, twice as long as the
-        last one, in which such outputs unload no variant that still computes a known input."""
+        """Record an input for which no variant had finite outputs. This begins an interval, twice as long as
+        the last one: such outputs then unload no variant that still computes a known input."""
         began = after_failure(self.bad_input, monotonic())
         self.bad_input = began._replace(recovered_s=began.until_s)
 
     @property
     def expects_bad_inputs(self) -> bool:
-        """Whether such an interval is running."""
+        """Return whether the interval of ``input_failed`` is running."""
         return self.bad_input is not None and monotonic() < self.bad_input.until_s
 
     def restore(self, failures: Mapping[str, Failure], cooldowns: Mapping[str, Cooldown]) -> None:
-        """Back to the state before a request on which every variant failed: the input is at fault. Variants
+        """Restore the state before a request on which every variant failed: the input is at fault. Variants
         that hung meanwhile stay failed."""
         stuck = {name: failure for name, failure in self.failures.items() if failure.stuck}
         self.cooldowns = {

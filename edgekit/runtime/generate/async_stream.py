@@ -45,20 +45,20 @@ class AsyncTextStream:
         return piece
 
     async def text(self) -> str:
-        """The whole text: iterates to the end."""
+        """Iterate to the end and return the whole text."""
         async for _ in self:
             pass
         return self.result.text
 
     @property
     def result(self) -> GeneratedText:
-        """As ``TextStream.result``."""
+        """Return the result of the generation."""
         if self._stream is None:
             raise UsageError("the generation has not begun: iterate over it for its result")
         return self._stream.result
 
     def cancel(self) -> None:
-        """As ``TextStream.cancel``."""
+        """End the generation within one step of the engine."""
         self._cancelled = True
         if self._stream is not None:
             self._stream.cancel()

@@ -35,7 +35,7 @@ def draft_for(
     version: str,
     probe: Probe | None,
 ) -> DraftModel | None:
-    """The draft for a variant that is loaded; its own decoder is loaded when it is asked for.
+    """Return the draft for a variant that is loaded; its own decoder is loaded when it is asked for.
 
     Args:
         bundle: Has the variant.
@@ -77,7 +77,7 @@ def draft_for(
 
 
 def _best(bundle: Bundle, entry: DraftEntry, variant: Variant) -> Variant | None:
-    """Of the same engine, the fastest where times are known, else the smallest."""
+    """Choose the draft variant of the same engine: the fastest where times are known, else the smallest."""
     able = [v for v in entry.variants if v.usable and v.target == variant.target and not lacking(v.options)]
 
     def cost(each: Variant) -> tuple[bool, float, int]:

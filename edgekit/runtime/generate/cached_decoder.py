@@ -47,13 +47,13 @@ class CachedDecoder:
         self.whole = False
 
     def common(self, tokens: list[int]) -> int:
-        """How many of a text's first tokens the cache holds."""
+        """Return the number of a text's first tokens that the cache holds."""
         return common_length(self.tokens, tokens) if self.whole else 0
 
     def logits(
         self, tokens: list[int], rows: int = 1, stopped: Callable[[], bool] = lambda: False
     ) -> Array | None:
-        """The logits after the last tokens of a text.
+        """Return the logits after the last tokens of a text.
 
         Args:
             tokens: The whole text, at least ``rows``.
@@ -91,7 +91,7 @@ class CachedDecoder:
             raise
 
     def lacks_one(self, tokens: list[int]) -> bool:
-        """Whether the cache holds all of a text but its last token."""
+        """Return whether the cache holds all of a text but its last token."""
         return self.whole and len(self.tokens) == len(tokens) - 1 == self.common(tokens)
 
     def save(self, length: int) -> None:
@@ -141,7 +141,7 @@ def last_used(caches: list[CachedDecoder], used: CachedDecoder) -> list[CachedDe
 
 
 def logits_of_each(caches: list[CachedDecoder], texts: list[list[int]]) -> Array:
-    """The logits after the last token of several texts, in one step.
+    """Return the logits after the last token of several texts, in one step.
 
     Args:
         caches: Of one session, on runners that are ``BatchRunner``.

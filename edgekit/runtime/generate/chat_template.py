@@ -45,7 +45,7 @@ def chat_tokens(
     tokenizer: TextTokenizer,
     messages: Sequence[Mapping[str, Any]],
 ) -> list[int]:
-    """The tokens of a chat; special ones come from the template alone.
+    """Return the tokens of a chat; special ones come from the template alone.
 
     Args:
         render: Of ``compile_template``.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Decoders(Protocol):
-    """Where a text session has its decoder from."""
+    """Source of a text session's decoder, with its fallbacks."""
 
     runner: DecoderRunner | None
     active: Active
@@ -34,24 +34,24 @@ class Decoders(Protocol):
     identity: str
 
     def load(self) -> DecoderRunner:
-        """The decoder, loaded if none is."""
+        """Return the decoder; load it if none is loaded."""
 
     def failed(self, problem: Exception) -> DecoderRunner:
-        """The next one, after ``problem`` of the loaded one."""
+        """Return the next decoder, after ``problem`` of the loaded one."""
 
     def is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
-        """Whether ``problem`` needs no other decoder: the loaded one still computes a known input, for which
-        ``run_known`` is called."""
+        """Return whether ``problem`` requires no other decoder, because the loaded one still computes a known
+        input. ``run_known`` computes that input."""
 
     def recovers(self) -> bool:
-        """Whether a better variant may be tried again by now; then the loaded one is freed, and ``load``
-        tries it."""
+        """Return whether a better variant may be retried by now. If so, free the loaded decoder; ``load``
+        then tries the better one."""
 
     def draft(self) -> DraftModel | None:
-        """The draft of the loaded decoder, not loaded; None: there is none. Whoever loads it closes it."""
+        """Return the draft of the loaded decoder, or None. It is not loaded; whoever loads it closes it."""
 
     def close(self) -> None:
-        """Free what is loaded."""
+        """Free the loaded decoder."""
 
 
 class OneDecoder:
@@ -69,30 +69,30 @@ class OneDecoder:
         self.identity = identity
 
     def load(self) -> DecoderRunner:
-        """It is."""
+        """Return the decoder. Raises EngineError: it is closed."""
         if self.runner is None:
             raise EngineError("the decoder is closed")
         return self.runner
 
     def failed(self, problem: Exception) -> DecoderRunner:
-        """Raises EngineError: there is no other."""
+        """Raise EngineError: there is no other decoder."""
         kind = NonFiniteOutputError if isinstance(problem, NonFiniteOutputError) else EngineError
         raise kind(f"{self.active.variant} does not run: {reason_of(problem)}") from problem
 
     def is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
-        """There is no other decoder."""
+        """Return False: there is no other decoder."""
         return False
 
     def recovers(self) -> bool:
-        """There is no other."""
+        """Return False: there is no other variant."""
         return False
 
     def draft(self) -> DraftModel | None:
-        """There is none."""
+        """Return None: there is no draft."""
         return None
 
     def close(self) -> None:
-        """Free it."""
+        """Free the decoder."""
         runner, self.runner = self.runner, None
         if runner is not None:
             runner.close()
@@ -165,11 +165,11 @@ class DecoderChain(Chain["DecoderRunner"]):
         return runner
 
     def is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
-        """As ``Decoders.is_input_at_fault``."""
+        """Return whether the input causes ``problem``: the loaded decoder still computes a known input."""
         return self._is_input_at_fault(problem, run_known)
 
     def recovers(self) -> bool:
-        """As ``Decoders.recovers``. If it fails again, its next cooldown is twice as long."""
+        """Free the decoder and return True if a better variant is due; failing again doubles its cooldown."""
         due = self._health.due_for_retry(self.load_order, self._active_name())
         if due is None:
             return False
@@ -178,7 +178,7 @@ class DecoderChain(Chain["DecoderRunner"]):
         return True
 
     def draft(self) -> DraftModel | None:
-        """As ``Decoders.draft``. Raises BundleError: it is malformed."""
+        """Return the draft of the loaded decoder, or None. Raises BundleError: it is malformed."""
         plan, spare_bytes = self._plan
         version, probe = self.active.engine, self._loader.probe if self._options.probe else None
         return draft_for(

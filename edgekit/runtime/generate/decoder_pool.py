@@ -37,7 +37,7 @@ who reads his text slowly costs the others this once."""
 
 
 class PoolOptions(NamedTuple):
-    """Of a ``TextSession``, which has their meaning."""
+    """Options of a ``TextSession`` that its decoder pool uses; documented there."""
 
     conversations: int = 1
     kept_bytes: int = LIMIT_BYTES
@@ -46,7 +46,7 @@ class PoolOptions(NamedTuple):
     threads: int = 1
 
     def checked(self) -> PoolOptions:
-        """The same. Raises UsageError: one is invalid."""
+        """Return the options if all are valid. Raises UsageError: one is invalid."""
         if type(self.conversations) is not int or not 1 <= self.conversations <= CONVERSATIONS_LIMIT:
             raise UsageError(
                 f"conversations must be a whole number from 1 to {CONVERSATIONS_LIMIT}, not "
@@ -60,13 +60,13 @@ class PoolOptions(NamedTuple):
 
 @dataclass(eq=False)
 class Step:
-    """What a thread wants.
+    """Request of a thread for the logits of one text.
 
     Attributes:
-        stream: For whom.
-        tokens, rows: As ``CachedDecoder.logits`` takes them.
-        found: As it returns them.
-        thread: Who asked.
+        stream: The stream of the text.
+        tokens, rows: The arguments of ``CachedDecoder.logits``.
+        found: The computed logits, or None.
+        thread: Identifier of the requesting thread.
     """
 
     stream: TextStream
@@ -102,7 +102,7 @@ class DecoderPool:
         self._use(decoders.load())
 
     def logits(self, stream: TextStream, tokens: list[int], rows: int) -> Array | None:
-        """As ``CachedDecoder.logits``; None if the stream is to stop.
+        """Compute logits like ``CachedDecoder.logits``; None if the stream is to stop.
 
         Raises:
             EngineError: no variant works, or ``strict``, and one failed.
@@ -151,17 +151,17 @@ class DecoderPool:
                 return found
 
     def _between(self, stream: TextStream) -> bool:
-        """Between two steps of a prompt: the texts that wait for a token each get it, so that a long prompt
-        does not stop them. Whether the prompt's own text is to stop."""
+        """Run between two steps of a prompt: each text that waits for a token gets it, so that a long prompt
+        does not block them. Return whether the prompt's own text is to stop."""
         if self.batches and (ready := self._ready([])):
             with suppress(NonFiniteOutputError):  # of a text that waits, which computes it alone in its turn
                 self._run_each(ready)
         return stream.stops
 
     def _together(self, own: Step, cache: CachedDecoder) -> None:
-        """A token of this text, and of those that wait for one. The texts of the last such step are about to
-        come again, so they are waited for, for a part of the time that a step takes; not those of this
-        thread, which does one after the other."""
+        """Compute a token of this text, batched with waiting texts. Those of the previous step usually return
+        soon, so wait up to WAIT_SHARE of a step for them; not for texts of this thread, which runs them one
+        after the other."""
         others = [step for step in self._last if step.thread != own.thread]
         due = {id(step.stream) for step in others if not step.stream.ended} - {id(own.stream)}
 
@@ -175,7 +175,7 @@ class DecoderPool:
             own.found = cache.logits(own.tokens)
 
     def _ready(self, known: list[Step]) -> list[tuple[Step, CachedDecoder]]:
-        """Those that wait and lack one token of their cache. What is to stop waits no more."""
+        """Return the waiting steps that lack one token of their cache; release those that are to stop."""
         ready = []
         for step in self._turns.wishes():
             if step.stream.stops:
@@ -198,13 +198,13 @@ class DecoderPool:
             self._turns.fulfilled(step)
 
     def proposer(self) -> Proposer | None:
-        """What guesses for a new text; None: nothing does."""
+        """Return the proposer of a new text, or None without speculation."""
         if not self.speculation.on:
             return None
         return PromptLookup() if self.speculation.by == LOOKUP else DraftText(self._propose)
 
     def _propose(self, text: DraftText, tokens: list[int], most: int) -> list[int]:
-        """Guesses of the draft. One that fails is freed: the text goes on without."""
+        """Return the draft's proposed tokens. A draft that fails is freed; the text continues without it."""
         with self._turns:
             if self._draft is None or self.closed or self.lost:
                 return []
@@ -220,11 +220,11 @@ class DecoderPool:
 
     @property
     def keeps_on_disk(self) -> bool:
-        """Whether ``keep`` does anything."""
+        """Return whether caches are kept on disk; otherwise ``keep`` does nothing."""
         return self._files is not None
 
     def keep(self, tokens: list[int]) -> None:
-        """Keep the cache of a text's beginning on disk, if it is still loaded and is not there."""
+        """Save the cache of a text's beginning to disk, if it is still loaded and not saved yet."""
         with self._turns:
             if self._files is None or len(tokens) < WORTH_SAVING or self._files.common(tokens) == len(tokens):
                 return
@@ -234,7 +234,7 @@ class DecoderPool:
                     return
 
     def facts(self) -> dict[str, Json]:
-        """Facts of the loaded decoder, and of the caches."""
+        """Return facts of the loaded decoder, and of the caches."""
         with self._turns:
             return {
                 **(self._caches[0].runner.facts() if self._caches else {}),
@@ -250,13 +250,13 @@ class DecoderPool:
             }
 
     def forked(self, lost: bool) -> list[object]:
-        """In a forked process: new locks.
+        """Replace the locks in a forked process.
 
         Args:
-            lost: The engine's threads stayed in the parent; no text is made here.
+            lost: Whether the engine's threads stayed in the parent; then no text can be generated here.
 
         Returns:
-            What must not be freed here.
+            Objects that must not be freed here.
         """
         kept: list[object] = [self._turns, self._caches, self._decoders, self._draft]
         self.lost = lost or self._turns.held
@@ -279,7 +279,7 @@ class DecoderPool:
                 self._decoders.close()
 
     def unusable(self) -> UsageError:
-        """The error of a session that was closed, or whose engine's threads stayed in another process."""
+        """Return the error of a closed session, or one whose engine's threads stayed in another process."""
         if not self.lost:
             return UsageError("the text session is closed; open a new one to generate")
         return UsageError(
@@ -288,8 +288,8 @@ class DecoderPool:
         )
 
     def _cache_for(self, stream: TextStream, tokens: list[int]) -> CachedDecoder:
-        """The stream's own cache; or one that is free, best with the beginning of its text; or a new one; or
-        the one that was not used for longest."""
+        """Return the cache for a stream: its own, else a free one that shares most of its text, else a new
+        one, else the least recently used one."""
         own = self._own_cache(stream)
         owners = {id(cache): self._owner(cache) for cache in self._caches}
         free = [cache for cache in self._caches if (owner := owners[id(cache)]) is None or owner.ended]
@@ -309,7 +309,7 @@ class DecoderPool:
         return None if reference is None else reference()
 
     def _busy(self, stream: TextStream) -> bool:
-        """Whether another text goes on."""
+        """Return whether another text is being generated."""
         owners = [self._owner(cache) for cache in self._caches]
         return any(owner is not None and owner is not stream and not owner.ended for owner in owners)
 
@@ -321,7 +321,7 @@ class DecoderPool:
         self._use(self._decoders.failed(problem))
 
     def _use(self, runner: DecoderRunner) -> None:
-        """Begin with a decoder. Where an interrupt ends this, the next text begins again."""
+        """Switch to a decoder. If an interrupt ends this, the next text starts it again."""
         self._drop_caches()
         self._prefixes.clear()  # another variant computes others
         options, identity = self._options, self._decoders.identity

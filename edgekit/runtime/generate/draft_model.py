@@ -55,7 +55,7 @@ class DraftModel:
         return best
 
     def propose(self, text: DraftText, tokens: list[int], most: int) -> list[int]:
-        """The tokens that it finds likeliest, one after the other.
+        """Return the tokens that it finds likeliest, one after the other.
 
         Args:
             text: Whose cache is used.
@@ -76,7 +76,7 @@ class DraftModel:
         return guess
 
     def _cache_for(self, text: DraftText, tokens: list[int]) -> CachedDecoder:
-        """The text's own; or one that is free; or a new one; or the one that was not used for longest."""
+        """Return the text's own cache, else a free one, else a new one, else the least recently used one."""
         found = self._owners.get(text)
         if found is None:
             taken = {id(cache) for cache in self._owners.values()}
@@ -92,7 +92,7 @@ class DraftModel:
         return found
 
     def close(self) -> None:
-        """Free it. It is loaded again by ``load``."""
+        """Free the draft; ``load`` loads it again."""
         caches, self._caches = self._caches, []
         self._owners.clear()
         for cache in caches:
@@ -111,14 +111,14 @@ class DraftText:
         self._stream: Callable[[], TextStream | None] = lambda: None
 
     def follow(self, stream: TextStream) -> None:
-        """The stream that it guesses for: where that is to stop, nothing is guessed."""
+        """Set the stream that it guesses for; nothing is guessed once that is to stop."""
         self._stream = weakref.ref(stream)
 
     def stops(self) -> bool:
-        """Whether its stream is to stop."""
+        """Return whether its stream is to stop."""
         stream = self._stream()
         return stream is not None and stream.stops
 
     def propose(self, tokens: Sequence[int], most: int) -> list[int]:
-        """As ``Proposer.propose``."""
+        """Return at most ``most`` tokens that the draft expects next."""
         return self._ask(self, list(tokens), most)

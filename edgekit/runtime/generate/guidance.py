@@ -41,7 +41,7 @@ class GuideMaker:
         self._tokenizer: Any = None
 
     def guide(self, options: GenerateOptions) -> Guide | None:
-        """The guide of a generation; None where it has no schema and no grammar.
+        """Return the guide of a generation; None where it has no schema and no grammar.
 
         Raises:
             UsageError: the schema or the grammar is invalid, or too complex.
@@ -81,7 +81,7 @@ class GuideMaker:
 
 
 class Guide:
-    """Which tokens may follow, for one generation.
+    """Constraint on the next tokens of one generation.
 
     Args:
         matcher: The package's ``LLMatcher``.
@@ -94,7 +94,7 @@ class Guide:
 
     @property
     def ended(self) -> bool:
-        """Whether the text is whole, and nothing may follow."""
+        """Return whether the text is complete: no token may follow."""
         return bool(self._matcher.is_stopped())
 
     def allowed(self, vocabulary: int) -> Array:

@@ -1,4 +1,4 @@
-"""Whether speculative decoding is faster on this device: three kinds of steps timed, once for each engine
+"""Measurement of speculative decoding on this device: three kinds of steps timed, once for each engine
 version."""
 
 from __future__ import annotations
@@ -38,16 +38,15 @@ def check_mode(mode: str) -> str:
 def speculation_on(
     runner: DecoderRunner, mode: str, identity: str, threads: int, draft: DraftModel | None = None
 ) -> Speculation:
-    """How to speculate on a decoder that was just loaded, and is empty.
+    """Choose how to speculate on a decoder that was just loaded, and is empty.
 
     Args:
         runner: The decoder; it is empty again afterwards.
-        mode: ``auto``: where it was measured to be faster, by the draft or else by lookup. ``draft``,
-            ``lookup``: in any case. ``off``: not.
-        identity: Of the artifact and the engine's version; the times are kept under it. "": they are not.
-        threads: Of one step.
-        draft: The decoder's draft; it is loaded only where its time is not known or it is used. None: it has
-            none.
+        mode: ``auto``: if it was measured to be faster, by the draft or else by lookup. ``draft``,
+            ``lookup``: always. ``off``: never.
+        identity: Artifact and engine version, under which the times are stored; "": they are not stored.
+        threads: Number of threads of one step.
+        draft: The decoder's draft, or None. It is loaded only if its time is not known or it is used.
 
     Raises:
         UsageError: the mode is ``draft``, and there is none.
@@ -117,7 +116,7 @@ def _remembered(identity: str, threads: int) -> StepTimes | None:
 
 
 def _measured(runner: DecoderRunner, identity: str, threads: int) -> StepTimes:
-    """The fastest of some steps of each kind, in turns: a slowdown of the machine affects all."""
+    """Measure the fastest of some steps of each kind, interleaved: a slowdown of the machine affects all."""
     was = runner.row_consistent
     runner.truncate(0)  # an interrupted measurement leaves tokens
     runner.forward([0] * HISTORY)

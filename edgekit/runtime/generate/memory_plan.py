@@ -1,4 +1,4 @@
-"""Memory of a language model, counted before anything is loaded. Pure but for the memory that is free."""
+"""Memory plan of a language model, computed before it is loaded. Pure but for reading the free memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LEAST_CONTEXT = 16
 
 
 class MemoryPlan(NamedTuple):
-    """What a variant will need.
+    """Memory that a variant will need.
 
     Attributes:
-        weights_bytes: Of its files, and of what the engine holds twice.
-        cache_bytes: Of one cache.
-        conversations: Caches.
-        kept_bytes: Of saved caches.
+        weights_bytes: Size of its files, and of what the engine holds twice, in bytes.
+        cache_bytes: Size of one cache, in bytes.
+        conversations: Number of caches.
+        kept_bytes: Maximum size of saved caches, in bytes.
         capacity: Tokens of one cache.
     """
 
@@ -36,7 +36,7 @@ class MemoryPlan(NamedTuple):
 
     @property
     def own_bytes(self) -> int:
-        """Of weights and caches alone: what a draft needs beside the model, in the same engine."""
+        """Return bytes of weights and caches: what a draft needs beside the model, in the same engine."""
         return self.weights_bytes + self.cache_bytes * self.conversations
 
     @property
@@ -55,14 +55,14 @@ class MemoryPlan(NamedTuple):
 def plan_memory(
     options: Mapping[str, Json], weights_bytes: int, context: int | None, conversations: int, kept_bytes: int
 ) -> MemoryPlan:
-    """What a variant will need.
+    """Compute the memory that a variant will need.
 
     Args:
-        options: The variant's, with its ``DecoderShape``.
-        weights_bytes: Of its files.
-        context: Tokens of a text; None: CONTEXT, or the model's where that is less.
-        conversations: Caches.
-        kept_bytes: Most memory of saved caches.
+        options: The variant's options, with its ``DecoderShape``.
+        weights_bytes: Size of its files, in bytes.
+        context: Maximum tokens of a text; None: CONTEXT, or the model's own limit if that is less.
+        conversations: Number of caches.
+        kept_bytes: Maximum memory of saved caches, in bytes.
 
     Raises:
         UsageError: the model has no positions for so many tokens.

@@ -1,4 +1,4 @@
-"""What one generation is asked for, checked before anything runs."""
+"""Options of one generation, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class GenerateOptions(NamedTuple):
     """The options of one generation.
 
     Attributes:
-        max_tokens: At most so many new tokens.
-        temperature: 0: the likeliest token (greedy). Above: logits are divided by it, and one is drawn.
-        top_k: Draw from so many of the likeliest tokens; 0: from all.
-        top_p: Draw from the likeliest tokens that together have this probability.
-        min_p: Draw from tokens that have at least this share of the likeliest one's probability.
+        max_tokens: Maximum number of new tokens.
+        temperature: 0: the likeliest token (greedy). Above: logits are divided by it, and a token is sampled.
+        top_k: Number of likeliest tokens to sample from; 0: all.
+        top_p: Sample from the likeliest tokens that together have this probability.
+        min_p: Sample from tokens that have at least this share of the likeliest one's probability.
         repetition_penalty: Divides positive logits of tokens that were in the prompt or the answer,
             multiplies negative ones (Keskar et al. 2019, CTRL). 1: none.
-        seed: Of the draws; None: another one each time. The same seed gives the same text on the same engine.
-        stop: The text ends before the first of these.
-        json_schema: The text is JSON that this schema describes.
-        grammar: The text is one of this grammar, in the Lark form of llguidance.
-        deadline_ms: From the call. What was made until then is the answer, its reason ``timeout``.
+        seed: Random seed; None: another one each time. The same seed gives the same text on the same engine.
+        stop: Stop words: the text ends before the first of them.
+        json_schema: JSON schema that the text must match.
+        grammar: Grammar that the text must match, in the Lark form of llguidance.
+        deadline_ms: Time limit from the call, in ms. The text so far is the answer, its reason ``timeout``.
     """
 
     max_tokens: int = MAX_TOKENS
@@ -50,7 +50,7 @@ class GenerateOptions(NamedTuple):
 
 
 def checked_options(given: Mapping[str, Any]) -> GenerateOptions:
-    """The options of a call, each honored or refused.
+    """Return the options of a call, each honored or refused.
 
     Raises:
         UsageError: one is unknown, of another type or outside its range.

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
         """Caches on disk, see prefix_files.py."""
 
         def common(self, tokens: list[int]) -> int:
-            """The longest beginning of a text that is there."""
+            """Return the number of a text's first tokens that have a cache on disk."""
 
         def longest(self, tokens: list[int]) -> tuple[list[int], Array] | None:
-            """The tokens and the cache of it."""
+            """Return the tokens and the cache of that beginning."""
 
 
 WORTH_SAVING = 32
@@ -49,14 +49,14 @@ class PrefixCache:
 
     @property
     def size_bytes(self) -> int:
-        """Of all caches."""
+        """Return the size of all caches, in bytes."""
         return sum(entry.cache.nbytes for entry in self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def longest(self, tokens: list[int]) -> tuple[int, Array] | None:
-        """The saved cache with the longest beginning in common with a text.
+        """Return the saved cache with the longest beginning in common with a text.
 
         Returns:
             How many tokens they have in common, and the cache of those; None if no token is.
@@ -105,7 +105,7 @@ class PrefixCache:
 
 
 def common_length(a: list[int], b: list[int]) -> int:
-    """How many of the first tokens of two texts are equal.
+    """Return the number of equal first tokens of two texts.
 
     >>> common_length([1, 2, 3], [1, 2, 4, 5]), common_length([1], []), common_length([7, 8], [7, 8, 9])
     (2, 0, 2)

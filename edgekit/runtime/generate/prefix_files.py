@@ -69,11 +69,11 @@ class PrefixFiles:
         return len(self._known)
 
     def common(self, tokens: list[int]) -> int:
-        """The longest beginning of a text that is in a file."""
+        """Return the longest beginning of a text that is in a file."""
         return max((common_length(known, tokens) for known in self._known.values()), default=0)
 
     def longest(self, tokens: list[int]) -> tuple[list[int], Array] | None:
-        """The file with the longest beginning in common with a text.
+        """Return the file with the longest beginning in common with a text.
 
         Returns:
             Its tokens and its cache, as they were kept; None if there is none, or it was damaged.
@@ -92,7 +92,7 @@ class PrefixFiles:
         return found
 
     def keep(self, tokens: list[int], cache: Array) -> None:
-        """Write a cache, unless it is there already. What can't be written is not kept."""
+        """Write a cache, unless it exists already. A write error is not raised."""
         if self.note or self.common(tokens) == len(tokens):
             return
         content = _content(tokens, cache)
@@ -135,7 +135,7 @@ def _content(tokens: list[int], cache: Array) -> bytes:
 
 
 def _tokens_of(path: Path) -> list[int] | None:
-    """The tokens of a file, from its beginning; None if it can't be one."""
+    """Return the tokens of a file, from its beginning; None if it can't be one."""
     try:
         head = ownership.read_own(path, HEAD_BYTES)
         magic, _ = START.unpack_from(head)

@@ -47,7 +47,7 @@ def next_token(
 
 
 def penalized(logits: Array, seen: Collection[int], penalty: float) -> Array:
-    """A copy in which the tokens seen are less likely: positive logits divided, negative ones multiplied."""
+    """Return a copy with tokens seen made less likely: positive logits divided, negative ones multiplied."""
     tokens = np.fromiter(seen, np.int64, len(seen))
     values = logits[tokens]
     row = logits.copy()
@@ -56,7 +56,7 @@ def penalized(logits: Array, seen: Collection[int], penalty: float) -> Array:
 
 
 def candidates(logits: Array, options: GenerateOptions) -> tuple[Array, Array]:
-    """The tokens that may be drawn, the likeliest first, and their weights.
+    """Return the tokens that may be drawn, the likeliest first, and their weights.
 
     Returns:
         int64 [n] and float64 [n]; the weights are positive and need not sum to 1.

@@ -22,25 +22,25 @@ class Proposer(Protocol):
     """Guesses the next tokens of one generation."""
 
     def propose(self, tokens: Sequence[int], most: int) -> list[int]:
-        """A guess at what follows.
+        """Propose the next tokens.
 
         Args:
-            tokens: The prompt and the answer so far; at each call those of the last one and more.
-            most: At most so many.
+            tokens: The prompt and the answer so far; each call extends those of the last one.
+            most: Maximum number of proposed tokens.
 
         Returns:
-            The guess; empty where there is none.
+            The proposed tokens; may be empty.
         """
 
 
 def verified(draft: Sequence[int], rows: Array, choose: Callable[[Array], int | None]) -> list[int]:
-    """The tokens that the decoder itself gives: as many of the draft as agree, and the next one.
+    """Verify a draft: return the decoder's own tokens, the draft's as far as they agree, and the next one.
 
     Args:
         draft: Proposed tokens.
-        rows: float32 [len(draft) + 1, vocabulary]: row i is what follows the first i of the draft.
-        choose: The decoder's own token of a row; called once for each token that is returned, in order.
-            None ends the text.
+        rows: float32 [len(draft) + 1, vocabulary]: row i has the logits after the first i of the draft.
+        choose: Function that returns the decoder's own token of a row; called once for each returned
+            token, in order. None ends the text.
 
     Returns:
         1 to len(draft) + 1 tokens; fewer where the text ends.
@@ -57,14 +57,14 @@ def verified(draft: Sequence[int], rows: Array, choose: Callable[[Array], int | 
 
 
 class PromptLookup:
-    """Proposes what followed the last tokens where they stood before (Saxena 2023, prompt lookup decoding).
+    """Proposer that repeats what followed the last tokens before (Saxena 2023, prompt lookup decoding).
 
-    Finds much where an answer repeats its prompt: a correction, a summary, code. The index grows with the
+    Effective where an answer repeats its prompt: a correction, a summary, code. The index grows with the
     text; a proposal costs a few look-ups.
 
     Args:
-        longest: The longest n-gram that is looked for first.
-        shortest: The shortest: one token is too little to guess by.
+        longest: Length of the longest n-gram, which is looked up first.
+        shortest: Length of the shortest; one token is too little to guess by.
     """
 
     def __init__(self, longest: int = 4, shortest: int = 2) -> None:
@@ -73,7 +73,7 @@ class PromptLookup:
         self._read = 0
 
     def propose(self, tokens: Sequence[int], most: int) -> list[int]:
-        """As ``Proposer.propose``."""
+        """Return at most ``most`` tokens that followed the last n-gram before; empty if it is new."""
         # An n-gram is entered once something follows it: the last one must not find itself.
         for end in range(max(self._read, 1), len(tokens)):
             for size in self._sizes:
@@ -91,16 +91,15 @@ LOOKUP, DRAFT = "lookup", "draft"
 
 
 class Speculation(NamedTuple):
-    """How a session speculates.
+    """Speculation settings of a session.
 
     Attributes:
-        on: Whether it does.
-        why: In words.
-        most: Tokens of a proposal.
-        break_even: Tokens that a step with a proposal must make to be worth its time; where a text makes
-        fewer,
-            nothing is proposed any more. That does not change the text.
-        by: Who proposes: LOOKUP or DRAFT.
+        on: Whether the session speculates.
+        why: The reason, in words.
+        most: Maximum tokens of a proposal.
+        break_even: Tokens that a step with a proposal must make to be worth its time. For a text that makes
+            fewer, nothing is proposed any more. That does not change the text.
+        by: Kind of proposer: LOOKUP or DRAFT.
     """
 
     on: bool = False
@@ -110,11 +109,11 @@ class Speculation(NamedTuple):
     by: str = LOOKUP
 
     def goes_on(self, steps: int, accepted: int) -> bool:
-        """Whether to propose further, after so many steps with a proposal and tokens accepted in them."""
+        """Return whether to propose further, after so many steps with a proposal and ``accepted`` tokens."""
         return steps < TRIAL_STEPS or steps + accepted >= self.break_even * steps
 
     def as_json(self) -> dict[str, Json]:
-        """What a session says of it: ``on`` and ``why``, and ``by`` where it is on."""
+        """Return ``on`` and ``why``, and ``by`` if it is on."""
         return {"on": self.on, "why": self.why, **({"by": self.by} if self.on else {})}
 
 
@@ -146,7 +145,7 @@ ACCEPTED_SHARE = 0.5
 
 
 def pays(times: StepTimes) -> tuple[bool, str]:
-    """Whether speculation is faster on this device, and why.
+    """Return whether speculation is faster on this device, and why.
 
     >>> pays(StepTimes(40.0, 40.0, 55.0, 4))
     (True, 'a step of 5 rows costs 1.38 of a plain one')
@@ -166,12 +165,12 @@ GAIN_LEAST = 1.05
 
 
 class DraftGain(NamedTuple):
-    """What a draft is expected to bring.
+    """Expected gain of a draft.
 
     Attributes:
-        most: Tokens of a proposal, the best number of them.
+        most: The best number of tokens in a proposal.
         gain: Time of plain decoding relative to that with the draft, for the same text.
-        cost_ms: Of one step with a proposal, the draft's own time included.
+        cost_ms: Time of one step with a proposal, in ms, including the draft's own time.
     """
 
     most: int
@@ -180,12 +179,12 @@ class DraftGain(NamedTuple):
 
 
 def draft_gain(times: StepTimes, draft_ms: float, agreement: float) -> DraftGain:
-    """The best length of a draft's proposals: a step makes (1 - a^(k+1)) / (1 - a) tokens of k proposed ones
-    (Leviathan et al. 2023, equation 1), and costs k steps of the draft and one of k + 1 rows.
+    """Choose the best length of a draft's proposals. A step makes (1 - a^(k+1)) / (1 - a) tokens of k
+    proposed ones (Leviathan et al. 2023, equation 1), and costs k steps of the draft and one of k + 1 rows.
 
     Args:
-        times: Of the large decoder's steps.
-        draft_ms: Of a token of the draft.
+        times: Times of the large decoder's steps.
+        draft_ms: Time of one token of the draft, in ms.
         agreement: Share ``a`` of the draft's tokens that are the large decoder's, 0 to 1.
 
     >>> found = draft_gain(StepTimes(40.0, 40.0, 52.0, 4), 4.0, 0.8)
@@ -205,7 +204,7 @@ def draft_gain(times: StepTimes, draft_ms: float, agreement: float) -> DraftGain
 
 
 def draft_pays(times: StepTimes, draft_ms: float, agreement: float) -> tuple[bool, str, DraftGain]:
-    """Whether a draft is faster on this device than plain decoding, and why."""
+    """Return whether a draft is faster on this device than plain decoding, and why."""
     consistent = times.consistent_ms / times.plain_ms
     found = draft_gain(times, draft_ms, agreement)
     if consistent > CONSISTENT_LIMIT:

@@ -19,7 +19,7 @@ class StopWords:
         self._held = ""
 
     def push(self, piece: str) -> str:
-        """What may be shown after a further piece; after a stop word, what stood before it."""
+        """Add a piece and return the text that may be shown; at a stop word, the text before it."""
         if not self._words or self.found:
             return "" if self.found else piece
         text = self._held + piece
@@ -32,7 +32,7 @@ class StopWords:
         return text[: len(text) - held]
 
     def rest(self) -> str:
-        """At the end: what was held back, and was no stop word."""
+        """Return, at the end, the text that was held back and is not a stop word."""
         held, self._held = self._held, ""
         return held
 

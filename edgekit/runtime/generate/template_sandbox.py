@@ -53,13 +53,13 @@ class _Refusal(Exception):  # noqa: N818
 
 
 def compile_template(source: str) -> Render:
-    """A function from a template's variables to its text. Thread-safe.
+    """Compile a template to a function from its variables to its text. Thread-safe.
 
     The function raises UsageError where the template refuses the messages, and CardError where it fails or
-    goes beyond the bounds.
+    exceeds the bounds.
 
     Raises:
-        CardError: it is no template, or uses what is not there.
+        CardError: it is not a template, or uses undefined features.
         MissingDependency: jinja2 is not installed.
     """
     if len(source) > TEMPLATE_LIMIT_CHARS:
@@ -129,13 +129,13 @@ def _environment() -> Any:
                 self.timed(None)
 
         def timed(self, value: Any) -> Any:
-            """The value; the time is not over."""
+            """Return the value; the time is not over."""
             if time.thread_time() > self.ends_s:
                 raise CardError(f"the chat template takes more than {SECONDS_LIMIT:g} s")
             return value
 
         def made(self, value: Any) -> Any:
-            """The value, whose own memory is counted; texts are limited."""
+            """Return the value, whose own memory is counted; texts are limited."""
             if isinstance(value, str | list | tuple):
                 if isinstance(value, str) and len(value) > TEXT_LIMIT_CHARS:
                     raise _too_long()
@@ -175,7 +175,7 @@ def _environment() -> Any:
                 yield value
 
         def bounded(self, value: Any) -> Any:
-            """The value, its elements counted and its texts limited."""
+            """Return the value, its elements counted and its texts limited."""
             waiting = [value]
             while waiting:
                 each = self.made(waiting.pop())
@@ -206,7 +206,7 @@ def _environment() -> Any:
 
 
 def _checked(environment: Any, filter_: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter whose value is counted; what Jinja passes it first stays the same."""
+    """Return a filter whose value is counted; what Jinja passes it first stays the same."""
 
     @functools.wraps(filter_)
     def checked(*args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a language model has besides its decoder: a tokenizer, a template of chats, and what ends a text."""
+"""Parts of a language model besides its decoder: a tokenizer, a chat template, and ids that end a text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TextParts(NamedTuple):
 
 
 def parts_of(bundle: Bundle) -> TextParts:
-    """The parts of a bundle.
+    """Return the parts of a bundle.
 
     Raises:
         UsageError: it is no language model.

@@ -39,37 +39,37 @@ def _nothing() -> None:
 
 
 class TextSession:
-    """Makes texts with a language model. Thread-safe: concurrent generations take turns, token by token.
+    """Text generation with a language model. Thread-safe: concurrent texts take turns, token by token.
 
         with TextSession("chat.edgekit") as session:
             for piece in session.generate("Once upon a time", max_tokens=64):
                 print(piece, end="", flush=True)
 
-    A text has at most ``context`` tokens, its prompt and its answer together: what is longer ends there, with
+    A text has at most ``context`` tokens, its prompt and its answer together. A longer one ends there, with
     the reason ``context``. The window does not slide.
 
-    Variants, and the fallback from one to the next, are those of a ``Session``. Where an engine fails in the
-    middle of a text, the next variant reads what there is of it and goes on. It is tried again after a
-    cooldown, when a text begins and no other goes on.
+    Variants are selected and fall back like those of a ``Session``. If an engine fails in the middle of a
+    text, the next variant reads the text so far and continues. The failed variant is retried after a
+    cooldown, when a text begins and no other is being generated.
 
-    A forked process can use a session with one thread. Any other raises there, as a ``Session`` does.
+    A forked process can use a session with one thread. Any other session raises an error there.
 
     Args:
         bundle: A path, or an open bundle, which is not closed.
-        engine, variant, strict, threads, probe: As a ``Session`` takes them.
-        context: Tokens of a text; None: those of the bundle's card. Each takes memory of its cache.
-        conversations: Texts that are made in turns each with a cache of its own; further ones share them, and
-            read again what another took the place of.
-        kept_bytes: Most memory of caches of texts that were read before.
-        keeps_on_disk: As for ``of_parts``.
-        speculate: As for ``of_parts``.
-        metrics: As for ``of_parts``.
-        on_state: As a ``Session`` takes it.
+        engine, variant, strict, threads, probe: The arguments of ``Session``.
+        context: Maximum tokens of a text; None: the number in the bundle's card. Each takes cache memory.
+        conversations: Number of concurrent texts that each have their own cache; further ones share them, and
+            recompute evicted tokens.
+        kept_bytes: Maximum memory of caches of earlier texts, in bytes.
+        keeps_on_disk: Whether caches of system prompts are kept on disk; see ``of_parts``.
+        speculate: Mode of speculative decoding; see ``of_parts``.
+        metrics: Metrics that count each text that has ended.
+        on_state: The argument of ``Session``.
 
     Raises:
         BundleError: the bundle cannot be opened.
         CardError: its card, its tokenizer or its template is malformed.
-        UsageError: it is no language model, or an option is invalid.
+        UsageError: it is not a language model, or an option is invalid.
         NoVariantError: no variant works here, e.g. because it needs more memory than is free.
         MissingDependency: the package ``tokenizers`` is not installed; or ``strict``, and the engine is not.
         EngineError: ``strict``, and the first variant did not load.
@@ -120,22 +120,22 @@ class TextSession:
         speculate: str = "off",
         metrics: TextMetrics | None = None,
     ) -> TextSession:
-        """A session on a decoder that was loaded elsewhere; ``close`` closes it.
+        """Create a session on a decoder that was loaded elsewhere; ``close`` closes it.
 
         Args:
             runner: Loaded, its cache empty.
             parts: Tokenizer, template and ids that end a text.
-            name: Of the decoder, in ``active``.
-            identity: What caches on disk belong to: another model must have another. "": none are kept there.
-            conversations: Texts that are made in turns each with a cache of its own; further ones share them.
-            kept_bytes: Most memory of caches of texts that were read before.
-            keeps_on_disk: Caches of system prompts, and of what ``remember`` was given, are kept in EdgeKit's
-                cache folder, up to 256 MB. They tell what the prompt said.
-            speculate: Speculative decoding, by the bundle's draft or by prompt lookup: ``auto``, where that
-                was measured to be faster on this device, ``draft`` or ``lookup``, in any case, or ``off``.
+            name: Name of the decoder, in ``active``.
+            identity: Identity of the model, for caches on disk; unique to it. "": none are kept there.
+            conversations: Number of concurrent texts that each have their own cache; further ones share them.
+            kept_bytes: Maximum memory of caches of earlier texts, in bytes.
+            keeps_on_disk: Whether caches of system prompts and of ``remember`` are kept in EdgeKit's cache
+                folder, up to 256 MB. They reveal the prompt.
+            speculate: Speculative decoding, by the bundle's draft or by prompt lookup: ``auto``, if that
+                was measured to be faster on this device, ``draft`` or ``lookup``, always, or ``off``.
                 With it the rows of a step agree whatever their number (``DecoderRunner.row_consistent``), and
-                the text is the same. A draft that can't be loaded is left out: ``facts`` says why.
-            metrics: Told of each text that has ended.
+                the text is the same. A draft that can't be loaded is left out: ``facts`` has the reason.
+            metrics: Metrics that count each text that has ended.
 
         Raises:
             UsageError: an option is invalid.
@@ -171,7 +171,7 @@ class TextSession:
     # --- making text -------------------------------------------------------------------------------------
 
     def generate(self, prompt: str, **options: Any) -> TextStream:
-        """A text that goes on where ``prompt`` ends.
+        """Generate a text that continues ``prompt``.
 
         Args:
             prompt: Read as it is: the texts of special tokens are these tokens.
@@ -190,7 +190,7 @@ class TextSession:
         return self._stream(self.tokenizer.encode(prompt), checked, began_s)
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> TextStream:
-        """The assistant's answer to a chat, by the model's template.
+        """Generate the assistant's answer to a chat, with the model's template.
 
             session.chat([{"role": "user", "content": "What is a capacitor?"}], max_tokens=100)
 
@@ -224,7 +224,7 @@ class TextSession:
         return stream
 
     def remember(self, prompt: str) -> None:
-        """Read the beginning of texts to come now, and keep its cache on disk too if the session does that.
+        """Read the beginning of later texts now; keep its cache on disk too if the session does that.
 
         Raises:
             UsageError: as ``generate``.
@@ -242,11 +242,11 @@ class TextSession:
         return chat_tokens(self._render, variables, self.tokenizer, messages)
 
     def agenerate(self, prompt: str, **options: Any) -> AsyncTextStream:
-        """As ``generate``, for ``async for``; what it raises, the first piece does."""
+        """Generate like ``generate``, for ``async for``; errors are raised at the first piece."""
         return AsyncTextStream(lambda: self.generate(prompt, **options))
 
     def achat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> AsyncTextStream:
-        """As ``chat``, for ``async for``; what it raises, the first piece does."""
+        """Chat like ``chat``, for ``async for``; errors are raised at the first piece."""
         return AsyncTextStream(lambda: self.chat(messages, **options))
 
     def _stream(self, prompt: list[int], options: GenerateOptions, began_s: float) -> TextStream:
@@ -282,21 +282,21 @@ class TextSession:
 
     @property
     def active(self) -> Active:
-        """The active variant."""
+        """Return the active variant."""
         return self._decoders.active
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """The fallbacks that led to the active variant; empty if it is the best one."""
+        """Return the fallbacks that led to the active variant; empty if it is the best one."""
         return self._decoders.fallbacks
 
     @property
     def history(self) -> tuple[Fallback, ...]:
-        """The last 100 changes of the active variant."""
+        """Return the last 100 changes of the active variant."""
         return self._decoders.history
 
     def facts(self) -> Mapping[str, Json]:
-        """Facts of the loaded decoder, of speculation and of the caches."""
+        """Return facts of the loaded decoder, of speculation and of the caches."""
         return self._pool.facts()
 
     def close(self) -> None:
@@ -313,7 +313,7 @@ class TextSession:
         self.close()
 
     def _forked(self) -> None:
-        """In a forked process: new locks, and no engine that needs threads."""
+        """Replace the locks in a forked process; drop an engine that needs threads."""
         self.tokenizer.forked()
         self._render = None  # it has a lock, too
         if not self._pool.closed:
@@ -325,11 +325,11 @@ class TextSession:
     # --- for its streams ---------------------------------------------------------------------------------
 
     def logits(self, stream: TextStream, tokens: list[int], rows: int) -> Array | None:
-        """As ``DecoderPool.logits``."""
+        """Compute logits for a stream, on the session's decoder pool."""
         return self._pool.logits(stream, tokens, rows)
 
     def ended(self, stream: TextStream, result: GeneratedText) -> None:
-        """A stream has ended."""
+        """Record that a stream has ended."""
         if stream.prefix_tokens:
             self._pool.keep(stream.tokens[: stream.prefix_tokens])
         if self._metrics is not None:

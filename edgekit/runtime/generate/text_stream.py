@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgekit.tensor_spec import Array
 
     class Source(Protocol):
-        """Gives logits; a session."""
+        """Source of logits: a session."""
 
         tokenizer: TextTokenizer
         stop_ids: frozenset[int]
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
             """Tokens of a text."""
 
         def logits(self, stream: TextStream, tokens: list[int], rows: int) -> Array | None:
-            """As ``CachedDecoder.logits``; None if the stream is to stop."""
+            """Compute logits for a text; None if the stream is to stop."""
 
         def ended(self, stream: TextStream, result: GeneratedText) -> None:
-            """A stream has ended."""
+            """Record that a stream has ended."""
 
 
 NONE = Speculation()
 
 
 class TextStream:
-    """Pieces of text, as they are made. Each is at least one character.
+    """Iterator over pieces of a generated text. Each is at least one character.
 
         with session.generate("Once upon a time") as stream:
             for piece in stream:
                 print(piece, end="", flush=True)
         stream.result.reason
 
-    Nothing is computed but in ``next``, in the caller's thread. ``cancel`` may be called in any thread; the
-    rest not in two at a time.
+    Only ``next`` computes, in the caller's thread. ``cancel`` may be called from any thread, the other
+    methods from one thread at a time.
 
     Attributes:
-        tokens: The prompt's, and the new ones.
-        cached_tokens: Tokens of the prompt that were in the cache; set by the session.
-        prefix_tokens: So many of the first are kept on disk at the end; set by the session.
+        tokens: Tokens of the prompt, then the new ones.
+        cached_tokens: Number of prompt tokens that were in the cache; set by the session.
+        prefix_tokens: Number of first tokens to keep on disk at the end; set by the session.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class TextStream:
         return self
 
     def __next__(self) -> str:
-        """The next piece.
+        """Return the next piece.
 
         Raises:
             EngineError: no variant works.
@@ -122,14 +122,14 @@ class TextStream:
         return piece
 
     def text(self) -> str:
-        """The whole text: iterates to the end."""
+        """Iterate to the end and return the whole text."""
         for _ in self:
             pass
         return "".join(self._text)
 
     @property
     def result(self) -> GeneratedText:
-        """What was made, and how it went.
+        """Return the generated text, with its statistics.
 
         Raises:
             UsageError: it has not ended; iterate to the end, or close it.
@@ -140,25 +140,25 @@ class TextStream:
 
     @property
     def ended(self) -> bool:
-        """Whether it needs the decoder no more."""
+        """Return whether it no longer needs the decoder."""
         return bool(self._reason) or self._cancelled
 
     @property
     def is_new(self) -> bool:
-        """Whether it has made no token yet."""
+        """Return whether no token has been generated yet."""
         return not self._made
 
     @property
     def stops(self) -> bool:
-        """Whether it was cancelled or its deadline has passed; asked between the steps of the engine."""
+        """Return whether it was cancelled or its deadline has passed; read between steps of the engine."""
         return self._cancelled or time.monotonic() >= self._due_s
 
     def cancel(self) -> None:
-        """End it within one step of the engine; from any thread."""
+        """End the generation within one step of the engine; from any thread."""
         self._cancelled = True
 
     def close(self) -> None:
-        """End it now; its result says ``cancelled`` if it had not ended."""
+        """End the generation now; the result's reason is ``cancelled`` if it had not ended."""
         self._cancelled = True
         self._reason = self._reason or "cancelled"
         self._flow.close()
@@ -194,7 +194,7 @@ class TextStream:
             yield rest
 
     def _step(self) -> str:
-        """One step of the decoder; what it adds to the text. At the end ``_reason`` is set."""
+        """Run one step of the decoder and return the new text. At the end ``_reason`` is set."""
         room = self._source.capacity - len(self.tokens)
         if room < 0:
             self._reason = "context"
@@ -215,7 +215,7 @@ class TextStream:
         return piece
 
     def _guess(self, room: int) -> list[int]:
-        """What may follow, by the proposer."""
+        """Return tokens that the proposer expects next."""
         if self._proposer is None or not self._made:
             return []
         if not self._speculation.goes_on(self._proposals, self._accepted):
@@ -225,7 +225,7 @@ class TextStream:
         return self._proposer.propose(self.tokens, most) if most > 0 else []
 
     def _choose(self, row: Array) -> int | None:
-        """The decoder's token of a row; None after the end of the text."""
+        """Choose the decoder's token of a row; None after the end of the text."""
         if self._chose_end or (self._guide is not None and self._guide.ended):
             return None
         allowed = self._guide.allowed(row.size) if self._guide is not None else None
@@ -238,7 +238,7 @@ class TextStream:
         return token
 
     def _take(self, token: int) -> str:
-        """What a token adds to the text; nothing after its end."""
+        """Append a token and return the text that it adds; "" at or after the end."""
         if self._reason:
             return ""
         self.tokens.append(token)

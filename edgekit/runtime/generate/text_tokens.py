@@ -48,7 +48,7 @@ class TextTokenizer:
         self._lock = Lock()
 
     def encode(self, text: str, *, adds_special: bool = True, reads_special: bool = True) -> list[int]:
-        """The tokens of a text.
+        """Return the tokens of a text.
 
         Args:
             text: The text.
@@ -71,7 +71,7 @@ class TextTokenizer:
         return list(encoding.ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special ones.
+        """Return the text of tokens, without special ones.
 
         Raises:
             CardError: the texts of these tokens are too long.
@@ -84,7 +84,7 @@ class TextTokenizer:
         return str(guarded(self._tokenizer.decode, list(tokens), skip_special_tokens=True))
 
     def text_of(self, token: int | None) -> str:
-        """The text of one token, a special one too; "" if there is no such token."""
+        """Return the text of one token, a special one too; "" if there is no such token."""
         return "" if token is None else str(self._tokenizer.id_to_token(token) or "")
 
 
@@ -104,7 +104,7 @@ class TextPieces:
         """Characters of the text of ``_tokens`` that were given out."""
 
     def push(self, token: int) -> str:
-        """The text that one more token completes; empty while it ends inside a character."""
+        """Return the text that one more token completes; empty while it ends inside a character."""
         self._tokens.append(token)
         text = self._tokenizer.decode(self._tokens)
         stable = text.rstrip(REPLACEMENT)
@@ -120,7 +120,7 @@ class TextPieces:
         return piece
 
     def rest(self) -> str:
-        """At the end: the text of tokens that completed no character."""
+        """Return, at the end, the text of tokens that completed no character."""
         return self._show(self._tokenizer.decode(self._tokens))
 
     def _show(self, text: str) -> str:

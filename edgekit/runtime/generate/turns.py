@@ -1,6 +1,6 @@
-"""A lock that is given in the order in which it was asked for: conversations take turns.
+"""Fair lock: granted in the order in which it was requested, so that conversations take turns.
 
-Who waits may say what for. Then the holder can do it along with its own, and the other needs no turn.
+A waiter may attach work, which the lock holder batches with its own.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class _Waiter(Generic[T]):
 
 
 class Turns(Generic[T]):
-    """``with turns:`` as a lock. A plain lock may be taken again and again by the thread that just freed it.
+    """Fair lock for ``with turns:``. The thread that frees a plain lock may acquire it again and again.
 
-    A thread that was interrupted (Ctrl-C) on its way in passes its turn on, or finds it when it asks again.
+    A thread that was interrupted (Ctrl-C) while acquiring passes its turn on, or gets it at its next request.
     """
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class Turns(Generic[T]):
         """Wait for the turn.
 
         Args:
-            wish: What it is for, in ``wishes`` of the holder meanwhile.
+            wish: Work to attach; the holder finds it in ``wishes`` meanwhile.
 
         Returns:
-            Whether it is this thread's turn; False: the holder has fulfilled the wish.
+            Whether it is this thread's turn; False: the holder has done the work.
         """
         waiter = _Waiter(Lock(), wish)
         waiter.lock.acquire()
@@ -65,7 +65,7 @@ class Turns(Generic[T]):
             raise
 
     def _begins(self, waiter: _Waiter[T]) -> bool:
-        """Whether a waiter that waits no more has its turn; ``fulfilled`` gave it none."""
+        """Return whether a released waiter gets its turn; False if ``fulfilled`` released it."""
         with self._lock:
             if self._next is not waiter:
                 return False
@@ -73,7 +73,7 @@ class Turns(Generic[T]):
             return True
 
     _next: _Waiter[T] | None = None
-    """Whose turn it is, until it says so itself."""
+    """The released waiter, until its thread takes the turn."""
 
     def leave(self) -> None:
         """Pass the turn on."""
@@ -93,11 +93,11 @@ class Turns(Generic[T]):
     # --- for the holder ----------------------------------------------------------------------------------
 
     def wishes(self, enough: Callable[[list[T]], bool] | None = None, wait_s: float = 0.0) -> list[T]:
-        """What the waiting ones want, in their order.
+        """Return the work attached by waiters, in their order.
 
         Args:
-            enough: Wait until this is true of the wishes.
-            wait_s: At most so long.
+            enough: Predicate on that work; wait until it is true.
+            wait_s: Maximum time to wait, in seconds.
         """
 
         def found() -> list[T]:
@@ -115,7 +115,7 @@ class Turns(Generic[T]):
                 self._arrivals.forget(arrival)
 
     def fulfilled(self, wish: T) -> None:
-        """A wish needs no turn any more. One who waits no longer, since it was interrupted, is no fault."""
+        """Release the waiter whose work is done. A waiter that was interrupted meanwhile is ignored."""
         with self._lock:
             for waiter in self._waiting:
                 if waiter.wish is wish:
@@ -125,10 +125,10 @@ class Turns(Generic[T]):
 
     @property
     def held(self) -> bool:
-        """Whether it is anybody's turn."""
+        """Return whether a thread holds the lock."""
         return self._holder is not None
 
     @property
     def waiting(self) -> int:
-        """Threads that wait for their turn."""
+        """Return the number of threads that wait for their turn."""
         return len(self._waiting)

@@ -140,21 +140,21 @@ class Budget:
 
     @property
     def active(self) -> str:
-        """The variant in use."""
+        """Return the variant in use."""
         replica = self._replicas.get(self._choices[self._state.index].name)
         return self._session.active.variant if replica is None or replica.failed else replica.variant.name
 
     # --- running -----------------------------------------------------------------------------------------
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As ``Session.run``, on the variant in use; its time counts as end to end."""
+        """Run like ``Session.run``, on the variant in use; its time counts as end to end."""
         began = time.perf_counter()
         outputs = self._run(feeds)
         self.took({"infer": time.perf_counter() - began})
         return outputs
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
-        """As ``Session.predict``, on the variant in use."""
+        """Predict like ``Session.predict``, on the variant in use."""
         answer, seconds = timed_predict(self._session, self._run, frame, order, options)
         self.took(seconds)
         return answer
@@ -292,7 +292,7 @@ class Budget:
 
 
 def choices(session: SessionProtocol) -> list[PrecisionChoice]:
-    """The usable variants of the active engine: the most accurate first, then faster ones.
+    """Return the usable variants of the active engine: the most accurate first, then faster ones.
 
     Only the active one if their relative times are unknown.
     """
@@ -320,7 +320,7 @@ def choices(session: SessionProtocol) -> list[PrecisionChoice]:
 
 
 def _engine_variants(session: SessionProtocol) -> list[Variant]:
-    """The verified variants of the active engine that this processor computes as declared."""
+    """Return the verified variants of the active engine that this processor computes as declared."""
     engine = variant_of(session, session.active.variant).target
     own = [v for v in session.bundle.variants if v.target == engine and v.verified]
     return [v for v in own if not cpu.lacking(v.options)]
@@ -341,7 +341,7 @@ def _times_ms(session: SessionProtocol) -> Mapping[str, float]:
 
 
 def accuracy(variant: Variant) -> str:
-    """The accuracy of a variant by its evidence: the task's metric, the agreement, or the SNR."""
+    """Return the accuracy of a variant by its evidence: the task's metric, the agreement, or the SNR."""
     for name in ("task", "agreement"):
         score = variant.evidence.get(name)
         if isinstance(score, Mapping) and isinstance(score.get("value"), float):

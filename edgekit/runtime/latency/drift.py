@@ -46,7 +46,7 @@ class Baseline:
 
 
 def baseline_of(times_s: Sequence[float]) -> Baseline:
-    """The baseline of at least one time; outliers from the median are clipped."""
+    """Return the baseline of at least one time; outliers from the median are clipped."""
     logs = sorted(math.log(max(time_s, FLOOR_S)) for time_s in times_s)
     median = logs[len(logs) // 2]
     deviation = (
@@ -60,7 +60,7 @@ def baseline_of(times_s: Sequence[float]) -> Baseline:
 
 
 def baseline_from(table: Json) -> Baseline | None:
-    """A stored baseline; None if invalid."""
+    """Return a stored baseline; None if invalid."""
     if not isinstance(table, Mapping):
         return None
     centre, spread, samples = (table.get(key) for key in ("centre", "spread", "samples"))

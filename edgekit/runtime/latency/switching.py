@@ -41,10 +41,10 @@ class PrecisionChoice:
 
 @dataclass(frozen=True)
 class SwitchingState:
-    """Which of the choices is used.
+    """State of switching: the choice in use, and when it was made.
 
     Attributes:
-        index: Into the choices; 0 is the most accurate.
+        index: Index into the choices; 0 is the most accurate.
         since_s: Time of the last switch, on the caller's clock; None: there was none.
         hold_off_s: Minimum time until the next switch.
         switched_back: The last switch was to a more accurate variant.
@@ -57,13 +57,13 @@ class SwitchingState:
 
 
 def missed(times_s: Sequence[float], limit_s: float) -> bool:
-    """Whether the p95 is beyond the limit, and not because of a few outliers."""
+    """Return whether the p95 is beyond the limit, and not because of a few outliers."""
     beyond = sum(time_s > limit_s for time_s in times_s)
     return beyond >= LEAST_MISSED and beyond > MISSED_SHARE * len(times_s)
 
 
 def p95(times_s: Sequence[float]) -> float:
-    """The 95th percentile; 0 of none."""
+    """Return the 95th percentile; 0 of none."""
     return sorted(times_s)[ceil(0.95 * len(times_s)) - 1] if times_s else 0.0
 
 
@@ -76,7 +76,7 @@ def decide(
     now_s: float,
     strained: bool = False,
 ) -> SwitchingState:
-    """The next state; the same object if nothing changes.
+    """Return the next state; the same object if nothing changes.
 
     Args:
         state: The current state.

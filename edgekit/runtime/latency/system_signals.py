@@ -99,7 +99,7 @@ def _heat(folder: Path) -> tuple[float | None, bool | None]:
 
 
 def _clock_share(folder: Path) -> float | None:
-    """The lowest limit of any policy: the kernel throttles by lowering scaling_max_freq."""
+    """Return the lowest limit of any policy: the kernel throttles by lowering scaling_max_freq."""
     shares = []
     for policy in _folders(folder, "policy*"):
         most, now = _number(policy / "cpuinfo_max_freq"), _number(policy / "scaling_max_freq")
@@ -117,7 +117,7 @@ def _throttled(path: Path) -> bool | None:
 
 
 def _power(folder: Path) -> tuple[float | None, bool | None]:
-    """Of the device's own batteries; those of peripherals, e.g. a mouse, have the scope ``Device``."""
+    """Read the device's own batteries; those of peripherals, e.g. a mouse, have the scope ``Device``."""
     shares, discharging = [], []
     for supply in _folders(folder, "*"):
         if _text(supply / "type") != "Battery" or _text(supply / "scope") == "Device":
@@ -166,7 +166,7 @@ def _number(path: Path) -> float | None:
 
 
 def _text(path: Path) -> str | None:
-    """The first 4 kB of a file; None if it cannot be read, e.g. a missing or sleeping sensor."""
+    """Return the first 4 kB of a file; None if it cannot be read, e.g. a missing or sleeping sensor."""
     try:
         with open(path, "rb") as file:
             return file.read(4096).decode("ascii", "replace").strip()

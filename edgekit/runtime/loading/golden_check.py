@@ -53,7 +53,7 @@ def check_golden(
 
 
 def garbage_limits_db(evidence: Mapping[str, Json], outputs: Sequence[str]) -> dict[str, float]:
-    """The SNR below which an output is garbage, by name; without outputs that have no limit in the
+    """Return the SNR below which an output is garbage, by name; without outputs that have no limit in the
     evidence."""
     limits = {name: evidence_limit_db(evidence, name) for name in outputs}
     return {name: GARBAGE_SHARE * limit_db for name, limit_db in limits.items() if limit_db is not None}

@@ -31,8 +31,8 @@ class NonFiniteKinds(NamedTuple):
     all_nan: bool = False
 
     def allow(self, values: Array) -> bool:
-        """Whether an output holds no other kinds. One or two passes over it, each faster than
-        ``isfinite``."""
+        """Return whether an output holds only these kinds. This takes one or two passes over it, each faster
+        than ``isfinite``."""
         if not values.size:
             return True
         if not self.nan:  # max and min of an array with NaN are NaN, and every comparison with NaN is False
@@ -54,7 +54,7 @@ class NonFiniteKinds(NamedTuple):
 
 
 def kinds_of(outputs: Sequence[Array]) -> NonFiniteKinds:
-    """The kinds that several arrays of one output hold together."""
+    """Return the kinds that several arrays of one output hold together."""
     nan = [np.isnan(values) for values in outputs]
     return NonFiniteKinds(
         any(there.any() for there in nan),
@@ -65,7 +65,7 @@ def kinds_of(outputs: Sequence[Array]) -> NonFiniteKinds:
 
 
 def unexpected_kinds(name: str, values: Array, allowed: NonFiniteKinds) -> NonFiniteOutputError:
-    """An output holds non-finite values of a kind that its golden outputs do not."""
+    """Return the error for non-finite values of a kind that an output's golden outputs lack."""
     kinds = kinds_of([values])
     only = "nothing but NaN" if kinds.all_nan else str(kinds)
     return NonFiniteOutputError(

@@ -67,7 +67,7 @@ def probe_failure(bundle: Bundle, variant: Variant, threads: int) -> str:
 
 
 def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
-    """The probe result of a variant, from the cache if possible.
+    """Return the probe result of a variant, from the cache if possible.
 
     A missing engine is no failure: loading reports it better. A target that prepares its variants on the
     device, in a child process of its own, is not probed; only the target can say so, never a bundle.
@@ -174,7 +174,7 @@ def _request(
 
 
 def _prompt(bundle: Bundle, variant: Variant) -> dict[str, Json]:
-    """The first golden prompt of a language model."""
+    """Return the first golden prompt of a language model."""
     if OPTION not in variant.options:
         return {}
     about = bundle.manifest.get("extensions", {}).get("language_model")
@@ -189,7 +189,7 @@ def _key(bundle: Bundle, variant: Variant) -> str:
 
 
 def _is_python() -> bool:
-    """Whether a child can be started with sys.executable; a frozen app is its own executable."""
+    """Return whether sys.executable can start a child; a frozen app is its own executable."""
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 

@@ -56,7 +56,7 @@ class Unpacked(NamedTuple):
 
 
 def unpack(bundle: Bundle, variant: Variant) -> dict[str, Path]:
-    """The files of a variant on disk: file name -> path. See :func:`unpack_noted`."""
+    """Return the files of a variant on disk: file name -> path. See :func:`unpack_noted`."""
     return unpack_noted(bundle, variant).files
 
 
@@ -110,7 +110,7 @@ def _paths(folder: Path, variant: Variant) -> dict[str, Path]:
 
 
 def _is_whole(folder: Path, bundle: Bundle, variant: Variant) -> bool:
-    """Whether every file is as unpacked, by its size (from the bundle) and time (from the marker)."""
+    """Check that every file is as unpacked, by its size (from the bundle) and time (from the marker)."""
     try:
         ownership.refuse_foreign(folder, parents=False)
         content = ownership.read_own(folder / MARKER, MARKER_LIMIT_BYTES + 1)

@@ -1,4 +1,4 @@
-"""What a device reports to its fleet: a snapshot of its metrics, who it is, and what its store gave up.
+"""Report of a device to its fleet: a snapshot of its metrics, its identity, and bundles its store gave up.
 
     report = DeviceReport("gate-7", "rpi5", channel="stable", store=store)
     with MetricsExporter(metrics, outbox, report) as exporter:      # or report.otlp, for a collector
@@ -82,16 +82,16 @@ class DeviceReport:
             self._score_sum += value
 
     def __call__(self, snapshot: Mapping[str, Json]) -> bytes:
-        """A row: the snapshot in JSON with a key ``report``."""
+        """Return a row: the snapshot in JSON with a key ``report``."""
         return strict_json.encode({**snapshot, "report": self.as_json()})
 
     def otlp(self, snapshot: Mapping[str, Json]) -> bytes:
-        """A row as the body of a POST to ``/v1/metrics`` of an OpenTelemetry collector."""
+        """Return a row as the body of a POST to ``/v1/metrics`` of an OpenTelemetry collector."""
         about = {key: str(self._about[name]) for key, name in otlp.FLEET.items() if self._about[name]}
         return otlp.body({**snapshot, "report": self.as_json()}, about)
 
     def as_json(self) -> dict[str, Json]:
-        """What is added to a snapshot."""
+        """Return the fields that a report adds to a snapshot."""
         with self._lock:
             scores: dict[str, Json] = {"count": self._scores, "sum": self._score_sum}
         given_up = () if self._store is None else self._store.state.given_up

@@ -33,7 +33,7 @@ Encode = Callable[[Mapping[str, Json]], bytes]
 
 
 def plain(snapshot: Mapping[str, Json]) -> bytes:
-    """A snapshot in JSON, unchanged."""
+    """Return a snapshot in JSON, unchanged."""
     return strict_json.encode(dict(snapshot))
 
 

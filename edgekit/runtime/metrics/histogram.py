@@ -77,7 +77,7 @@ class Histogram:
             self._counts[BUCKETS - 1] += 1
 
     def quantile(self, q: float) -> float:
-        """The quantile ``q``, within 2.2 %; 0 if empty.
+        """Return the quantile ``q``, within 2.2 %; 0 if empty.
 
         It is the middle of the bucket that holds the value of rank ceil(q x count), clipped to the minimum
         and maximum recorded.
@@ -112,7 +112,7 @@ class Histogram:
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
 
     def copy(self) -> Histogram:
-        """An independent copy."""
+        """Return an independent copy."""
         own = Histogram()
         own.add(self)
         return own

@@ -58,7 +58,7 @@ class StageTimes:
         found.record(seconds)
 
     def quantile(self, stage: str, q: float) -> float:
-        """A quantile of a stage in seconds, over all engines; 0 if there are no values."""
+        """Return a quantile of a stage in seconds, over all engines; 0 if there are no values."""
         together = Histogram()
         for (name, _), histogram in self._times.items():
             if name == stage:
@@ -108,7 +108,7 @@ class FallbackCounts:
 
 
 def unspecific(reason: str) -> str:
-    """A reason without numbers and paths, so that equal ones are counted together and nothing leaks.
+    """Return a reason without numbers and paths, so that equal ones are counted together and nothing leaks.
 
     >>> unspecific("OSError: /home/kim/m.onnx: 3 of 21 values are NaN")
     'OSError: PATH # of # values are #'

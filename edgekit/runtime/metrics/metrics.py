@@ -54,7 +54,7 @@ class Metrics:
     # --- calls, counted ----------------------------------------------------------------------------------
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As ``Session.run``."""
+        """Run like ``Session.run``, and count the request."""
         began = time.perf_counter()
         try:
             outputs = self._session.run(feeds)
@@ -66,7 +66,7 @@ class Metrics:
         return outputs
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
-        """As ``Session.predict``."""
+        """Predict like ``Session.predict``, and count the request."""
         session = self._session
         try:
             answer, seconds = timed_predict(session, session.run, frame, order, options)
@@ -124,12 +124,12 @@ class Metrics:
         return Counts(sum(outcomes.values()), outcomes.get("fallback", 0), outcomes.get("failed", 0))
 
     def quantile(self, stage: str, q: float) -> float:
-        """A quantile of a stage in seconds, over all engines; 0 if there are no values."""
+        """Return a quantile of a stage in seconds, over all engines; 0 if there are no values."""
         with self._lock:
             return self._times.quantile(stage, q)
 
     def snapshot(self) -> dict[str, Json]:
-        """All metrics, as JSON. Times are in seconds, ``since`` and ``until`` are Unix times."""
+        """Return all metrics, as JSON. Times are in seconds, ``since`` and ``until`` are Unix times."""
         rows = self._rows()
         active, bundle = self._session.active, self._session.bundle
         with self._lock:
@@ -151,11 +151,11 @@ class Metrics:
             }
 
     def _counted_deferrals(self) -> dict[str, Json]:
-        """Of a deferral: the answers, and those of them that the large variant gave."""
+        """Return the counts of a deferral: all answers, and the large variant's answers."""
         return {"answers": self._deferrals[0], "deferred": self._deferrals[1]}
 
     def _rows(self) -> dict[str, int] | None:
-        """The outbox's counts; None if there is none, or its disk fails."""
+        """Return the outbox's counts; None if there is none, or its disk fails."""
         try:
             return None if self._outbox is None else self._outbox.counts()
         except Exception as problem:  # SQLite's, which is imported only with an outbox
@@ -181,7 +181,7 @@ def timed_predict(
     order: str,
     options: Mapping[str, Any],
 ) -> tuple[Any, dict[str, float]]:
-    """As ``Session.predict`` with ``run``; returns the prediction, and the seconds of each stage."""
+    """Predict like ``Session.predict`` with ``run``; return the prediction, and the seconds of each stage."""
     clock = time.perf_counter
     began = clock()
     feeds, placed = session.prepare(frame, order)

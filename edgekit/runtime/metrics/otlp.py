@@ -33,7 +33,7 @@ FLEET = {"device.id": "device", "edgekit.device.class": "class", "edgekit.channe
 
 
 def body(snapshot: Mapping[str, Any], resource: Mapping[str, str] | None = None) -> bytes:
-    """A snapshot as the body of a POST to ``/v1/metrics``.
+    """Return a snapshot as the body of a POST to ``/v1/metrics``.
 
     Args:
         snapshot: Of ``Metrics.snapshot``.
@@ -106,7 +106,7 @@ def _outbox(rows: Mapping[str, int] | None, times: Mapping[str, str]) -> list[Js
 
 
 def _report(report: Mapping[str, Any] | None, times: Mapping[str, str]) -> list[Json]:
-    """Of a device of a fleet: the app's scores, and the bundles that its store gave up."""
+    """Return the metrics of a device in a fleet: the app's scores, and the bundles that its store gave up."""
     if report is None:
         return []
     scores, found = report["scores"], list[Json]()
@@ -125,7 +125,7 @@ def _report(report: Mapping[str, Any] | None, times: Mapping[str, str]) -> list[
 
 
 def _histogram(entry: Mapping[str, Any]) -> dict[str, Json]:
-    """The buckets are the same as OTLP's: base 2 ** (2 ** -scale), starting at ``offset``."""
+    """Return a histogram; OTLP has the same buckets: base 2 ** (2 ** -scale), starting at ``offset``."""
     return {
         "count": str(entry["count"]),
         "sum": entry["sum"],
@@ -142,7 +142,7 @@ def _attributes(of: Mapping[str, str]) -> list[Json]:
 
 
 def _arch() -> str:
-    """In OpenTelemetry's semantic conventions."""
+    """Return the architecture by OpenTelemetry's semantic conventions."""
     machine = platform.machine()
     return {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "armv7l": "arm32"}.get(machine, machine)
 

@@ -38,7 +38,7 @@ LEAST_S, MOST_S = 2.0**-17, 2.0**6
 
 
 def text(snapshot: Mapping[str, Any]) -> str:
-    """A snapshot in the text format, version 0.0.4.
+    """Return a snapshot in the text format, version 0.0.4.
 
     Args:
         snapshot: Of ``Metrics.snapshot``.

@@ -69,13 +69,13 @@ class TextMetrics:
             self._fallbacks.count_new(history)
 
     def quantile(self, stage: str, q: float) -> float:
-        """A quantile of ``first_token`` or ``token`` in seconds, over all engines; 0 if there are no
+        """Return a quantile of ``first_token`` or ``token`` in seconds, over all engines; 0 if there are no
         values."""
         with self._lock:
             return self._times.quantile(stage, q)
 
     def snapshot(self) -> dict[str, Json]:
-        """All metrics, as JSON. Times are in seconds, ``since`` and ``until`` are Unix times."""
+        """Return all metrics, as JSON. Times are in seconds, ``since`` and ``until`` are Unix times."""
         with self._lock:
             return {
                 **({} if self._active is None else self._active._asdict()),

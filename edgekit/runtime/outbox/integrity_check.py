@@ -1,4 +1,4 @@
-"""Whether an outbox's file is as an outbox writes it: schema, pages, indexes, types, counts.
+"""Integrity check of an outbox's file: schema, pages, indexes, types, counts.
 
 A file is not trusted before it is checked: a foreign view, trigger or type can run its author's code, never
 end, or crash the reader. A file that fails the check is set aside and rewritten.
@@ -46,7 +46,7 @@ SELECT coalesce(sum({SIZE}), 0), coalesce(sum(NOT (
 
 
 def connected(path: object, size_bytes: int) -> sqlite3.Connection:
-    """A connection for an untrusted file: no functions in its schema, bounded work, text as raw bytes.
+    """Return a connection for an untrusted file: no functions in its schema, bounded work, text as raw bytes.
 
     Args:
         path: The file.
@@ -81,7 +81,7 @@ def _own_schema() -> frozenset[tuple[Any, ...]]:
 
 
 def schema_is_ours(connection: sqlite3.Connection) -> bool:
-    """Whether the tables and indexes are exactly an outbox's, and there is nothing else.
+    """Return whether the tables and indexes are exactly an outbox's, with nothing else.
 
     Raises: sqlite3.Error: it cannot be read.
     """
@@ -119,17 +119,17 @@ def checked_size_bytes(connection: sqlite3.Connection) -> int:
 
 
 def plausible(name: object, value: object) -> bool:
-    """Whether a count is valid."""
+    """Return whether a count is valid."""
     return isinstance(name, str) and isinstance(value, float) and 0.0 <= value <= HIGHEST_COUNT
 
 
 def check_of(counts: Collection[tuple[str, float]]) -> float:
-    """The checksum of all other counts."""
+    """Return the checksum of all other counts."""
     return float(zlib.crc32(repr(sorted(count for count in counts if count[0] != CHECK)).encode()))
 
 
 def is_damage(problem: Exception) -> bool:
-    """Whether the file itself is damaged, rather than its disk failing or another process holding it."""
+    """Return whether the file itself is damaged, not just its disk failing or another process holding it."""
     if isinstance(problem, UnicodeError):  # raised by Python for an SQLite message that quotes the file
         return True
     if isinstance(problem, sqlite3.ProgrammingError) or not isinstance(problem, sqlite3.DatabaseError):
@@ -139,7 +139,7 @@ def is_damage(problem: Exception) -> bool:
 
 
 def readable(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a query up to the first that cannot be read."""
+    """Yield the rows of a query up to the first that cannot be read."""
     with contextlib.suppress(sqlite3.Error, UnicodeError):
         yield from connection.execute(query)
 

@@ -342,11 +342,11 @@ class Outbox:
 
     @property
     def trouble(self) -> str:
-        """The last disk error; empty if the disk works."""
+        """Return the last disk error; empty if the disk works."""
         return self._trouble
 
     def quarantined(self) -> list[Parcel]:
-        """The rows that the backend refused too often, with its reasons."""
+        """Return the rows that the backend refused too often, with its reasons."""
         return self._use(lambda store: store.quarantined())
 
     def release(self) -> int:
@@ -378,7 +378,7 @@ class Outbox:
         self.close()
 
     def _use(self, act: Callable[[OutboxStore], T]) -> T:
-        """The store, reopened if it failed before."""
+        """Return the store, reopened if it failed before."""
         refuse_fork(self._pid)
         with self._lock:
             if self._shut:

@@ -62,12 +62,12 @@ class Parcel:
 
 
 def crc_of(parcel: Parcel) -> int:
-    """A row's checksum; SQLite has none."""
+    """Return a row's checksum; SQLite has none."""
     return zlib.crc32(parcel.body, zlib.crc32(f"{parcel.kind}\0{parcel.key}".encode()))
 
 
 def parcel_of(row: tuple[Any, ...]) -> Parcel | None:
-    """A row as it was put; None if it is corrupt. A lost reason of the backend is tolerated."""
+    """Return a row as it was put; None if it is corrupt. A lost reason of the backend is tolerated."""
     _, key, kind, _, made_unix_s, tries, _, why, crc, body = row
     if not (isinstance(key, str) and isinstance(kind, str) and isinstance(body, bytes)):
         return None

@@ -63,7 +63,7 @@ class Rescue(NamedTuple):
 
 
 def log_of(path: Path) -> Log:
-    """The log next to a file.
+    """Return the log next to a file.
 
     Raises: OSError: it cannot be read.
     """
@@ -113,7 +113,7 @@ def _sums(content: bytes, order: str, start: tuple[int, int]) -> tuple[int, int]
 
 
 def header_fault(path: Path) -> str:
-    """A header fault that SQLite does not report, but which makes the file read-only; or empty."""
+    """Return a header fault that SQLite does not report, but which makes the file read-only; or empty."""
     if not path.is_file() or path.stat().st_size < PAGE_BYTES:
         return ""
     with open(path, "rb") as file:

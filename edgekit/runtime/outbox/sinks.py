@@ -40,7 +40,7 @@ class SinkDownError(Exception):
 
 
 class Sink(Protocol):
-    """Where an outbox delivers its rows."""
+    """Destination of an outbox's rows."""
 
     def send(self, parcel: Parcel) -> None:
         """Deliver one row; returns when it is stored there."""
@@ -71,7 +71,7 @@ class FolderSink:
             raise SinkDownError(f"{path.parent}: {problem.strerror or problem}") from None
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: a folder needs no closing."""
 
 
 class HttpSink:

@@ -157,7 +157,7 @@ class OutboxStore:
     # --- output ------------------------------------------------------------------------------------------
 
     def waiting(self, limit: int, limit_bytes: int, besides: Collection[str] = ()) -> list[Parcel]:
-        """The next rows to deliver: the most important first, of these the oldest.
+        """Return the next rows to deliver: the most important first, of these the oldest.
 
         A row whose checksum is wrong is removed and counted as ``damaged``.
 
@@ -194,7 +194,7 @@ class OutboxStore:
                 yield from rows
 
     def quarantined(self) -> list[Parcel]:
-        """The rows that a backend refused too often."""
+        """Return the rows that a backend refused too often."""
         query = f"SELECT {COLUMNS} FROM rows WHERE quarantined = 1 ORDER BY seq"
         return [p for row in self._connection.execute(query).fetchall() if (p := parcel_of(row)) is not None]
 

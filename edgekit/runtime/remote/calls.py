@@ -60,7 +60,7 @@ class Calls:
 
     @property
     def free(self) -> bool:
-        """Whether another request may start."""
+        """Return whether another request may start."""
         return self._under_way < CONNECTIONS and not self._closed
 
     def begin(self, call: Call) -> None:

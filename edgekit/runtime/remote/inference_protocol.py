@@ -151,7 +151,7 @@ class Client:
 
     @property
     def kept(self) -> bool:
-        """Whether the connection was open before; the server may have closed it by now."""
+        """Return whether the connection was open before; the server may have closed it by now."""
         return self._wire.kept
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class Client:
 def request_of(
     feeds: Mapping[str, Array], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], binary: bool
 ) -> tuple[list[bytes], dict[str, str]]:
-    """A request's body, in pieces, and its headers.
+    """Return a request's body, in pieces, and its headers.
 
     Raises:
         AnswerError: a value cannot be encoded in JSON (float16, NaN).
@@ -209,7 +209,7 @@ def _json_of(array: Array) -> bytes:
 
 
 def answer_of(reply: Reply, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The outputs in a response, as arrays of our own.
+    """Return the outputs in a response, as arrays of our own.
 
     Raises:
         AnswerError: they are not the model's.

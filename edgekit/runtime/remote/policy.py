@@ -37,12 +37,12 @@ outage's load."""
 
 @dataclass(frozen=True)
 class CallPlan:
-    """Where a request runs, and when.
+    """Plan of a request: where it runs, and when.
 
     Attributes:
-        remote_at_s: On the server, this long after its arrival; None: not there.
-        local_at_s: On the device; None: only if the server fails.
-        why: For the user.
+        remote_at_s: Start on the server, in seconds after the request's arrival; None: not there.
+        local_at_s: Start on the device, likewise; None: only if the server fails.
+        why: The reason, for the user.
     """
 
     remote_at_s: float | None
@@ -53,14 +53,14 @@ class CallPlan:
 def decide(
     policy: str, deadline_s: float, local_s: float | None, remote_s: float | None, why_not: str
 ) -> CallPlan:
-    """Where to run a request.
+    """Decide where to run a request.
 
     Args:
         policy: One of ``POLICIES``.
-        deadline_s: Of the request.
-        local_s: p95 of the device; None: unknown.
-        remote_s: p95 of the server; None: unknown.
-        why_not: Why the server must not be used now; empty if it may.
+        deadline_s: Time limit of the request, in seconds.
+        local_s: p95 of the device, in seconds; None: unknown.
+        remote_s: p95 of the server, in seconds; None: unknown.
+        why_not: Reason not to use the server now; empty if it may be used.
 
     >>> decide("remote-first", 0.1, 0.02, 0.03, "")
     CallPlan(remote_at_s=0.0, local_at_s=0.03, why='the server first')
@@ -167,24 +167,24 @@ class Breaker:
         return self.state == "open" and now_s >= self.until_s
 
     def probing(self) -> Breaker:
-        """A readiness probe has started."""
+        """Return the state after a readiness probe has started."""
         return replace(self, state="probing")
 
     def request_sent(self) -> Breaker:
-        """A request was sent; in half-open it is the only one."""
+        """Return the state after a request was sent; in half-open it is the only one."""
         return replace(self, trying=self.state == "half-open")
 
     def probed(self, ready: bool, now_s: float, chance: float, why: str = "") -> Breaker:
-        """The result of the probe. ``chance`` is a random number from 0 to 1."""
+        """Return the state after a probe. ``chance`` is a random number from 0 to 1."""
         return replace(self, state="half-open", trying=False) if ready else self._open(now_s, chance, why)
 
     def heard(self, good: bool, slow: bool, now_s: float, chance: float, why: str = "") -> Breaker:
-        """The result of a request.
+        """Return the state after the result of a request.
 
         Args:
-            good: It had valid outputs.
-            slow: It was too late to be useful.
-            now_s: On the caller's clock.
+            good: Whether it had valid outputs.
+            slow: Whether it was too late to be useful.
+            now_s: Time on the caller's clock, in seconds.
             chance: A random number from 0 to 1.
             why: The error.
         """
@@ -213,7 +213,7 @@ class Retries:
     left: float = RETRIES_SAVED
 
     def request(self) -> Retries:
-        """A request earns a tenth of a retry."""
+        """Earn a tenth of a retry for a request."""
         return Retries(min(RETRIES_SAVED, self.left + RETRY_SHARE))
 
     def spend(self) -> Retries | None:

@@ -179,7 +179,7 @@ class RemoteSession:
         why_not: str,
         began_s: float,
     ) -> Answer:
-        """The device failed: the server's outputs, or the device's error."""
+        """Return the server's outputs after the device failed; raise the device's error without them."""
         if call is None and self.policy != "local-only" and not why_not:
             call = self._send(feeds, began_s + self._deadline_s)
         if call is None or not call.wait(began_s + self._deadline_s):
@@ -309,7 +309,7 @@ class RemoteSession:
     # --- inspection --------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Json]:
-        """The current state.
+        """Return the current state.
 
         Keys: ``server``: ``closed`` (in use), ``open`` (not used), ``probing`` or ``half-open``; ``why``;
         ``p95_ms`` of the server and ``local_p95_ms``, None if unknown; requests run ``local``, ``remote``,

@@ -78,7 +78,7 @@ class Batching:
 
     @property
     def pays(self) -> bool:
-        """Whether any number of requests is faster in a batch."""
+        """Return whether any number of requests is faster in a batch."""
         return self.least <= self.size
 
     def run(self, requests: Sequence[Feeds]) -> list[dict[str, Array]]:
@@ -114,7 +114,7 @@ def compared(one: SessionProtocol, batching: Batching) -> tuple[float, float]:
 
 
 def _size(one: SessionProtocol, many: SessionProtocol) -> int:
-    """The batch size, of two sessions that match."""
+    """Return the batch size, of two sessions that match."""
     if one.bundle.manifest["source"]["sha256"] != many.bundle.manifest["source"]["sha256"]:
         raise UsageError(f"{one.bundle.name} and {many.bundle.name} are not of the same model")
     if "lengths" in variant_of(one, one.active.variant).options:
@@ -163,7 +163,7 @@ def _refuse_mixing(one: SessionProtocol, many: SessionProtocol, size: int) -> No
 
 
 def _stacked(requests: Sequence[Feeds], inputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The requests' inputs as rows; unused rows repeat the last one."""
+    """Return the requests' inputs as rows; unused rows repeat the last one."""
     feeds = {}
     for spec in inputs:
         feeds[spec.name] = whole = np.empty(spec.shape, np.dtype(spec.dtype))

@@ -112,16 +112,16 @@ class Requests:
     def run_async(
         self, feeds: Mapping[str, Array], deadline_ms: float | None = None, priority: int = 0
     ) -> Future[dict[str, Array]]:
-        """As ``Session.run``, without waiting.
+        """Run like ``Session.run``, without waiting.
 
         Args:
-            feeds: As for ``Session.run``; do not change the arrays until the result is there.
-            deadline_ms: From now. A request still queued after it is not run: its future raises BusyError.
-            priority: Its class; smaller ones are run first. Where the queue is full, a request of a larger
-                one makes room: its future raises BusyError.
+            feeds: Inputs by name, as arrays; do not change them until the result is available.
+            deadline_ms: Time limit in ms. A request queued longer is not run: its future raises BusyError.
+            priority: Priority class; smaller ones are run first. If the queue is full, a request of a larger
+                class is dropped: its future raises BusyError.
 
         Returns:
-            The outputs, or what ``Session.run`` raises. ``cancel()`` removes it from the queue.
+            A future of the outputs, or of the error of ``Session.run``. ``cancel()`` removes the request.
 
         Raises:
             UsageError: ``feeds`` or ``deadline_ms`` is invalid, or this is closed.
@@ -190,7 +190,7 @@ class Requests:
             return self._expected_s()
 
     def run(self, feeds: Mapping[str, Array], deadline_ms: float | None = None) -> dict[str, Array]:
-        """The same, and wait for the result."""
+        """Run like ``run_async``, and wait for the result."""
         return self.run_async(feeds, deadline_ms).result()
 
     def counts(self) -> dict[str, int]:
@@ -244,8 +244,8 @@ class Requests:
             del first, requests  # do not keep the callers' arrays until the next request
 
     def _next(self, worker: object) -> _Request | None:
-        """The most urgent request; None after the idle time, or if another thread is in charge (the caller
-        that started this one may have been interrupted before it was registered)."""
+        """Return the most urgent request; None after the idle time, or if another thread is in charge (the
+        caller that started this one may have been interrupted before it was registered)."""
         waited = False
         while True:
             with self._lock:
@@ -278,7 +278,7 @@ class Requests:
             waiter.acquire(timeout=left_s)
 
     def _start(self, request: _Request) -> bool:
-        """Whether to run it. Called without the lock: a future's callbacks may queue requests."""
+        """Return whether to run it. Called without the lock: a future's callbacks may queue requests."""
         if not request.future.set_running_or_notify_cancel():
             self._count("cancelled")
             return False

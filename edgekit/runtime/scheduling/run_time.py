@@ -1,4 +1,4 @@
-"""How long a run takes: a running mean and its deviation, to refuse what would be answered too late."""
+"""Running mean and deviation of a run's time, to reject requests that would be answered too late."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class RunTime:
 
     @property
     def upper_s(self) -> float:
-        """What a run seldom exceeds."""
+        """Return the time that a run seldom exceeds, in seconds."""
         return self.mean_s + DEVIATIONS * self._deviation_s

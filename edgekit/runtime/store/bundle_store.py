@@ -155,11 +155,11 @@ class Store:
         return digest
 
     def open(self, **options: Any) -> Session:
-        """A session on the current bundle, or on the next one that opens. A candidate runs its golden vectors
-        first.
+        """Open a session on the current bundle, or on the next one that opens. A candidate runs its golden
+        vectors first.
 
         Args:
-            options: Of Session. A candidate is probed in a child, unless ``probe=False``.
+            options: Options of ``Session``. A candidate is probed in a child, unless ``probe=False``.
 
         Raises:
             BundleError: no bundle opens, not even the factory's.
@@ -255,11 +255,11 @@ class Store:
         self._files.change(change)
 
     def give_up(self, reason: str, digest: str | None = None) -> None:
-        """A bundle does not work, e.g. by the app's own checks; the next start uses another.
+        """Give up a bundle that does not work, e.g. by the app's own checks; the next start uses another.
 
         Args:
-            reason: Why; it is stored.
-            digest: Which one; None: the one this object opened, even if another was installed since.
+            reason: The reason, which is stored.
+            digest: Digest of the bundle; None: the one this object opened, even if another is installed now.
 
         Raises:
             UsageError: this object opened nothing, and no digest is given.
@@ -274,17 +274,17 @@ class Store:
 
     @property
     def is_saved(self) -> bool:
-        """Whether every change of this object is on the disk; ``notes`` say why one is not."""
+        """Return whether every change of this object is on the disk; ``notes`` explain why one is not."""
         return self._files.is_saved
 
     @property
     def state(self) -> StoreState:
-        """The stored state; that of a new store if no valid one exists."""
+        """Return the stored state; that of a new store if no valid one exists."""
         return self._files.state
 
     @property
     def factory(self) -> Path:
-        """The factory's bundle.
+        """Return the factory's bundle.
 
         Raises: UsageError: this store was opened without one.
         """
@@ -297,11 +297,11 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """The current bundle."""
+        """Return the current bundle."""
         return self._path(self.state.current)
 
     def slot(self, digest: str) -> Path:
-        """The file of an installed bundle."""
+        """Return the file of an installed bundle."""
         return self._files.slot(digest)
 
     # --- starting ----------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class Store:
             self._skip(digest, blame, why, skipped)
 
     def _skip(self, digest: str, blame: str, why: str, skipped: list[str]) -> None:
-        """A bundle did not open: give it up, or skip it at this start."""
+        """Give up a bundle that did not open, or skip it at this start."""
         action = failure_action(blame, digest in self.state.good)
         if action == "give up":  # unless another process did so already and removed its file
             self._files.change(lambda state: given_up(state, why, digest) if digest in state.named else state)
@@ -355,7 +355,7 @@ class Store:
 
 
 def _check(session: Session) -> None:
-    """A candidate's golden vectors; the session is closed where they are wrong."""
+    """Check a candidate's golden vectors; close the session if they are wrong."""
     from edgekit.runtime.store.candidate_check import check_candidate  # here: committed bundles need it not
 
     try:

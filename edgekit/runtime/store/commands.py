@@ -1,4 +1,4 @@
-"""What ``edgekit install``, ``status``, ``commit`` and ``rollback`` do with a store of bundles."""
+"""Commands ``edgekit install``, ``status``, ``commit`` and ``rollback`` on a store of bundles."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SHORT = 12
 
 
 def find_bundle(path: Path, name: str | None) -> Path:
-    """The bundle that is meant by a path: a file, or the only one in a folder and the folders below it.
+    """Find a bundle by path: a file, or the only one in a folder and the folders below it.
 
     Args:
-        path: A bundle, or a folder, e.g. a USB stick's.
-        name: Of a model: of several bundles in a folder, those whose file name begins with it.
+        path: A bundle, or a folder, e.g. of a USB stick.
+        name: Name of a model: of several bundles in a folder, those whose file name begins with it.
 
     Raises:
         UsageError: there is none, or more than one.
@@ -54,7 +54,7 @@ def find_bundle(path: Path, name: str | None) -> Path:
 
 
 def opened(root: Path, name: str | None) -> Store:
-    """A store that exists, for a tool that starts nothing.
+    """Return a store that exists, for a tool that starts nothing.
 
     Raises:
         UsageError: there is none, or none of that name.
@@ -102,7 +102,7 @@ def rollback(store: Store, reason: str) -> tuple[str, str]:
 
 
 def status(root: Path, name: str | None) -> dict[str, Json]:
-    """The models of a store, each with its bundles. No bundle is opened.
+    """Return the models of a store, each with its bundles. No bundle is opened.
 
     Raises:
         UsageError: there is no store, or none of that name.
@@ -115,7 +115,7 @@ def status(root: Path, name: str | None) -> dict[str, Json]:
 
 
 def status_text(found: dict[str, Any]) -> str:
-    """As text."""
+    """Format the status as text."""
     lines = []
     for model in found["models"]:
         lines.append(f"{found['store']}{', ' + model['name'] if model['name'] else ''}")
@@ -180,7 +180,7 @@ def _names(root: Path) -> Sequence[str]:
 
 
 def _must_be_stored(store: Store, is_so: bool) -> None:
-    """A tool ends, and what is only in its memory is lost."""
+    """Raise EdgeKitError if a change is not stored: the tool ends, and its memory is lost."""
     if not is_so or not store.is_saved:
         raise EdgeKitError(
             "\n  ".join(store.notes) or f"{store.root} was changed by another process meanwhile"

@@ -51,7 +51,7 @@ class StoreFiles:
 
     @property
     def state(self) -> StoreState:
-        """The stored state; that of a new store if no valid one exists."""
+        """Return the stored state; that of a new store if no valid one exists."""
         states, problem = self._on_disk(self.folder)
         if problem is not None:
             self.note(f"{self.cannot(problem, 'read')}; the unreadable file is kept")
@@ -62,11 +62,11 @@ class StoreFiles:
 
     @property
     def is_saved(self) -> bool:
-        """Whether no change is kept in this process only."""
+        """Return whether no change is kept in this process only."""
         return self._unsaved is None
 
     def change(self, change: Callable[[StoreState], StoreState]) -> StoreState:
-        """The changed state: saved to disk, or kept in memory if the disk cannot be written."""
+        """Change the state and return it: saved to disk, or kept in memory if the disk cannot be written."""
         try:
             with self.locked() as known:
                 return self.write(known, change(known))
@@ -159,7 +159,7 @@ class StoreFiles:
     # --- slots -------------------------------------------------------------------------------------------
 
     def slot(self, digest: str) -> Path:
-        """Where a bundle's file is, or would be."""
+        """Return the path of a bundle's file, whether it exists or not."""
         return self.slots / f"{digest}.edgekit"
 
     def hold(self, digest: str) -> None:
@@ -178,7 +178,7 @@ class StoreFiles:
             held.close()
 
     def _in_use(self, path: Path) -> bool:
-        """Whether a process holds the file, or the one that it is the signature of."""
+        """Return whether a process holds the file, or the bundle that it is the signature of."""
         slot = path.with_suffix("") if path.suffix == ".sig" else path
         try:
             import fcntl

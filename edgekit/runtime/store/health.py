@@ -33,11 +33,11 @@ Progress = Literal["candidate", "committed", "rolled back"]
 
 
 class HealthWindow(NamedTuple):
-    """What a candidate must show before it is committed.
+    """Trial that a candidate must pass before it is committed.
 
     Attributes:
-        seconds: Without a failed answer.
-        answers: In that time, at least; by which variant does not matter.
+        seconds: Time without a failed answer, in seconds.
+        answers: Minimum number of answers in that time, from any variant.
     """
 
     seconds: float = 300.0
@@ -66,7 +66,7 @@ def seen(watch: Watch, counts: Counts, now_s: float) -> Watch:
 
 
 def is_healthy(watch: Watch, window: HealthWindow, now_s: float) -> bool:
-    """Whether the window is over.
+    """Return whether the window is over.
 
     >>> watch = seen(Watch(0.0), Counts(100, 0, 1), 10.0)
     >>> is_healthy(watch, HealthWindow(60, 50), 100.0)
@@ -79,11 +79,11 @@ def is_healthy(watch: Watch, window: HealthWindow, now_s: float) -> bool:
 
 
 def burns_faster(counts: Counts, before: tuple[int, int]) -> bool:
-    """Whether a candidate has a larger share of bad answers than the committed model.
+    """Return whether a candidate has a larger share of bad answers than the committed model.
 
     Args:
-        counts: The candidate's.
-        before: Answers of the committed model, and the bad ones of them.
+        counts: Counts of the candidate.
+        before: Number of answers of the committed model, and of its bad ones.
 
     >>> burns_faster(Counts(3, 0, 3), (10_000, 4)), burns_faster(Counts(1000, 0, 10), (10_000, 100))
     (True, False)
@@ -99,7 +99,7 @@ def burns_faster(counts: Counts, before: tuple[int, int]) -> bool:
 
 
 def worth_storing(answers: int, stored: int) -> bool:
-    """Whether a committed model's counts are written to disk: seldom, as flash wears out.
+    """Return whether a committed model's counts are written to disk: seldom, as flash wears out.
 
     >>> [answers for answers in range(1, 500) if worth_storing(answers, 0)][0], worth_storing(199, 100)
     (100, False)
@@ -119,7 +119,7 @@ class Watched:
         self._before: Counts | None = None
 
     def since_start(self, counts: Counts) -> Counts:
-        """The counts of metrics that may be older than the start: without those of the first call."""
+        """Return the counts of metrics that may be older than the start: without those of the first call."""
         if self._before is None or counts.answers < self._before.answers:
             self._before = counts
         before = self._before
@@ -130,13 +130,13 @@ class Watched:
     def judge(
         self, counts: Counts, before: tuple[int, int], window: HealthWindow, now_s: float
     ) -> tuple[Progress, str]:
-        """What becomes of a candidate now, and why it is given up.
+        """Decide whether a candidate is committed or rolled back now, with the reason for a rollback.
 
         Args:
             counts: Its counts since its start.
-            before: Answers of the committed model, and the bad ones of them.
-            window: What it must show.
-            now_s: The time.
+            before: Number of answers of the committed model, and of its bad ones.
+            window: The trial that it must pass.
+            now_s: The time, in seconds.
         """
         self._watch = seen(self._watch, counts, now_s)
         if burns_faster(counts, before):

@@ -54,7 +54,7 @@ class Slots:
             return False
 
     def fault_of(self, digest: str) -> tuple[str, str]:
-        """What is wrong with a slot's file: blame and reason, or ("", "")."""
+        """Check a slot's file; return blame and reason of a fault, or ("", "")."""
         try:
             header = ownership.read_own(self._slot(digest), HEADER.size)
         except FileNotFoundError:
@@ -75,7 +75,7 @@ class Slots:
     def signature_of(
         self, bundle: str | os.PathLike[str], signature: str | os.PathLike[str] | None
     ) -> bytes | None:
-        """The content of a bundle's signature file, which holds; None where none is asked for.
+        """Return the content of a bundle's signature file, which holds; None where none is asked for.
 
         Raises:
             SignatureError: as ``Store.install``.
@@ -108,7 +108,7 @@ class Slots:
 
 
 def version_of(bundle: Bundle, given: int | None) -> int | None:
-    """The version of a bundle: its own, or the one that is given for it.
+    """Return the version of a bundle: its own, or the one that is given for it.
 
     Raises:
         UsageError: the given one is not a whole number of 0 or more, or not the bundle's own.

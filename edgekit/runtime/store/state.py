@@ -57,21 +57,21 @@ class StoreState:
 
     @property
     def current(self) -> str:
-        """The bundle of the next start: the staged one if there is one, else the active one."""
+        """Return the bundle of the next start: the staged one if there is one, else the active one."""
         return self.staged or self.active
 
     @property
     def candidate(self) -> str:
-        """The active bundle while it is not committed; "" for none."""
+        """Return the active bundle while it is not committed; "" for none."""
         return "" if self.active in self.good else self.active
 
     @property
     def named(self) -> set[str]:
-        """The bundles whose files are needed."""
+        """Return the bundles whose files are needed."""
         return {self.staged, self.active, *self.good} - {FACTORY}
 
     def phase(self, digest: str) -> Phase:
-        """What a bundle is to this store; "" if it is not known.
+        """Return the phase of a bundle in this store; "" if it is not known.
 
         >>> state = StoreState(active="b", good=("b", "a"), staged="c")
         >>> [state.phase(digest) for digest in ("a", "b", "c", "d")]
@@ -89,7 +89,7 @@ class StoreState:
 
 
 def installed(state: StoreState, digest: str, version: int | None = None) -> StoreState:
-    """A bundle was put into its slot for the next start; what runs stays as it is. One that was given up
+    """Record a bundle put into its slot for the next start; what runs stays as it is. One that was given up
     before gets a new chance, and so does the active one."""
     versions = tuple(entry for entry in state.versions if entry[0] != digest)
     state = replace(
@@ -118,7 +118,7 @@ def refusal(state: StoreState, digest: str, version: int | None) -> str:
 
 
 def to_start(state: StoreState, skipped: Collection[str] = ()) -> str:
-    """The bundle to start: the staged or active one, else the newest committed one, else the factory's.
+    """Choose the bundle to start: staged or active, else the newest committed one, else the factory's.
 
     Args:
         state: The state.
@@ -148,7 +148,7 @@ def started(state: StoreState, skipped: Collection[str] = ()) -> StoreState:
 
 
 def uncounted(state: StoreState, digest: str) -> StoreState:
-    """A start failed for a reason that is not the bundle's: take it off the count."""
+    """Take a failed start off the count: the bundle was not the cause."""
     return _counted(state, digest, max(0, starts_of(state, digest) - 1))
 
 
@@ -158,8 +158,8 @@ def starts_of(state: StoreState, digest: str) -> int:
 
 
 def confirmed(state: StoreState, digest: str | None = None) -> StoreState:
-    """A bundle works, by default the one of the next start: it is committed, and its version is the lowest
-    that is installed from now on. One that was given up meanwhile stays given up."""
+    """Commit a working bundle, by default the one of the next start. From now on, no lower version is
+    installed. One that was given up meanwhile stays given up."""
     digest = state.current if digest is None else digest
     if digest in dict(state.given_up):
         return state
@@ -174,8 +174,8 @@ def confirmed(state: StoreState, digest: str | None = None) -> StoreState:
 
 
 def given_up(state: StoreState, reason: str, digest: str | None = None) -> StoreState:
-    """A bundle, by default the one of the next start, does not work. A staged one is dropped; the active one
-    is replaced by the newest committed one, or by the factory's."""
+    """Give up a bundle, by default the one of the next start. A staged one is dropped; the active one is
+    replaced by the newest committed one, or by the factory's."""
     digest = state.current if digest is None else digest
     if digest == FACTORY:
         return state
@@ -190,7 +190,7 @@ def given_up(state: StoreState, reason: str, digest: str | None = None) -> Store
 
 
 def counted(state: StoreState, digest: str, answers: int, bad: int) -> StoreState:
-    """A committed bundle has given so many answers, of which so many failed or were a fallback's."""
+    """Record a committed bundle's number of answers, and how many failed or were a fallback's."""
     if digest not in state.good:
         return state
     others = tuple(entry for entry in state.answers if entry[0] != digest)
@@ -198,14 +198,14 @@ def counted(state: StoreState, digest: str, answers: int, bad: int) -> StoreStat
 
 
 def failure_action(blame: str, is_good: bool) -> Literal["give up", "skip", "count"]:
-    """What to do about a bundle that did not open.
+    """Decide what to do about a bundle that did not open.
 
     A bundle committed here is given up only if it is at fault itself. For a candidate an engine error is its
     own fault too, unless another engine was missing as well: then the start counts.
 
     Args:
-        blame: As ``EdgeKitError.blame``.
-        is_good: Whether it was committed.
+        blame: The error's ``EdgeKitError.blame``.
+        is_good: Whether the bundle was committed.
 
     >>> [failure_action(blame, True) for blame in ("bundle", "")]
     ['give up', 'skip']

@@ -16,13 +16,13 @@ STATE_LIMIT_BYTES = 1 << 16
 
 
 def encoded(state: StoreState) -> bytes:
-    """The content of a state file. ``current`` is there for releases that know no staged bundles."""
+    """Return the content of a state file. ``current`` is there for releases that know no staged bundles."""
     content = strict_json.encode({"current": state.current, **asdict(state)})
     return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
 
 
 def read(path: Path) -> StoreState | None:
-    """The state in a file; None if it is not exactly what :func:`encoded` wrote.
+    """Return the state in a file; None if it is not exactly what :func:`encoded` wrote.
 
     Raises:
         OSError: it is missing, cannot be read, or does not belong to this user or root.
@@ -31,7 +31,7 @@ def read(path: Path) -> StoreState | None:
 
 
 def decoded(content: bytes) -> StoreState | None:
-    """The state in the content of a file; None if it is torn."""
+    """Return the state in the content of a file; None if it is torn."""
     digest, _, text = content.partition(b"\n")
     if hashlib.sha256(text).hexdigest().encode("ascii") != digest:
         return None
@@ -56,8 +56,8 @@ def decoded(content: bytes) -> StoreState | None:
 
 
 def _running(known: dict[str, Any], good: tuple[str, ...]) -> tuple[str, str, int]:
-    """The active and the staged bundle, and the active one's starts. A file of an older release has one
-    ``current`` for both: it was staged if it was never started."""
+    """Return the active and the staged bundle, and the active one's starts. A file of an older release has
+    one ``current`` for both: it was staged if it was never started."""
     if "active" in known:
         return known["active"], known["staged"], int(known["starts"])
     current, starts = known["current"], int(known["starts"])

@@ -1,4 +1,4 @@
-"""What a stream carries from one run to the next: a card's states, and the context of a sound."""
+"""State that a stream carries from one run to the next: a card's states, and the context of a sound."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Listening:
         return next(self._windows)
 
     def answer(self) -> Any:
-        """The prediction for the whole sound, from all windows that are left: the task's own, e.g.
+        """Return the prediction for the whole sound, from all windows that are left: the task's own, e.g.
         ``SpeechSegments`` of voice activity; else ``WindowPredictions``."""
         windows = list(self)
         if self._session.card.task is not None:

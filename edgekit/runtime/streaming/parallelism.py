@@ -1,4 +1,4 @@
-"""How a stream uses the cores: N single-threaded runs at once, or one run with N threads.
+"""Use of the cores by a stream: N single-threaded runs at once, or one run with N threads.
 
 Measured once, then cached. Which is faster depends on the model, the engine and the chip: small layers do not
 use many threads well, and memory bandwidth may limit parallel runs.
@@ -72,7 +72,7 @@ class Parallelism:
 
 
 def choose_parallelism(session: SessionProtocol, workers: int | None, newest: bool = False) -> Parallelism:
-    """The parallelism of a session's stream.
+    """Return the parallelism of a session's stream.
 
     Args:
         session: Its thread count is the limit.

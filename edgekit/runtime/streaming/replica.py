@@ -67,7 +67,7 @@ class Replica:
         self._runner: Runner | None = self._open()
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As ``Session.run``."""
+        """Run like ``Session.run``, on this replica if it works."""
         if self._runner is None and self._cooldown is not None:
             self._retry_cooled_down()
         runner = self._runner
@@ -157,7 +157,7 @@ def _watched(session: SessionProtocol, active: Watched, open_runner: Callable[[]
 
 
 def variant_of(session: SessionProtocol, name: str) -> Variant:
-    """A usable variant of the session's bundle.
+    """Return a usable variant of the session's bundle.
 
     Raises:
         UsageError: there is none of that name.

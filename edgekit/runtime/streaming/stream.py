@@ -240,7 +240,7 @@ class _Pipeline:
             self._threads.append(Background(work, f"edgekit-stream-{number}"))
 
     def fetch(self) -> _Task | None:
-        """The next result in order; None after the last."""
+        """Return the next result in order; None after the last."""
         while True:
             with self._lock:
                 task = self._done.pop(self._fetched, None)
@@ -326,7 +326,7 @@ def _steps(
     options: Mapping[str, Any],
     runner: SessionProtocol | Replica,
 ) -> Sequence[Step]:
-    """The steps of a frame, stage by stage."""
+    """Return the steps of a frame, stage by stage."""
     initial = session.active.engine, bool(session.fallbacks)
 
     def decoded(task: _Task) -> None:

@@ -1,4 +1,4 @@
-"""What a JSON value from anyone may be, as data: checks that are put together from smaller ones.
+"""Checks of untrusted JSON values, composed from smaller checks and declared as data.
 
     point = record({"x": whole(0), "y": whole(0), "name": nothing_or(text)})
     point(value, "points[3]")                 # ManifestError: points[3].x: "a" where a whole number ...
@@ -18,11 +18,11 @@ Check = Callable[[Json, str], None]
 
 
 class ManifestError(ValueError):
-    """What does not fit, and where: the caller knows the file and makes a BundleError of it."""
+    """Mismatch in a manifest, with its place. The caller knows the file and makes a BundleError of it."""
 
 
 def text(value: Json, where: str) -> None:
-    """A text of Unicode without lone surrogates."""
+    """Check that a value is a text of Unicode without lone surrogates."""
     if not isinstance(value, str):
         raise ManifestError(f"{where}: {brief(value)} where a text is expected")
     try:
@@ -32,7 +32,7 @@ def text(value: Json, where: str) -> None:
 
 
 def text_that(fits: Callable[[str], bool], expected: str) -> Check:
-    """A text that fits; ``expected`` says what is."""
+    """Return a check for a text that fits; ``expected`` names such a text in the error."""
 
     def check(value: Json, where: str) -> None:
         text(value, where)
@@ -43,7 +43,7 @@ def text_that(fits: Callable[[str], bool], expected: str) -> Check:
 
 
 def whole(low: int, high: int = (1 << 63) - 1) -> Check:
-    """A whole number from ``low`` to ``high``, and no bool."""
+    """Return a check for a whole number from ``low`` to ``high``; a bool is refused."""
 
     def check(value: Json, where: str) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -55,7 +55,7 @@ def whole(low: int, high: int = (1 << 63) - 1) -> Check:
 
 
 def exactly(expected: Json) -> Check:
-    """This value, of this type."""
+    """Return a check for this value, of this type."""
 
     def check(value: Json, where: str) -> None:
         if type(value) is not type(expected) or value != expected:
@@ -65,7 +65,7 @@ def exactly(expected: Json) -> Check:
 
 
 def list_of(check_item: Check, limit: int) -> Check:
-    """A list of at most ``limit`` items, each checked."""
+    """Return a check for a list of at most ``limit`` items, each checked."""
 
     def check(value: Json, where: str) -> None:
         if not isinstance(value, list):
@@ -79,7 +79,7 @@ def list_of(check_item: Check, limit: int) -> Check:
 
 
 def map_of(check_key: Check, check_item: Check, limit: int) -> Check:
-    """An object of at most ``limit`` entries, names and values checked."""
+    """Return a check for an object of at most ``limit`` entries, names and values checked."""
 
     def check(value: Json, where: str) -> None:
         if not isinstance(value, dict):
@@ -94,7 +94,7 @@ def map_of(check_key: Check, check_item: Check, limit: int) -> Check:
 
 
 def record(fields: Mapping[str, Check], *, is_open: bool = False, optional: Iterable[str] = ()) -> Check:
-    """An object of these fields; others are refused unless it ``is_open``."""
+    """Return a check for an object of these fields; others are refused unless it ``is_open``."""
 
     may_lack = frozenset(optional)
 

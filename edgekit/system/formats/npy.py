@@ -19,7 +19,7 @@ class NpyError(ValueError):
 
 
 def npy_bytes(array: Array) -> bytes:
-    """An array as .npy; the same bytes with any numpy (its own padding changed between versions).
+    """Return an array as .npy; the same bytes with any numpy (its own padding changed between versions).
 
     >>> npy_bytes(np.zeros((2,), np.float32))[10:].split(b"  ")[0]
     b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }"
@@ -32,7 +32,7 @@ def npy_bytes(array: Array) -> bytes:
 
 
 def parse_npy(content: memoryview, spec: TensorSpec) -> Array:
-    """The array, sharing the memory of ``content``.
+    """Return the array, sharing the memory of ``content``.
 
     The header is not parsed: it must be, but for its padding, the text that ``spec`` gives. So no header can
     lie, and there can be no object array.

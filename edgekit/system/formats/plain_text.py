@@ -21,7 +21,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def shortened(name: str, columns: int = 60) -> str:
-    """A name for a table, without its middle where it is long: TensorFlow's are joined from several.
+    """Return a name for a table, without its middle where it is long: TensorFlow's are joined from several.
 
     >>> shortened("model/act/Relu;model/bn/FusedBatchNormV3;model/conv/Conv2D1", 30)
     'model/act/Relu.../conv/Conv2D1'
@@ -54,7 +54,7 @@ def kibibytes(size_bytes: int) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A latency: three digits, in ms below a second.
+    """Return a latency: three digits, in ms below a second.
 
     >>> milliseconds(7.2345), milliseconds(0.04), milliseconds(1234.0)
     ('7.23 ms', '0.04 ms', '1.23 s')

@@ -22,7 +22,7 @@ NUMBER_LIMIT_CHARS = 32
 
 
 class JsonError(ValueError):
-    """What is wrong with the JSON, and where; the caller adds the file."""
+    """Fault in JSON, with its place; the caller adds the file."""
 
 
 def decode(data: bytes, what: str, limit_bytes: int) -> Json:
@@ -79,7 +79,7 @@ def encode(value: Json) -> bytes:
 
 
 def brief(value: Json) -> str:
-    """A value for an error message: in ASCII, at most 60 characters.
+    """Return a value for an error message: in ASCII, at most 60 characters.
 
     >>> brief("caf\\u00e9"), brief([1, 2]), brief(None)
     ("'caf\\\\xe9'", 'a list', 'None')
@@ -148,7 +148,7 @@ def _check_values(value: Json, what: str) -> None:
 
 
 def _as_plain(value: Json, where: str, depth_left: int) -> Json:
-    """The value in the types that json.loads returns, with printable strings."""
+    """Return the value in the types that json.loads returns, with printable strings."""
     if isinstance(value, str):
         return printable(value)
     if value is None or isinstance(value, (bool, int)):

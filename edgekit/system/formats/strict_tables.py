@@ -23,7 +23,7 @@ KINDS: Mapping[type, str] = {
 
 
 def kind_of(value: Json) -> str:
-    """What a value is, in words.
+    """Return the kind of a value, in words.
 
     >>> kind_of(True), kind_of(None)
     ('true or false', 'nothing')
@@ -45,7 +45,7 @@ def only(table: Json, allowed: Sequence[str], where: str) -> None:
 
 
 def get(table: Mapping[str, Json], key: str, kind: type, where: str) -> Any:
-    """The value of a key that must be there; a whole number passes as a float.
+    """Return the value of a key that must be there; a whole number passes as a float.
 
     Raises:
         CardError: it is missing or of another kind.
@@ -65,7 +65,7 @@ def get(table: Mapping[str, Json], key: str, kind: type, where: str) -> Any:
 
 
 def choice(table: Mapping[str, Json], key: str, allowed: Sequence[str], where: str) -> Any:
-    """A text that must be one of ``allowed``.
+    """Return a text that must be one of ``allowed``.
 
     Raises:
         CardError: it is missing or another.
@@ -79,7 +79,7 @@ def choice(table: Mapping[str, Json], key: str, allowed: Sequence[str], where: s
 
 
 def texts(table: Mapping[str, Json], key: str, allowed: Sequence[str], where: str) -> dict[str, str]:
-    """A table of texts; empty where it is absent.
+    """Return a table of texts; empty where it is absent.
 
     Raises:
         CardError: it is none, or has other keys.
@@ -90,7 +90,7 @@ def texts(table: Mapping[str, Json], key: str, allowed: Sequence[str], where: st
 
 
 def numbers(table: Mapping[str, Json], key: str, where: str) -> tuple[float, ...]:
-    """A list of finite numbers.
+    """Return a list of finite numbers.
 
     Raises:
         CardError: it is missing or holds something else.
@@ -103,7 +103,7 @@ def numbers(table: Mapping[str, Json], key: str, where: str) -> tuple[float, ...
 
 
 def _is_finite(value: float) -> bool:
-    """Whether a float holds it."""
+    """Return whether a float can hold it as a finite value."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -113,7 +113,7 @@ def _is_finite(value: float) -> bool:
 def whole_numbers(
     table: Mapping[str, Json], key: str, where: str, *, least: int | None = None
 ) -> tuple[int, ...]:
-    """A list of whole numbers, each at least ``least``.
+    """Return a list of whole numbers, each at least ``least``.
 
     Raises:
         CardError: it is missing or holds something else.
@@ -128,7 +128,7 @@ def whole_numbers(
 
 
 def text_list(table: Mapping[str, Json], key: str, where: str) -> tuple[str, ...]:
-    """A list of texts.
+    """Return a list of texts.
 
     Raises:
         CardError: it is missing or holds something else.
@@ -141,7 +141,7 @@ def text_list(table: Mapping[str, Json], key: str, where: str) -> tuple[str, ...
 
 
 def pairs(table: Mapping[str, Json], key: str, where: str) -> tuple[tuple[int, int], ...]:
-    """A list of pairs of whole numbers.
+    """Return a list of pairs of whole numbers.
 
     Raises:
         CardError: it is missing or holds something else.
@@ -157,7 +157,7 @@ def pairs(table: Mapping[str, Json], key: str, where: str) -> tuple[tuple[int, i
 
 
 def as_lists(table: Mapping[str, Any]) -> dict[str, Json]:
-    """The table with tuples as lists, as JSON knows them.
+    """Return the table with tuples as lists, as JSON knows them.
 
     >>> as_lists({"strides": (8, 16), "skeleton": ((0, 1),), "score": 0.5})
     {'strides': [8, 16], 'skeleton': [[0, 1]], 'score': 0.5}
