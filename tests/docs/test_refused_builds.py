@@ -8,7 +8,7 @@ import pytest
 
 from docs.site.errors import sources
 from tests.docs.documents import ROOT
-from tests.docs.test_site import is_said
+from tests.docs.messages import is_said
 
 TEXT = (ROOT / "docs" / "refused-builds.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```text\n(.*)", TEXT, re.MULTILINE)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,13 @@ from docs.site.pages import GENERATED, configuration, documents, link_on_site
 from edgekit.cli import main
 from edgekit.errors import EdgeKitError
 from tests.docs.documents import ROOT
+from tests.docs.messages import is_said
 from tests.report.browser import DESK, PHONE, browser
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-LEAST_CHARS = 12
-"""A text of the source with fewer letters of its own fits any message."""
 
 
 def pages_in(entries: Any) -> Iterator[str]:
@@ -112,38 +109,6 @@ def test_every_code_that_the_source_has_is_listed() -> None:
     used = {code for tree in sources().values() for code in re.findall(r"'(EK\d{4})'", ast.dump(tree))}
     assert used <= set(codes())
     assert len(used) > 5
-
-
-@cache
-def texts(path: str) -> list[list[str]]:
-    """The first lines of a module's texts, each as what stands between the values that are put in."""
-    found = []
-    for node in ast.walk(sources()[path]):
-        if isinstance(node, ast.JoinedStr):
-            parts = [str(v.value) if isinstance(v, ast.Constant) else "\0" for v in node.values]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            parts = [node.value]
-        else:
-            continue
-        first = "".join(parts).partition("\n")[0]
-        if len(first.replace("\0", "")) >= LEAST_CHARS:
-            found.append(first.split("\0"))
-    return found
-
-
-def is_said(line: str, paths: Iterable[str]) -> bool:
-    """Whether a text of these modules is in the line, part by part in its order."""
-    for path in paths:
-        for parts in texts(path):
-            at = 0
-            for part in parts:
-                at = line.find(part, at)
-                if at < 0:
-                    break
-                at += len(part)
-            else:
-                return True
-    return False
 
 
 @pytest.mark.parametrize("name", [name for name in CLASSES if name != "MissingDependency"])
