@@ -51,6 +51,13 @@ def draft_request() -> type:
     return DraftRequest
 
 
+def serve_request() -> type:
+    """Return the class of the request for a server."""
+    from edgekit.serve.serve_request import ServeRequest
+
+    return ServeRequest
+
+
 class Verb(click.Command):
     """A command that makes the options of its request when they are first used."""
 
@@ -144,7 +151,7 @@ def _type(field: Declared) -> Any:
     if option.choices:
         return click.Choice(option.choices)
     if field.kind is Path:
-        return click.Path(path_type=Path)
+        return click.Path(path_type=Path, file_okay=not option.folder)
     if field.kind is int:
         return click.INT if option.least is None else click.IntRange(option.least)
     return field.kind

@@ -12,9 +12,8 @@ from typing import Protocol
 
 from edgekit.errors import UsageError
 from edgekit.serve.fair_turns import FairTurns
+from edgekit.serve.serve_request import CONNECTIONS
 
-CONNECTIONS = 1024
-ADDRESS_SHARE = 0.5
 FILES = 64
 """Open files of a process beside its connections: engines, bundles, pipes, the listening sockets."""
 GRPC_PART = 0.25

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import TracebackType
 
-from edgekit.serve.connections import ADDRESS_SHARE, CONNECTIONS, network_of
+from edgekit.serve.connections import network_of
 from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.serve_request import ADDRESS_SHARE, CONNECTIONS
 from edgekit.system.memory import UNKNOWN_BYTES, free_memory_bytes
 
 LEAST_BYTES = 256 << 20

@@ -23,6 +23,7 @@ from edgekit.serve.inference_requests import (
     RequestReader,
     body_limit_bytes,
 )
+from edgekit.serve.serve_request import DEADLINE_MS, QUEUE
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 Paths = Sequence[Path]
 """Path of a model's bundle, and of its bundle with a larger batch size, if any."""
-QUEUE = 64
-DEADLINE_MS = 1000.0
 COPIES = 4
 """Copies of a request's tensors at 8 bytes a value: received, queued, and the response as arrays and as
 text."""

@@ -10,7 +10,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import MissingDependency, UsageError
+from edgekit.serve.bundle_names import Key, bundles_by_name
 from edgekit.serve.connections import (
     FILES,
     ConnectionLimits,
@@ -28,12 +29,14 @@ from edgekit.serve.connections import (
 )
 from edgekit.serve.request_memory import RequestMemory, ServingLimits, default_budget_bytes
 from edgekit.serve.seldom_logged import log_seldom
+from edgekit.serve.serve_request import ServeRequest
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.served_models import ServedModels
-from edgekit.serve.tls import Tls
+from edgekit.serve.tls import Tls, tls_of
 from edgekit.serve.worker_group import WorkerGroup, last_state
 from edgekit.serve.worker_metrics import WorkerMetrics
 from edgekit.system.cpu import default_threads
+from edgekit.system.declared_options import called_with, restored, stored_options
 from edgekit.system.freed_memory import return_freed_memory
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
 
-    from edgekit.serve.service import Service
+    from edgekit.serve.service import Access, Service
 
 SETTINGS = "EDGEKIT_SERVE"
 """Environment variable of worker processes: what they serve, as JSON."""
@@ -115,52 +118,30 @@ def read_token(token_file: Path) -> str:
     return token
 
 
-def serve(
-    bundles: Mapping[tuple[str, str], Paths],
-    address: Address,
-    options: ServeOptions,
-    *,
-    repository: Path | None = None,
-    memory_bytes: int | None = None,
-    grpc: Address | None = None,
-    tls: Tls | None = None,
-    token: str | None = None,
-    admin_token: str | None = None,
-    workers: int = 1,
-    limits: ServingLimits | None = None,
-    announce: Callable[[str, str | None, ServedModels], None],
-) -> None:
+@called_with(ServeRequest)
+def serve(request: ServeRequest) -> None:
     """Serve until SIGTERM or Ctrl-C.
-
-    Args:
-        bundles: Bundles by name and version.
-        address: Port 0 takes a free one.
-        options: Options for running models; several workers share the cores.
-        repository, memory_bytes: See ``ServedModels``.
-        grpc: Address on which gRPC listens; None: gRPC is off.
-        tls: TLS of HTTP and gRPC; None: without TLS.
-        token: See ``token_for``.
-        admin_token: Token that loads and unloads models; see ``Access``.
-        limits: Limits of connections and of the memory for requests.
-        workers: Processes. Each has every model loaded; a dead one is started again.
-        announce: Called with the URL, gRPC's HOST:PORT and the models when they are loaded.
 
     Raises:
         MissingDependency: the extra ``serve`` is not installed.
-        UsageError: the address can't be had.
+        UsageError: an option is wrong, or the address is in use.
         As ``ServedModels``.
     """
-    if not 1 <= workers <= 64:
-        raise UsageError(f"--workers is {workers}; it must be from 1 to 64")
+    request.check()
+    need_packages(request.grpc is not None)
+    from edgekit.serve.service import Access
+
+    address = address_of(request.listen)
+    grpc = None if request.grpc is None else address_of(request.grpc, "--grpc")
+    tls = _tls(request)
+    token = token_for(address if grpc is None or grpc.loopback else grpc, request.token_file, tls)
+    admin_token = None if request.admin_token_file is None else read_token(request.admin_token_file)
     if admin_token is not None and admin_token == token:
         raise UsageError("--admin-token-file and --token-file hold the same token; they must differ")
-    need_packages(grpc is not None)
-    limits = limits or ServingLimits()
-    files = raised_open_files(limits.connections * (2 if grpc else 1) + FILES)
-    connections = connection_limits(limits.connections, limits.address_share, files, grpc is not None)
-    limits = replace(limits, request_bytes=limits.request_bytes or default_budget_bytes(workers))
-    if options.threads is None:
-        options = replace(options, threads=max(1, default_threads() // workers))
+    bundles = bundles_by_name(request.bundles)
+    files = raised_open_files(request.connections * (2 if grpc else 1) + FILES)
+    connections = connection_limits(request.connections, request.address_share, files, grpc is not None)
+    limits = _limits(request)
     with ExitStack() as sockets:
         listening = sockets.enter_context(_listening(address))
         address = replace(address, port=listening.getsockname()[1])
@@ -169,12 +150,13 @@ def serve(
             port, held = _held(grpc)
             sockets.enter_context(held)
             target = f"{grpc.shown}:{port}"
-        access = {"token": token, "loopback": address.loopback, "admin_token": admin_token}
-        access["exposed"] = grpc is not None and not grpc.loopback
-        models = ServedModels(bundles, options, repository=repository, memory_bytes=memory_bytes)
-        announce(f"http{'s' * (tls is not None)}://{address.shown}:{address.port}", target, models)
+        exposed = grpc is not None and not grpc.loopback
+        access = Access(token, address.loopback, admin_token, exposed)
+        models = _models(request, bundles)
+        url = f"http{'s' * (tls is not None)}://{address.shown}:{address.port}"
+        request.announce(url, target, token if request.token_file is None else None, models)
         signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again after the drain
-        if workers == 1:
+        if request.workers == 1:
             import uvicorn
 
             app = _app_of(models, access, target, tls, limits, connections)
@@ -183,33 +165,52 @@ def serve(
         models.close()  # that they load is known; the workers load their own
         from edgekit.serve.worker_restarts import Workers
 
-        settings: dict[str, Any] = {"bundles": _as_json(bundles), "grpc": target, "tls": tls and asdict(tls)}
-        folder = None if repository is None else str(repository.resolve())
         shared = sockets.enter_context(TemporaryDirectory(prefix="edgekit-serve-"))  # its mode is 0700
-        settings |= {"repository": folder, "memory_bytes": memory_bytes, "folder": shared}
+        settings: dict[str, Any] = {"request": stored_options(request), "grpc": target, "folder": shared}
+        settings |= {"bundles": _as_json(bundles), "access": asdict(access)}
         settings |= {"limits": asdict(limits), "connections": asdict(connections)}
-        os.environ[SETTINGS] = json.dumps({**settings, "options": asdict(options), "access": access})
-        config = _config("edgekit.serve.server:worker_app", workers, tls, connections)
+        os.environ[SETTINGS] = json.dumps(settings)
+        config = _config("edgekit.serve.server:worker_app", request.workers, tls, connections)
         Workers(config, sockets=[listening]).run()
 
 
 def worker_app() -> Starlette:
     """The app of a worker process, as its environment says."""
+    from edgekit.serve.service import Access
+
     settings = json.loads(os.environ[SETTINGS])
+    request = restored(ServeRequest, settings["request"])
     bundles = {(name, version): tuple(map(Path, paths)) for name, version, *paths in settings["bundles"]}
     folder = Path(settings["folder"])
-    models = ServedModels(
-        bundles,
-        ServeOptions(**settings["options"]),
-        repository=Path(settings["repository"]) if settings["repository"] else None,
-        memory_bytes=settings["memory_bytes"],
-        state=last_state(folder),
-    )
-    tls = Tls(**settings["tls"]) if settings["tls"] else None
+    models = _models(request, bundles, last_state(folder))
     group = WorkerGroup(folder, models) if WorkerGroup.possible() else None
     limits, connections = ServingLimits(**settings["limits"]), ConnectionLimits(**settings["connections"])
-    access, metrics = settings["access"], WorkerMetrics(folder)
-    return _app_of(models, access, settings["grpc"], tls, limits, connections, metrics, group)
+    access, metrics = Access(**settings["access"]), WorkerMetrics(folder)
+    return _app_of(models, access, settings["grpc"], _tls(request), limits, connections, metrics, group)
+
+
+def _tls(request: ServeRequest) -> Tls | None:
+    return tls_of(request.tls_cert, request.tls_key, request.tls_clients)
+
+
+def _limits(request: ServeRequest) -> ServingLimits:
+    share_mb = request.request_memory_mb and request.request_memory_mb << 20
+    each_bytes = share_mb // request.workers if share_mb else default_budget_bytes(request.workers)
+    return ServingLimits(request.connections, request.address_share, each_bytes)
+
+
+def _models(
+    request: ServeRequest, bundles: Mapping[Key, Paths], state: Mapping[str, Any] | None = None
+) -> ServedModels:
+    """Load the models; ``state``: of another worker, see ``ServedModels``."""
+    threads = request.threads or max(1, default_threads() // request.workers)
+    return ServedModels(
+        bundles,
+        ServeOptions(request.engine, threads, request.deadline_ms, request.queue),
+        repository=request.repository,
+        memory_bytes=None if request.memory_mb is None else request.memory_mb << 20,
+        state=state,
+    )
 
 
 def _as_json(bundles: Mapping[tuple[str, str], Paths]) -> list[list[str]]:
@@ -218,7 +219,7 @@ def _as_json(bundles: Mapping[tuple[str, str], Paths]) -> list[list[str]]:
 
 def _app_of(
     models: ServedModels,
-    access: Mapping[str, Any],
+    access: Access,
     target: str | None,
     tls: Tls | None,
     limits: ServingLimits,
@@ -227,7 +228,7 @@ def _app_of(
     group: WorkerGroup | None = None,
 ) -> Starlette:
     """The app, and gRPC beside it; ``shared`` and ``group``: of one of several workers."""
-    from edgekit.serve.app import Access, make_app
+    from edgekit.serve.app import make_app
 
     @asynccontextmanager
     async def beside(service: Service) -> AsyncIterator[None]:
@@ -248,7 +249,7 @@ def _app_of(
     return_freed_memory()
     beside_it = None if target is None else beside
     memory = RequestMemory(limits.request_bytes, limits.address_share)
-    return make_app(models, Access(**access), memory=memory, shared=shared, group=group, beside=beside_it)
+    return make_app(models, access, memory=memory, shared=shared, group=group, beside=beside_it)
 
 
 def need_packages(grpc: bool = False) -> None:

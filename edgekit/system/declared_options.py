@@ -37,6 +37,7 @@ class Option(NamedTuple):
         choices: Allowed values.
         completions: Function that returns the values of the shell's completion.
         least: Minimum of a number.
+        folder: Whether a path is that of a folder.
         kind: Type of a value on the command line and in a file; None: the first type of the annotation.
         models: Models that it applies to: graphs, language models, or any.
         stored: Whether the manifest of a bundle holds it, for ``edgekit rebuild``.
@@ -53,6 +54,7 @@ class Option(NamedTuple):
     choices: Sequence[str] = ()
     completions: Callable[[], Iterable[str]] | None = None
     least: int | None = None
+    folder: bool = False
     kind: type | None = None
     models: Models = "graph"
     stored: bool = True
@@ -157,6 +159,14 @@ def stored_options(request: object) -> dict[str, Any]:
         for each in declared(type(request))
         if each.option.stored and each.is_given(request)
     }
+
+
+def restored(request: Callable[..., Request], stored: Mapping[str, Any]) -> Request:
+    """Return the request that :func:`stored_options` was given, but for what is not stored."""
+    kinds = {each.name: each.kind for each in declared(request)}  # type: ignore[arg-type]
+    return request(**{
+        name: Path(value) if kinds[name] is Path else value for name, value in stored.items()
+    })  # fmt: skip
 
 
 def _json(value: Any) -> Any:

@@ -20,6 +20,8 @@ from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.distil_draft import distil_draft
 from edgekit.compiler.build.distil_request import DistilRequest, DraftRequest
 from edgekit.compiler.build.shrink_request import ShrinkRequest
+from edgekit.serve.serve_request import ServeRequest
+from edgekit.serve.server import serve
 from edgekit.system.declared_options import declared
 from tests.fixtures import models
 
@@ -95,6 +97,7 @@ def stored(bundle: Path) -> object:
         (edgekit.shrink, "shrink", ShrinkRequest, {"model", "progress"}),
         (edgekit.distil, "distil", DistilRequest, {"teacher", "checkpoint", "progress"}),
         (distil_draft, "distil", DraftRequest, {"model", "samples", "checkpoint", "progress"}),
+        (serve, "serve", ServeRequest, {"bundles", "announce"}),
     ],
 )
 def test_a_function_and_its_verb_have_the_fields_of_the_request(

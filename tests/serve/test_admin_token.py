@@ -8,8 +8,7 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.served_model import ServeOptions
-from edgekit.serve.server import Address, read_token, serve
+from edgekit.serve.server import serve
 from tests.fixtures.servers import running
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
@@ -79,16 +78,8 @@ def test_over_grpc(bundle: Path) -> None:
             client.call(name, request, metadata=admin)
 
 
-def test_the_two_tokens_differ(tmp_path: Path) -> None:
+def test_the_two_tokens_differ(bundle: Path, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("a-token-of-some-length\n")
-    token = read_token(file)
     with pytest.raises(UsageError, match="hold the same token; they must differ"):
-        serve(
-            {},
-            Address(),
-            ServeOptions(),
-            token=token,
-            admin_token=token,
-            announce=lambda url, grpc, models: None,
-        )
+        serve([f"net={bundle}"], token_file=file, admin_token_file=file)

@@ -6,13 +6,13 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.serve.connections import (
-    CONNECTIONS,
     FILES,
     ConnectionLimits,
     Connections,
     connection_limits,
     raised_open_files,
 )
+from edgekit.serve.serve_request import CONNECTIONS
 
 
 class Wire:

@@ -21,7 +21,7 @@ from edgekit.serve import (
     pictures,
     request_body,
     request_memory,
-    served_model,
+    serve_request,
     server,
     service,
     websocket_protocol,
@@ -29,8 +29,8 @@ from edgekit.serve import (
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 VALUES: dict[str, list[float]] = {
-    "connections over HTTP": [connections.CONNECTIONS, connections.FILES],
-    "connections of one address": [connections.ADDRESS_SHARE],
+    "connections over HTTP": [serve_request.CONNECTIONS, connections.FILES],
+    "connections of one address": [serve_request.ADDRESS_SHARE],
     "new connections that the system keeps": [server.BACKLOG],
     "size of a request's line and headers, or of a trailer": [http_protocol.HEAD_BYTES >> 10],
     "number of headers": [http_protocol.HEADERS],
@@ -47,17 +47,17 @@ VALUES: dict[str, list[float]] = {
     "size of a body": [inference_requests.VALUE_CHARS, inference_requests.HEAD_LIMIT_BYTES >> 10],
     "size of a picture": [pictures.PICTURE_BYTES >> 20, PIXELS_LIMIT // 10**6],
     "memory for requests": [request_memory.LEAST_BYTES >> 20],
-    "part of it for one address": [connections.ADDRESS_SHARE],
+    "part of it for one address": [serve_request.ADDRESS_SHARE],
     "part of it for requests below 4 MB alone": [request_memory.SMALL_PART],
     "requests that are answered at once": [service.IN_FLIGHT],
-    "requests that wait for a model": [served_model.QUEUE],
-    "time of a request": [served_model.DEADLINE_MS / 1000],
+    "requests that wait for a model": [serve_request.QUEUE],
+    "time of a request": [serve_request.DEADLINE_MS / 1000],
     "loads and unloads that wait": [service.CHANGES],
     "listeners to a model's events": [pictures.LISTENERS, pictures.EVENT_SECONDS, pictures.KEPT],
     "frames of a WebSocket message": [websocket_protocol.FRAMES],
     "WebSocket answers that are not read": [websocket_protocol.UNREAD_BYTES >> 20],
     "compression of bodies and messages": [],
-    "connections over gRPC": [int(connections.CONNECTIONS * connections.GRPC_PART)],
+    "connections over gRPC": [int(serve_request.CONNECTIONS * connections.GRPC_PART)],
     "calls of gRPC": [grpc_service.RPCS],
     "calls that wait for their first message": [grpc_calls.WAITING],
     "time for the first message": [grpc_calls.MESSAGE_SECONDS],
@@ -77,4 +77,5 @@ def test_the_table_has_every_limit_with_its_value() -> None:
     for name, values in VALUES.items():
         words = rows[name].replace(",", "").split()
         assert [f"{value:g}" for value in values if f"{value:g}" not in words] == [], name
-    assert (request_memory.SMALL_BYTES >> 20, connections.CONNECTIONS // 4) == (4, 256)  # in the rows' names
+    in_names = (request_memory.SMALL_BYTES >> 20, serve_request.CONNECTIONS // 4)
+    assert in_names == (4, 256)
