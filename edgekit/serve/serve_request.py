@@ -7,13 +7,10 @@ The command line loads this file for its help, so it imports nothing that a serv
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.system.declared_options import option
-
-if TYPE_CHECKING:
-    from edgekit.serve.served_models import ServedModels
 
 QUEUE = 64
 DEADLINE_MS = 1000
@@ -30,7 +27,7 @@ def engines() -> Iterable[str]:
     return target_names()
 
 
-def silent(url: str, grpc: str | None, made_token: str | None, models: "ServedModels") -> None:
+def silent(url: str, grpc: str | None, made_token: str | None, models: Any) -> None:
     """Announce nothing."""
 
 
@@ -110,10 +107,10 @@ class ServeRequest:
         "Number of threads for one inference. None: the cores, shared among the workers.",
         help="Number of threads for one inference.  [default: the cores, shared among the workers]", least=1,
     ))  # fmt: skip
-    announce: 'Callable[[str, str | None, str | None, "ServedModels"], None]' = field(
+    announce: Callable[[str, str | None, str | None, Any], None] = field(
         default=silent, metadata=option(
             "Callback when the models are loaded, with the URL, gRPC's HOST:PORT, the token if a random one "
-            "was made, and the models.",
+            "was made, and the ``ServedModels``.",
             stored=False, local=True,
     ))  # fmt: skip
 
