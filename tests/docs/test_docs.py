@@ -138,7 +138,7 @@ def test_commands_exist_with_their_options(path: Path) -> None:
 
 def test_every_document_is_linked_from_the_list_of_documents() -> None:
     text = (ROOT / "docs" / "README.md").read_text("utf-8")
-    linked = set(re.findall(r"\]\(((?:measured/)?[a-z-]+\.md)\)", text))
+    linked = set(re.findall(r"\]\(((?:measured/)?[a-z0-9-]+\.md)\)", text))
     docs = ROOT / "docs"
     pages = [*docs.glob("*.md"), *(docs / "measured").glob("*.md")]
     assert linked == {path.relative_to(docs).as_posix() for path in pages} - {"README.md"}

@@ -1,8 +1,8 @@
 """Every block of Python in a document runs, or is marked as a fragment.
 
 The blocks of one document run in their order, in one namespace and in a folder that holds what a reader has:
-``detector.onnx``, its ``card.toml``, its bundle ``detector.edgekit``, and a model for batches. The names in
-``given`` are those that an app has of its own: frames, arrays, an open session.
+``detector.onnx``, its ``card.toml``, its bundle ``detector.edgekit``, ``street.jpg``, and a model for batches. The
+names in ``given`` are those that an app has of its own: frames, arrays, an open session.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ MUST_RUN = {
     "docs/runtime-latency.md": 4,
     "docs/cards.md": 1,
     "docs/security.md": 1,
+    "docs/raspberry-pi.md": 1,
+    "docs/jetson.md": 1,
+    "docs/intel.md": 1,
 }
 """Documents whose main blocks are no fragments, and how many run at least."""
 WITH_BLOCKS = [path for path in DOCUMENTS if any(b.runs for b in python_blocks(path.read_text("utf-8")))]
@@ -52,6 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = write(folder, text, "detector.onnx")
     edgekit.build(model, targets=["ort"], card=folder / "card.toml").save(folder / "detector.edgekit")
     shutil.copy(folder / "detector.edgekit", folder / "new.edgekit")
+    shutil.copy(ROOT / "docs" / "camera.jpg", folder / "street.jpg")
     private, _ = key_files(folder, "release", KINDS["P-256"]())
     (folder / "new.edgekit.sig").write_bytes(sign_file(folder / "new.edgekit", load_private_key(private)))
     batched = write(folder, BATCHED, "model.onnx")
