@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from edgekit.cli import main
-from edgekit.cli.command_group import VERBS
+from edgekit.cli.command_group import all_verbs
 
 INTRODUCTION = """# Commands
 
@@ -49,4 +48,4 @@ def verb_section(verb: str, command: click.Command) -> str:
 
 
 def commands_page() -> str:
-    return "\n".join([INTRODUCTION, *(verb_section(verb, main.commands[verb]) for verb in VERBS)])
+    return "\n".join([INTRODUCTION, *(verb_section(*each) for each in all_verbs().items())])

@@ -22,8 +22,8 @@ from edgekit.cli.arguments import (
 )
 from edgekit.cli.command_group import main
 from edgekit.cli.device_verbs import device_options, need_device, on_device, sound_answer, verified_text
+from edgekit.cli.release_group import need_documents, need_signature, signature_options
 from edgekit.cli.request_options import once
-from edgekit.cli.trust_verbs import need_documents, need_signature, signature_options
 from edgekit.errors import UsageError
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats.plain_text import size
@@ -216,7 +216,7 @@ def run(
     terminal.answer(as_json, result.as_json(), result.text())
 
 
-@main.command()
+@main.command(writes=True)
 @bundle_argument
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="HTML file to write.")
 @click.option(
@@ -257,7 +257,7 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
     terminal.answer(as_json, {"report": str(output), "advice": first}, text)
 
 
-@main.command()
+@main.command(writes=True)
 @bundle_argument
 @click.argument("variant", required=False)
 @click.option(

@@ -19,37 +19,82 @@ from edgekit.cli import terminal
 from edgekit.cli.request_options import Verb
 from edgekit.errors import EdgeKitError, UnsupportedError
 
+RUNNING = "edgekit.cli.running"
+"""Key of `ctx.meta`: the command that runs, which may be in a group."""
 SECTIONS = {
-    "This machine": ("targets", "doctor", "toolchain", "devices"),
-    "Prepare a model": ("import", "card", "check", "shrink", "distil"),
-    "Build bundles": ("build", "build-all", "rebuild", "cascade", "defer"),
-    "Use a bundle": ("inspect", "verify", "explain", "run", "generate", "bench", "report", "log", "drift",
-                     "export", "serve"),
-    "Release": ("sign", "provenance", "publish", "fleet"),
-    "On a device": ("update", "install", "status", "commit", "rollback"),
-}  # fmt: skip
-"""The verbs by the work that they belong to, in the order of their use, which is that of the help."""
-VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-WRITERS = ("import", "card", "shrink", "distil", "build", "cascade", "defer", "report", "drift", "export",
-           "sign", "provenance")  # fmt: skip
-"""They write all of their output or none of it, and their error messages say so."""
+    "Machines and devices": ("targets", "doctor", "devices"),
+    "Build a bundle": ("check", "build"),
+    "Inspect and measure a bundle": ("inspect", "verify", "explain", "bench", "report"),
+    "Use a bundle": ("run", "generate", "serve", "export"),
+    "Groups (edgekit GROUP --help)": (
+        "model",
+        "bundle",
+        "batch",
+        "release",
+        "store",
+        "toolchain",
+    ),
+}
+"""The first page of the help: verbs by the work that they belong to, and groups of verbs."""
+MOVED = {
+    **{verb: f"model {verb}" for verb in ("import", "card", "shrink", "distil")},
+    **{verb: f"bundle {verb}" for verb in ("cascade", "defer", "rebuild", "drift", "log")},
+    "build-all": "batch build",
+    **{verb: f"release {verb}" for verb in ("sign", "provenance", "publish", "fleet")},
+    **{verb: f"store {verb}" for verb in ("update", "install", "status", "commit", "rollback")},
+}
+"""Spellings of earlier versions, which still work -> verb of a group."""
 
 
 class Verbs(click.Group):
-    """Turns an error that the user can fix into one message and its exit code, without a traceback."""
+    """Commands in the order of their definition; `ctx.meta` holds the one that runs."""
 
     command_class = Verb
+    commands: dict[str, click.Command]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        found = super().resolve_command(ctx, args)
+        ctx.meta[RUNNING] = found[1]
+        return found
+
+
+class FirstPage(Verbs):
+    """Turns an error that the user can fix into one message and its exit code, without a traceback."""
+
+    group_class = Verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for names in SECTIONS.values() for name in names]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        column = max(map(len, VERBS))
+        column = max(map(len, self.commands))
         width = formatter.width - 6 - column
-        for section, verbs in SECTIONS.items():
+        for section, names in SECTIONS.items():
             with formatter.section(section):
-                rows = [(verb.ljust(column), self.commands[verb].get_short_help_str(width)) for verb in verbs]
+                rows = [(name.ljust(column), self.commands[name].get_short_help_str(width)) for name in names]
                 formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in MOVED:
+            if not ctx.resilient_parsing:
+                click.echo(f"`edgekit {name}` is now `edgekit {MOVED[name]}`", err=True)
+            args = [*MOVED[name].split(), *args[1:]]
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            close = click.NoSuchCommand(name, possibilities=[*self.commands, *MOVED], ctx=ctx)
+            error.possibilities = [  # type: ignore[misc]
+                MOVED.get(each, each) for each in close.possibilities or []
+            ]
+            raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with _misuse_in_json():
@@ -66,21 +111,19 @@ class Verbs(click.Group):
             found = [f.as_json() for f in error.findings] if isinstance(error, UnsupportedError) else []
         except KeyboardInterrupt:
             # What a search measured is in the cache, and files are written whole or not at all.
-            goes_on = {
-                "build": "; nothing was written; run the same command again to continue",
-                "build-all": "; what was built is kept; run the same command again to continue",
-            }.get(ctx.invoked_subcommand or "", "")
+            left = getattr(ctx.meta.get(RUNNING), "left", "")
+            goes_on = f"; {left}; run the same command again to continue" if left else ""
             code, kind, found, text = 130, "KeyboardInterrupt", [], f"stopped{goes_on}"
         except OSError as error:
             code, kind, found = 2, "OSError", []
             text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        if ctx.invoked_subcommand in WRITERS and "nothing was written" not in text.lower():
+        if getattr(ctx.meta.get(RUNNING), "writes", False) and "nothing was written" not in text.lower():
             text += "\n  nothing was written"
         terminal.fail(kind, text, found, as_json="--json" in sys.argv)
         raise click.exceptions.Exit(code)
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=FirstPage, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="edgekit")
 def main() -> None:
     """Package one trained model for many inference engines, with each variant verified.
@@ -90,6 +133,16 @@ def main() -> None:
     """
     # Before numpy is loaded: the quantizer's products are small, and OpenBLAS's other threads spin between.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def all_verbs() -> dict[str, click.Command]:
+    """Return every verb by its words after ``edgekit``, in the order of the help."""
+    found: dict[str, click.Command] = {}
+    for name in main.list_commands(click.Context(main)):
+        command = main.commands[name]
+        grouped = command.commands.items() if isinstance(command, click.Group) else ()
+        found |= {f"{name} {verb}": each for verb, each in grouped} or {name: command}
+    return found
 
 
 @contextmanager

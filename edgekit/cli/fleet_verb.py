@@ -10,7 +10,7 @@ import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import as_json_option, need_page, need_writable
-from edgekit.cli.command_group import main
+from edgekit.cli.release_group import release
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgekit.release.fleet.rollout import Verdict
 
 
-@main.command()
+@release.command()
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--channel", help="Only the devices of this channel.")
 @click.option("--model", help="Only this model.")

@@ -9,14 +9,14 @@ import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import as_json_option, refuse_given, refuse_others
-from edgekit.cli.command_group import main
+from edgekit.cli.release_group import release
 from edgekit.errors import UsageError
 
 ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdraw")
 PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 
 
-@main.command()
+@release.command()
 @click.argument("bundle", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--repo", type=click.Path(path_type=Path), help="Folder of the repository, which a web server serves."

@@ -59,9 +59,19 @@ def serve_request() -> type:
 
 
 class Verb(click.Command):
-    """A command that makes the options of its request when they are first used."""
+    """A command that makes the options of its request when they are first used.
+
+    Args:
+        writes: Whether it writes all of its output or none, which its error messages state.
+        left: State of the output after Ctrl-C, if the same command continues from there.
+    """
 
     _params: list[click.Parameter]
+
+    def __init__(self, *args: Any, writes: bool = False, left: str = "", **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.writes = writes
+        self.left = left
 
     @property
     def params(self) -> list[click.Parameter]:

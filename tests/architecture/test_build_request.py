@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import edgekit
-from edgekit.cli import main
+from edgekit.cli.command_group import all_verbs
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.distil_draft import distil_draft
 from edgekit.compiler.build.distil_request import DistilRequest, DraftRequest
@@ -78,10 +78,10 @@ def test_a_new_option_of_build_is_one_field_of_one_file(changed: Path, tmp_path:
     (tmp_path / "all.toml").write_text(
         'models = ["m.onnx"]\ntargets = ["ort"]\noptions.sparsity = 0.25\n', "utf-8"
     )
-    run("-c", command, "build-all", "all.toml", "--workers", "1")
+    run("-c", command, "batch", "build", "all.toml", "--workers", "1")
     made = tmp_path / "all" / "m-ort-fp32.edgekit"
     assert stored(made) == 0.25
-    run("-c", command, "rebuild", str(made), "--model", "m.onnx", "-o", "again.edgekit")
+    run("-c", command, "bundle", "rebuild", str(made), "--model", "m.onnx", "-o", "again.edgekit")
     assert stored(tmp_path / "again.edgekit") == 0.25
 
 
@@ -94,9 +94,9 @@ def stored(bundle: Path) -> object:
     ("function", "verb", "request_of", "unspelled"),
     [
         (edgekit.build, "build", BuildRequest, {"model", "example_inputs", "progress"}),
-        (edgekit.shrink, "shrink", ShrinkRequest, {"model", "progress"}),
-        (edgekit.distil, "distil", DistilRequest, {"teacher", "checkpoint", "progress"}),
-        (distil_draft, "distil", DraftRequest, {"model", "samples", "checkpoint", "progress"}),
+        (edgekit.shrink, "model shrink", ShrinkRequest, {"model", "progress"}),
+        (edgekit.distil, "model distil", DistilRequest, {"teacher", "checkpoint", "progress"}),
+        (distil_draft, "model distil", DraftRequest, {"model", "samples", "checkpoint", "progress"}),
         (serve, "serve", ServeRequest, {"bundles", "announce"}),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_function_and_its_verb_have_the_fields_of_the_request(
     assert [each.name for each in found if not each.option.doc.endswith(".")] == []
     assert all(f"    {each.name}: {each.option.doc[:20]}" in (function.__doc__ or "") for each in found)
     assert {each.name for each in found if not each.option.help} == unspelled, "arguments of Python alone"
-    options = {each.name for each in main.commands[verb].params}
+    options = {each.name for each in all_verbs()[verb].params}
     assert {each.name for each in found} - unspelled <= options
 
 
@@ -126,6 +126,6 @@ def test_the_types_of_options_are_read_from_the_annotations() -> None:
 
 
 def test_an_argument_without_a_default_is_a_required_option() -> None:
-    required = {each.name for each in main.commands["shrink"].params if each.required}
+    required = {each.name for each in all_verbs()["model shrink"].params if each.required}
     assert required == {"model", "samples", "output"}
-    assert {each.name for each in main.commands["rebuild"].params if each.required} == {"bundle"}
+    assert {each.name for each in all_verbs()["bundle rebuild"].params if each.required} == {"bundle"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from edgekit.cli import main
+from edgekit.cli.command_group import all_verbs
 
 ROOT = Path(__file__).resolve().parents[2]
 OPENINGS = {
@@ -52,7 +52,7 @@ def test_docstrings_open_with_a_verb_or_a_noun(folder: str) -> None:
 
 def test_help_opens_with_a_verb_or_a_noun() -> None:
     wrong = []
-    for verb, command in main.commands.items():
+    for verb, command in all_verbs().items():
         options = [option for option in command.params if isinstance(option, click.Option)]
         texts = [command.help, *(option.help for option in options)]
         wrong += [f"{verb}: {text}" for text in texts if not text or opens_badly(text)]

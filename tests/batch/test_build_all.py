@@ -90,7 +90,7 @@ def test_the_same_content_under_two_names_is_built_once(matrix: Path) -> None:
 @pytest.mark.usefixtures("here")
 def test_a_build_that_fails_costs_no_other_one(matrix: Path, call: Call) -> None:
     (matrix.parent / "net1.onnx").write_bytes(b"not a model")
-    result = call("build-all", matrix, "--json")
+    result = call("batch", "build", matrix, "--json")
     assert result.exit_code == 1
     found = answer(result)
     assert "".join(row["state"][0] for row in found["builds"]) == "bbffbb"
@@ -98,7 +98,7 @@ def test_a_build_that_fails_costs_no_other_one(matrix: Path, call: Call) -> None
     assert error["kind"] == "ModelError"
     assert error["message"].startswith("net1.onnx: is not an ONNX model")
     assert "   3 of 6  failed  net1-ort-fp32" in result.stderr
-    text = call("build-all", matrix, "-q")
+    text = call("batch", "build", matrix, "-q")
     assert text.exit_code == 1
     assert f"6 builds in {matrix.parent / 'boards'}: 4 kept, 2 failed" in text.stdout
     assert "  failed    net1-ort-fp32  net1.onnx: is not an ONNX model" in text.stdout

@@ -51,7 +51,7 @@ def altered(path: Path, **fields: Any) -> None:
 
 def test_with_the_same_tools_nothing_changes(bundle: Path, call: Call) -> None:
     before = bundle.read_bytes()
-    found = answer(call("rebuild", bundle, "--samples", bundle.parent / "s.npy", "--json"))
+    found = answer(call("bundle", "rebuild", bundle, "--samples", bundle.parent / "s.npy", "--json"))
     assert (found["kept"], found["same"], found["worse"], found["tools"]) == (False, True, [], {})
     assert bundle.read_bytes() == before
     report = Path(found["report"])
@@ -65,7 +65,7 @@ def test_what_is_no_worse_takes_its_place(bundle: Path, call: Call, monkeypatch:
         tools = {**old.manifest["tools"], "onnx": "1.0"}
     altered(bundle, tools=tools, extensions={"version": 3})
     monkeypatch.setattr(comparing, "compare", lambda *_, **__: timed(1.001, differs=False))
-    result = call("rebuild", bundle, "--samples", bundle.parent / "s.npy")
+    result = call("bundle", "rebuild", bundle, "--samples", bundle.parent / "s.npy")
     assert result.exit_code == 0
     assert "kept: no variant is worse" in result.stdout
     assert "tool      onnx 1.0 -> " in result.stdout
@@ -79,7 +79,7 @@ def test_what_is_slower_does_not(bundle: Path, call: Call, monkeypatch: pytest.M
     altered(bundle)
     before = bundle.read_bytes()
     monkeypatch.setattr(comparing, "compare", lambda *_, **__: timed(1.25, differs=True))
-    result = call("rebuild", bundle, "--samples", bundle.parent / "s.npy")
+    result = call("bundle", "rebuild", bundle, "--samples", bundle.parent / "s.npy")
     assert result.exit_code == 1
     said = "not kept: ort-fp32: the new one is 25.0 % slower than the old one, 95 %: 24.0 to 26.0"
     assert said in result.stdout
@@ -196,9 +196,9 @@ def test_what_trusts_a_model_is_given_again_and_never_read_from_a_bundle(
         raise UsageError("enough")
 
     monkeypatch.setattr("edgekit.compiler.sandbox.public.build", build)
-    call("rebuild", bundle, "--samples", bundle.parent / "s.npy", "--trust-pickle", "--trusted")
+    call("bundle", "rebuild", bundle, "--samples", bundle.parent / "s.npy", "--trust-pickle", "--trusted")
     assert (asked["trust_pickle"], asked["trusted"]) == (True, True)
-    call("rebuild", bundle, "--samples", bundle.parent / "s.npy")
+    call("bundle", "rebuild", bundle, "--samples", bundle.parent / "s.npy")
     assert (asked["trust_pickle"], asked["trusted"]) == (False, False)
 
 

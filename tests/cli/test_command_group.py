@@ -1,21 +1,87 @@
 from __future__ import annotations
 
+import click
 import pytest
 
 from edgekit.cli import main
-from edgekit.cli.command_group import SECTIONS, VERBS
-from tests.fixtures.command_line import Call
+from edgekit.cli.command_group import MOVED, SECTIONS, all_verbs
+from edgekit.errors import EdgeKitError
+from tests.fixtures.command_line import Call, answer
+
+GROUPS = {name: each for name, each in main.commands.items() if isinstance(each, click.Group)}
 
 
-def test_the_help_lists_the_verbs_by_section_in_the_order_of_their_use(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_help_lists_verbs_by_section_then_groups(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = call("--help").stdout
     headings = [line.removesuffix(":") for line in text.splitlines() if line.endswith(":")]
     assert headings == ["Options", *SECTIONS]
     lines = [line for line in text.split(f"{headings[1]}:")[1].splitlines() if line.startswith("  ")]
-    assert [line.split()[0] for line in lines] == list(VERBS)
-    assert sorted(VERBS) == sorted(main.commands)
+    listed = [line.split()[0] for line in lines]
+    assert sorted(listed) == sorted(main.commands)
+    assert listed[-len(GROUPS) :] == list(SECTIONS[headings[-1]])
+    assert len(listed) - len(GROUPS) <= 14
     assert len({line.index(line.split()[1], 12) for line in lines}) == 1  # one column for all sections
     assert not any(line.endswith("...") for line in lines)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_lists_its_verbs(group: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = call(group, "--help")
+    verbs = result.stdout.split("Commands:\n")[1].splitlines()
+    assert [f"{group} {line.split()[0]}" for line in verbs] == [
+        verb for verb in all_verbs() if verb.startswith(f"{group} ")
+    ]
+    assert not any(line.endswith("...") for line in verbs)
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_an_earlier_spelling_runs_the_verb_and_names_the_new_one(old: str, new: str, call: Call) -> None:
+    hint = f"`edgekit {old}` is now `edgekit {new}`\n"
+    assert call(new.split()[0], new.split()[1], "--help").stdout == call(old, "--help").stdout
+    was, now = call(old, "--bogus", "--json"), call(*new.split(), "--bogus", "--json")
+    assert (was.stdout, was.stderr, was.exit_code) == (now.stdout, hint + now.stderr, 2)
+    assert answer(was)["error"]["kind"] == "UsageError"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bould"], "No such command 'bould'. (Did you mean one of: 'build', 'bundle rebuild'?)"),
+        (["publsh"], "No such command 'publsh'. Did you mean 'release publish'?"),
+        (["release", "publsh"], "No such command 'publsh'. Did you mean 'publish'?"),
+        (
+            ["model", "card", "--forse"],
+            "No such option '--forse'. (Did you mean one of: '--force', '--trusted'?)",
+        ),
+    ],
+)
+def test_a_misspelt_command_or_option_gets_a_suggestion(words: list[str], said: str, call: Call) -> None:
+    result = call(*words)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == f"Error: {said}"
+
+
+@pytest.mark.parametrize(
+    ("words", "raised", "code", "said"),
+    [
+        (["model", "import", "m", "-o", "m.onnx"], KeyboardInterrupt(), 130,
+         "error: stopped\n  nothing was written\n"),
+        (["model", "import", "m", "-o", "m.onnx"], EdgeKitError("no"), 2,
+         "error: no\n  nothing was written\n"),
+        (["store", "status", "--store", "s"], EdgeKitError("no"), 2, "error: no\n"),
+        (["batch", "build", "m.toml"], KeyboardInterrupt(), 130,
+         "error: stopped; what was built is kept; run the same command again to continue\n"),
+    ],
+)  # fmt: skip
+def test_errors_of_grouped_verbs_state_what_was_written(
+    words: list[str], raised: BaseException, code: int, said: str, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise raised
+
+    for function in ("edgekit.import_model", "edgekit.build_all", "edgekit.runtime.store.commands.status"):
+        monkeypatch.setattr(function, stop)
+    result = call(*words)
+    assert (result.exit_code, result.stderr, result.stdout) == (code, said, "")

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_verb(folder: Path, call: Call) -> None:
     output = folder / "both.edgekit"
     done = call(
-        "defer", folder / "small.edgekit", folder / "large.edgekit", "--disagreement", "5%",
+        "bundle", "defer", folder / "small.edgekit", folder / "large.edgekit", "--disagreement", "5%",
         "--samples", folder / "*.npy", "-o", output, "--json",
     )  # fmt: skip
     found = answer(done)
@@ -41,7 +41,7 @@ def test_verb(folder: Path, call: Call) -> None:
 def test_nothing_is_written_without_a_gain(folder: Path, call: Call) -> None:
     output = folder / "none.edgekit"
     done = call(
-        "defer", folder / "small.edgekit", folder / "large.edgekit", "--disagreement", "60%",
+        "bundle", "defer", folder / "small.edgekit", folder / "large.edgekit", "--disagreement", "60%",
         "--samples", folder / "*.npy", "-o", output,
     )  # fmt: skip
     assert done.exit_code == 1
@@ -53,7 +53,7 @@ def test_nothing_is_written_without_a_gain(folder: Path, call: Call) -> None:
 
 def test_too_few_samples(folder: Path, call: Call) -> None:
     done = call(
-        "defer", folder / "small.edgekit", folder / "large.edgekit", "--disagreement", "1%",
+        "bundle", "defer", folder / "small.edgekit", folder / "large.edgekit", "--disagreement", "1%",
         "--samples", folder / "*.npy", "-o", folder / "none.edgekit",
     )  # fmt: skip
     assert done.exit_code == 2

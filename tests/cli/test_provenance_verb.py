@@ -28,14 +28,25 @@ def test_written_signed_and_verified(tmp_path: Path) -> None:
     statement, bill = tmp_path / "p.json", tmp_path / "b.json"
     builder = "https://ci.example.com/release"
     made = asked(
-        "provenance", bundle, "-o", statement, "--bom", bill, "--key", private, "--builder", builder, "--json"
+        "release",
+        "provenance",
+        bundle,
+        "-o",
+        statement,
+        "--bom",
+        bill,
+        "--key",
+        private,
+        "--builder",
+        builder,
+        "--json",
     )
     assert made.exit_code == 0, made.stderr
     assert json.loads(made.stdout)["files"] == [
         str(p) for p in (statement, bill, f"{statement}.sig", f"{bill}.sig")
     ]
     assert json.loads(statement.read_bytes())["predicate"]["runDetails"]["builder"]["id"] == builder
-    assert asked("sign", bundle, "--key", private).exit_code == 0
+    assert asked("release", "sign", bundle, "--key", private).exit_code == 0
     verify = ["verify", bundle, "--key", public, "--provenance", statement, "--provenance", bill]
     checked = asked(*verify)
     assert checked.exit_code == 0, checked.stderr
@@ -51,8 +62,10 @@ def test_documents_of_another_bundle_do_not_verify(tmp_path: Path) -> None:
     two = small_bundle(entries={"more": b"more"}).save(tmp_path / "two.edgekit")
     private, public = key_files(tmp_path, "key", KINDS["Ed25519"]())
     statement, bill = tmp_path / "p.json", tmp_path / "b.json"
-    assert asked("provenance", one, "-o", statement, "--bom", bill, "--key", private).exit_code == 0
-    assert asked("sign", two, "--key", private).exit_code == 0
+    assert (
+        asked("release", "provenance", one, "-o", statement, "--bom", bill, "--key", private).exit_code == 0
+    )
+    assert asked("release", "sign", two, "--key", private).exit_code == 0
     for document in (statement, bill):
         found = asked("verify", two, "--key", public, "--provenance", document)
         assert (found.exit_code, "is about another bundle" in found.stderr) == (1, True)
@@ -64,7 +77,7 @@ def test_what_is_signed_but_no_provenance(tmp_path: Path) -> None:
     """A signature of the same key on something else, e.g. on the bundle itself, is no statement about it."""
     bundle = small_bundle().save(tmp_path / "one.edgekit")
     private, public = key_files(tmp_path, "key", KINDS["Ed25519"]())
-    assert asked("sign", bundle, "--key", private).exit_code == 0
+    assert asked("release", "sign", bundle, "--key", private).exit_code == 0
     found = asked("verify", bundle, "--key", public, "--provenance", bundle)
     assert (found.exit_code, "neither SLSA provenance nor" in found.stderr) == (1, True)
 
@@ -76,7 +89,7 @@ def test_the_official_command_line_accepts_a_bill(tmp_path: Path) -> None:
     bundle = small_bundle().save(tmp_path / "one.edgekit")
     private, public = key_files(tmp_path, "key", KINDS["P-256"]())
     bill = tmp_path / "b.json"
-    assert asked("provenance", bundle, "--bom", bill, "--key", private).exit_code == 0
+    assert asked("release", "provenance", bundle, "--bom", bill, "--key", private).exit_code == 0
     command = [sys.executable, "-m", "model_signing", "verify", "key", str(bill)]
     subprocess.run([*command, "--public_key", public, "--signature", f"{bill}.sig"], check=True)
 
@@ -97,7 +110,7 @@ def test_misuse_writes_nothing(
 ) -> None:
     small_bundle().save(tmp_path / "one.edgekit")
     monkeypatch.chdir(tmp_path)
-    found = asked("provenance", "one.edgekit", *words)
+    found = asked("release", "provenance", "one.edgekit", *words)
     assert (found.exit_code, why in found.stderr) == (2, True), found.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["one.edgekit"]
 
@@ -107,7 +120,7 @@ def test_a_damaged_bundle_is_not_described(tmp_path: Path) -> None:
     content = bytearray(bundle.read_bytes())
     content[-1] ^= 1
     bundle.write_bytes(content)
-    found = asked("provenance", bundle, "-o", tmp_path / "p.json")
+    found = asked("release", "provenance", bundle, "-o", tmp_path / "p.json")
     assert (found.exit_code, "is damaged" in found.stderr) == (2, True)
     assert not (tmp_path / "p.json").exists()
 

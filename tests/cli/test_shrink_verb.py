@@ -22,8 +22,8 @@ def folder(tmp_path: Path) -> Path:
 def test_verb(folder: Path, call: Call) -> None:
     output = folder / "smaller.onnx"
     done = call(
-        "shrink", spare_network(folder), "--flops", "-30%", "--samples", folder / "*.npy", "-t", "ort",
-        "-o", output, "--force", "--json",
+        "model", "shrink", spare_network(folder), "--flops", "-30%", "--samples", folder / "*.npy",
+        "-t", "ort", "-o", output, "--force", "--json",
     )  # fmt: skip
     found = answer(done)
     assert done.exit_code == 0
@@ -38,6 +38,7 @@ def test_nothing_is_written_that_no_engine_runs_faster(
     monkeypatch.setattr(shrunk_model, "FASTER", 0.0)
     output = folder / "smaller.onnx"
     done = call(
+        "model",
         "shrink",
         spare_network(folder),
         "--flops",
@@ -56,6 +57,8 @@ def test_nothing_is_written_that_no_engine_runs_faster(
 
 
 def test_output_must_be_onnx(folder: Path, call: Call) -> None:
-    done = call("shrink", "net.onnx", "--flops", "-20%", "--samples", folder, "-o", folder / "smaller.pt")
+    done = call(
+        "model", "shrink", "net.onnx", "--flops", "-20%", "--samples", folder, "-o", folder / "smaller.pt"
+    )
     assert done.exit_code == 2
     assert "is to be an ONNX file: end its name in .onnx" in done.stderr

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.needs_ort
 
 def test_log_takes_one_tracker(bundle: Path, call: Call) -> None:
     for given in ([], ["--mlflow", "sqlite:///m.db", "--wandb", "edge"]):
-        result = call("log", bundle, *given)
+        result = call("bundle", "log", bundle, *given)
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.startswith("error: give one of --mlflow URI and --wandb PROJECT")
 
@@ -23,7 +23,7 @@ def test_log_without_the_client_ends_with_3(
     bundle: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    result = call("log", bundle, "--wandb", "edge")
+    result = call("bundle", "log", bundle, "--wandb", "edge")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "wandb is not installed, and logging to wandb needs it: pip install " in result.stderr
 
@@ -33,7 +33,7 @@ def test_log_to_mlflow(bundle: Path, call: Call, tmp_path: Path, monkeypatch: py
     for module in ("mlflow", "sqlalchemy", "alembic"):
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
-    result = call("log", bundle, "--mlflow", "sqlite:///m.db", "--json")
+    result = call("bundle", "log", bundle, "--mlflow", "sqlite:///m.db", "--json")
     found = answer(result)
     assert found["files"] == [bundle.name, "report.html"]
     assert found["metrics"]["ort-fp32/p50_ms"] > 0

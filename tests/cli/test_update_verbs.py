@@ -16,7 +16,14 @@ pytest.importorskip("tuf")
 @pytest.fixture
 def site(tmp_path: Path, call: Call) -> Path:
     made = call(
-        "publish", "--init", *where(tmp_path), "--offline-keys", tmp_path / "usb", "--channel", "stable"
+        "release",
+        "publish",
+        "--init",
+        *where(tmp_path),
+        "--offline-keys",
+        tmp_path / "usb",
+        "--channel",
+        "stable",
     )
     assert made.exit_code == 0, made.stderr
     assert "next: edgekit publish BUNDLE" in made.stdout
@@ -33,30 +40,44 @@ def test_from_keys_to_an_installed_bundle(
     tmp_path: Path, site: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stable = [*where(tmp_path), "--channel", "stable"]
-    found = answer(call("publish", tmp_path / "a.edgekit", "--name", "detector", *stable, "--json"))
+    found = answer(
+        call("release", "publish", tmp_path / "a.edgekit", "--name", "detector", *stable, "--json")
+    )
     assert (found["target"], found["release"]) == ("stable/detector/1.edgekit", 1)
-    again = call("publish", tmp_path / "a.edgekit", "--name", "detector", *stable)
+    again = call("release", "publish", tmp_path / "a.edgekit", "--name", "detector", *stable)
     assert again.exit_code == 2
     assert "is release 1 of detector in stable already" in again.stderr
     with serving(site) as server:
         device = ["--store", tmp_path / "store", "--repo-url", server.url, "--channel", "stable"]
-        without = call("update", *device)
+        without = call("store", "update", *device)
         assert without.exit_code == 2
         assert "give --root, a copy of its metadata/1.root.json" in without.stderr
         root = ["--root", site / "metadata" / "1.root.json"]
-        assert answer(call("update", *device, *root, "--dry-run", "--json"))["outcome"] == "available"
-        assert answer(call("update", *device, "--json"))["outcome"] == "installed"
+        assert (
+            answer(call("store", "update", *device, *root, "--dry-run", "--json"))["outcome"] == "available"
+        )
+        assert answer(call("store", "update", *device, "--json"))["outcome"] == "installed"
         published = answer(
-            call("publish", tmp_path / "b.edgekit", "--name", "detector", "--rollout", 0, *stable, "--json")
+            call(
+                "release",
+                "publish",
+                tmp_path / "b.edgekit",
+                "--name",
+                "detector",
+                "--rollout",
+                0,
+                *stable,
+                "--json",
+            )
         )
         assert published["percent"] == 0
-        assert "release 2 is for 0 % of the devices" in call("update", *device).stdout
-        assert call("publish", "--rollout", 100, *stable).exit_code == 0
-        assert answer(call("update", *device, "--json"))["release"] == 2
-        assert "devices go to the one before" in call("publish", "--withdraw", 2, *stable).stdout
-        assert answer(call("update", *device, "--json"))["release"] == 1
-        call("publish", "--stop", "--reason", "investigating", *stable)
-        stopped = answer(call("update", *device, "--json"))
+        assert "release 2 is for 0 % of the devices" in call("store", "update", *device).stdout
+        assert call("release", "publish", "--rollout", 100, *stable).exit_code == 0
+        assert answer(call("store", "update", *device, "--json"))["release"] == 2
+        assert "devices go to the one before" in call("release", "publish", "--withdraw", 2, *stable).stdout
+        assert answer(call("store", "update", *device, "--json"))["release"] == 1
+        call("release", "publish", "--stop", "--reason", "investigating", *stable)
+        stopped = answer(call("store", "update", *device, "--json"))
         assert (stopped["outcome"], stopped["notes"]) == (
             "stopped",
             ["channel stable is stopped: investigating"],
@@ -64,7 +85,7 @@ def test_from_keys_to_an_installed_bundle(
     monkeypatch.setattr(
         "edgekit.release.updates.http_files.random.uniform", lambda low, high: 0.0
     )  # waits no second
-    gone = call("update", *device, "--json")
+    gone = call("store", "update", *device, "--json")
     assert gone.exit_code == 1
     assert "the repository can't be read" in gone.stderr
 
@@ -88,6 +109,6 @@ def test_from_keys_to_an_installed_bundle(
     ],
 )
 def test_wrong_use(tmp_path: Path, site: Path, call: Call, words: list[str], why: str) -> None:
-    found = call("publish", *where(tmp_path), *words)
+    found = call("release", "publish", *where(tmp_path), *words)
     assert found.exit_code == 2
     assert any(part in found.stderr for part in why.split("|")), found.stderr

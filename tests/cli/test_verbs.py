@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.cli import main
+from edgekit.cli.command_group import all_verbs
 from edgekit.cli.doctor import EngineCheck, EngineStatus
 from edgekit.compiler.evaluate.verify_bundle import Check, CheckOutcome
 from edgekit.errors import install_line
@@ -249,10 +249,10 @@ def test_targets_and_doctor(call: Call) -> None:
     assert {row["tool"] for row in found["tools"]} >= {"NVIDIA's compiler", "NVIDIA GPU"}
 
 
-@pytest.mark.parametrize("verb", sorted(main.commands))
+@pytest.mark.parametrize("verb", sorted(all_verbs()))
 def test_every_verb_is_explained(verb: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    result = call(verb, "--help")
+    result = call(*verb.split(), "--help")
     assert result.exit_code == 0
     assert "--json" in result.stdout
     assert [line for line in result.stdout.splitlines() if len(line) > 80] == []
@@ -358,7 +358,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
 
 def test_card_drafts_a_card_and_says_what_it_guessed(call: Call, model: Path, tmp_path: Path) -> None:
     card = tmp_path / "card.toml"
-    result = call("card", model, "-o", card)
+    result = call("model", "card", model, "-o", card)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "  task      none was recognized",
@@ -367,12 +367,12 @@ def test_card_drafts_a_card_and_says_what_it_guessed(call: Call, model: Path, tm
         f"  {card}",
         f"  next: look at the guessed lines, then edgekit build {model} --card {card} -t ort",
     ]
-    again = call("card", model, "-o", card)
+    again = call("model", "card", model, "-o", card)
     assert again.exit_code == 2
     assert again.stderr == (
         f"error: {card} already exists; give --force to replace it, or another name\n  nothing was written\n"
     )
-    found = call("card", model, "-o", card, "--force", "--json")
+    found = call("model", "card", model, "-o", card, "--force", "--json")
     assert json.loads(found.stdout)["guessed"] == [
         "inputs.image.colour",
         "inputs.image.resize",
@@ -383,7 +383,7 @@ def test_card_drafts_a_card_and_says_what_it_guessed(call: Call, model: Path, tm
 
 def test_card_of_no_model_writes_nothing(call: Call, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"<html>")
-    result = call("card", tmp_path / "model.onnx", "-o", tmp_path / "card.toml")
+    result = call("model", "card", tmp_path / "model.onnx", "-o", tmp_path / "card.toml")
     assert result.exit_code == 2
     assert result.stderr.endswith("it is a web page: download the file itself\n  nothing was written\n")
     assert not (tmp_path / "card.toml").exists()

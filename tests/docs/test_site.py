@@ -17,7 +17,7 @@ from docs.site.commands import commands_page
 from docs.site.error_examples import CLASSES, CODES
 from docs.site.errors import classes, codes, errors_page, makers, sources
 from docs.site.pages import GENERATED, configuration, documents, link_on_site
-from edgekit.cli import main
+from edgekit.cli.command_group import all_verbs
 from edgekit.errors import EdgeKitError
 from tests.docs.documents import ROOT
 from tests.docs.messages import is_said
@@ -66,9 +66,9 @@ def test_links_lead_to_pages_of_the_site_or_into_the_repository(
     assert link_on_site(link, document, documents()) == on_site
 
 
-@pytest.mark.parametrize("verb", sorted(main.commands))
+@pytest.mark.parametrize("verb", sorted(all_verbs()))
 def test_every_verb_is_described_with_all_of_its_options(verb: str) -> None:
-    command = main.commands[verb]
+    command = all_verbs()[verb]
     section = re.search(rf"^## {verb}\n(.*?)(?=^## |\Z)", commands_page(), re.DOTALL | re.MULTILINE)
     assert section is not None
     assert command.help

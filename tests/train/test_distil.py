@@ -140,8 +140,9 @@ def test_verb(digits_pair: Digits, tmp_path: Path, call: Call) -> None:
         np.save(tmp_path / f"{index}.npy", sample["x"])
     output = tmp_path / "student.onnx"
     words = (
-        "distil", digits_pair.teacher, "--student", digits_pair.student, "--samples", tmp_path / "*.npy",
-        "--card", digits_pair.card, "-o", output, "--batch", "16", "--threads", "1", "--json",
+        "model", "distil", digits_pair.teacher, "--student", digits_pair.student, "--samples",
+        tmp_path / "*.npy", "--card", digits_pair.card, "-o", output, "--batch", "16", "--threads", "1",
+        "--json",
     )  # fmt: skip
     done = call(*words, "--epochs", "4", "--force")
     found = answer(done)
@@ -159,8 +160,8 @@ def test_nothing_is_written_that_is_not_better(digits_pair: Digits, tmp_path: Pa
         np.save(tmp_path / f"{index}.npy", sample["x"])
     output = tmp_path / "student.onnx"
     done = call(
-        "distil", digits_pair.teacher, "--student", digits_pair.teacher, "--samples", tmp_path / "*.npy",
-        "-o", output, "--epochs", "1", "--threads", "1",
+        "model", "distil", digits_pair.teacher, "--student", digits_pair.teacher, "--samples",
+        tmp_path / "*.npy", "-o", output, "--epochs", "1", "--threads", "1",
     )  # fmt: skip
     assert done.exit_code == 1
     assert "not better than before" in done.stdout
@@ -201,6 +202,8 @@ def test_what_is_refused(digits_pair: Digits, tmp_path: Path, call: Call) -> Non
     with pytest.raises(UnsupportedError) as unknown:
         distilled(digits_pair._replace(teacher=other, student=other), card=None)
     assert "PyTorch has no form for LRN" in str(unknown.value)
-    done = call("distil", "a.onnx", "--student", "b.onnx", "--samples", tmp_path, "-o", tmp_path / "s.pt")
+    done = call(
+        "model", "distil", "a.onnx", "--student", "b.onnx", "--samples", tmp_path, "-o", tmp_path / "s.pt"
+    )
     assert done.exit_code == 2
     assert "is to be an ONNX file: end its name in .onnx" in done.stderr

@@ -112,12 +112,14 @@ def test_other_models_and_texts_are_one_error(model: Path, tmp_path: Path) -> No
 
 def test_the_command_writes_a_folder(model: Path, tmp_path: Path, call: Call) -> None:
     output = tmp_path / "draft"
-    given = ["distil", str(model), "--draft", "--layers", "1", "--threads", "1", "-o", str(output)]
+    given = ["model", "distil", str(model), "--draft", "--layers", "1", "--threads", "1", "-o", str(output)]
     done = call(*given, "--epochs", "1", "--learning-rate", "0.005", "--json")
     found = json.loads(done.stdout)
     assert (done.exit_code, found["folder"], found["better"]) == (0, str(output), True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["draft"]
     assert call(*given, "--epochs", "1").exit_code == 2
-    wrong = call("distil", str(model), "--draft", "--features", "--epochs", "1", "-o", str(tmp_path / "x"))
+    wrong = call(
+        "model", "distil", str(model), "--draft", "--features", "--epochs", "1", "-o", str(tmp_path / "x")
+    )
     assert wrong.exit_code == 2
     assert "--features: a draft is trained without; leave it out" in wrong.stderr

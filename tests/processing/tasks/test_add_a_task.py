@@ -116,7 +116,7 @@ def counted(card: Any, path: Path) -> float:
 
 def test_the_task_of_the_document_goes_all_the_way(package: str, tmp_path: Path, call: Call) -> None:
     model, photo, card = density_network(tmp_path), photograph(tmp_path), tmp_path / "counter.toml"
-    drafted = call("card", model, "-o", card)
+    drafted = call("model", "card", model, "-o", card)
     assert drafted.exit_code == 0, drafted.output
     assert [line for line in card.read_text("utf-8").splitlines() if line.startswith(("kind", "decode"))] == [
         'kind = "image"',

@@ -36,7 +36,18 @@ def publish(call: Call, bundle: Path, platform: str, *more: str) -> Path:
     folder = bundle.parent / platform
     extra = ("--uri", URI) if platform == "greengrass" else ()
     done = call(
-        "publish", bundle, "--for", platform, "-o", folder, "--name", "detector", *extra, *more, "--json"
+        "release",
+        "publish",
+        bundle,
+        "--for",
+        platform,
+        "-o",
+        folder,
+        "--name",
+        "detector",
+        *extra,
+        *more,
+        "--json",
     )
     assert sorted(answer(done)["files"]) == sorted(str(each) for each in folder.iterdir())
     assert (folder / bundle.name).read_bytes() == bundle.read_bytes()
@@ -141,7 +152,7 @@ def test_mistakes(
     monkeypatch.chdir(bundle.parent)
     (bundle.parent / "full").mkdir()
     (bundle.parent / "full" / "x").touch()
-    done = call("publish", bundle, *more)
+    done = call("release", "publish", bundle, *more)
     assert done.exit_code == 2
     assert why in done.stderr
     assert not (bundle.parent / "out").exists()

@@ -280,13 +280,13 @@ def test_the_verb_shows_the_table_and_the_verdict(
     bad: int, decision: str, code: int, tmp_path: Path, call: Call
 ) -> None:
     path = write(tmp_path, bad)
-    done = call("fleet", path, "--channel", "stable")
+    done = call("release", "fleet", path, "--channel", "stable")
     assert done.exit_code == code
     assert f"  {decision}: " in done.stdout
     assert f"{NEW} against {OLD}" in done.stdout
     assert "1 rows can't be used" in done.stdout
     page = tmp_path / "fleet.html"
-    (model,) = answer(call("fleet", path, "-o", page, "--json"))["models"]
+    (model,) = answer(call("release", "fleet", path, "-o", page, "--json"))["models"]
     assert (model["devices"], model["rollout"]["decision"]) == (300, decision)
     assert sorted((line["class"], line["bundle"], line["devices"]) for line in model["lines"]) == [
         ("n100", OLD, 75), ("n100", NEW, 75), ("rpi5", OLD, 75), ("rpi5", NEW, 75),
@@ -296,7 +296,7 @@ def test_the_verb_shows_the_table_and_the_verdict(
 
 def test_mistakes_of_the_verb(tmp_path: Path, call: Call) -> None:
     def told(*args: object) -> str:
-        done = call("fleet", *args)
+        done = call("release", "fleet", *args)
         assert done.exit_code == 2
         return done.stderr
 

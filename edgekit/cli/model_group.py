@@ -1,4 +1,4 @@
-"""The verb that trains a smaller model on a larger one's answers."""
+"""The group ``model``: what is done with a model before it is built."""
 
 from __future__ import annotations
 
@@ -12,20 +12,114 @@ from edgekit.cli import terminal
 from edgekit.cli.arguments import as_json_option, need_writable
 from edgekit.cli.command_group import main
 from edgekit.cli.request_options import (
+    OPENING,
     arguments_of,
+    build_request,
     distil_request,
     draft_request,
     given_beside,
     request_options,
+    shrink_request,
 )
 from edgekit.errors import UsageError
+from edgekit.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
     from edgekit.compiler.build.distil_draft import DistilledDraft
     from edgekit.compiler.build.distilled_model import DistilledModel
 
 
-@main.command()
+@main.group()
+def model() -> None:
+    """Import, describe, shrink and distil models."""
+
+
+@model.command("import", writes=True)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
+@request_options(build_request, only=OPENING)
+@as_json_option
+def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> None:
+    """Convert a model of another framework to ONNX.
+
+    Compares the two where the framework is installed. check and build take MODEL as it is, and do the same.
+    """
+    need_writable(output, "the model")
+    if output.suffix.lower() != ".onnx":
+        raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
+    from edgekit import import_model
+
+    found = import_model(model, **arguments_of(build_request(), opening))
+    found.save(output)
+    following = f"  next: edgekit check {quote(str(output))}, or edgekit build"
+    text = f"{found.text()}\n\n  {output}\n{following}"
+    terminal.answer(as_json, {"onnx": str(output), **found.as_json()}, text)
+
+
+@model.command(writes=True)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="card.toml to write.")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@request_options(build_request, only=OPENING)
+@as_json_option
+def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) -> None:
+    """Draft a card for a model.
+
+    How its input is made and what its outputs mean, read from the model's metadata, its graph and the form of
+    its outputs. Each line says why, and those that the model does not settle are marked as guessed.
+    """
+    need_writable(output, "the card")
+    if output.exists() and not force:
+        raise UsageError(f"{output} already exists; give --force to replace it, or another name")
+    from edgekit import draft_card
+    from edgekit.compiler.card_inference.draft import drafted_text
+
+    draft = draft_card(model, **arguments_of(build_request(), opening))
+    write_atomically(output, [draft.text.encode("utf-8")])
+    found = {"card": str(output), "guessed": list(draft.guessed), "content": draft.card.as_json()}
+    terminal.answer(as_json, found, drafted_text(draft, model, output))
+
+
+@model.command(writes=True)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
+@request_options(shrink_request)
+@click.option("--force", is_flag=True, help="Write the model even if no engine runs it faster.")
+@as_json_option
+@click.pass_context
+def shrink(
+    ctx: click.Context,
+    /,
+    model: Path,
+    output: Path,
+    force: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Prune channels of a model, without training.
+
+    Those that cost the least accuracy go, and the weights that are left are fitted on the samples. A third of
+    the samples is held out, and the result is judged on those. It is timed against MODEL on the engines of
+    -t, or on all that are installed, and written only if one of them runs it faster.
+    """
+    need_writable(output, "the model")
+    if output.suffix.lower() != ".onnx":
+        raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
+    from edgekit import shrink as shrink_model
+
+    arguments = arguments_of(shrink_request(), given)
+    found = shrink_model(model, **arguments, progress=terminal.stage)
+    kept = found.faster or force
+    if kept:
+        found.save(output)
+    click.echo("", err=True)
+    ending = f"  {output}\n  next: edgekit build {quote(str(output))}" if kept else "  nothing was written"
+    written = str(output) if kept else None
+    terminal.answer(as_json, {"onnx": written, **found.as_json()}, f"{found.text()}\n\n{ending}")
+    ctx.exit(0 if kept else 1)
+
+
+@model.command(writes=True)
 @click.argument("teacher", type=click.Path(path_type=Path))
 @click.option(
     "-o",

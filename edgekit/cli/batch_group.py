@@ -1,22 +1,26 @@
-"""The verbs that build more than one bundle, or one again."""
+"""The group ``batch``: many builds, on this machine or a cluster."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import as_json_option, need_page, need_writable
 from edgekit.cli.command_group import main
-from edgekit.cli.request_options import arguments_of, build_request, request_options
 
 if TYPE_CHECKING:
     from edgekit.batch.build_job import Row
 
 
-@main.command("build-all")
+@main.group()
+def batch() -> None:
+    """Build all bundles of a matrix file."""
+
+
+@batch.command("build", left="what was built is kept")
 @click.argument("matrix", type=click.Path(path_type=Path))
 @click.option("--on", metavar="WHERE", default="local", show_default=True,
               help="local, dask://HOST:PORT or ray://HOST:PORT.")  # fmt: skip
@@ -78,50 +82,3 @@ def build_all(
         click.echo("", err=True)
     terminal.answer(as_json, made.as_json(), catalogue_text(made))
     ctx.exit(0 if made.whole else 1)
-
-
-@main.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="New bundle.  [default: BUNDLE]")
-@request_options(build_request, again=True)
-@click.option(
-    "--tools",
-    type=click.Path(path_type=Path),
-    help="Requirements file with the versions of the tools to use.",
-)
-@click.option("--seconds", type=float, default=10, show_default=True, help="Measuring time for each variant.")
-@click.option(
-    "--report",
-    type=click.Path(path_type=Path),
-    help="Markdown file with the changes.  [default: BUNDLE.changes.md]",
-)
-@as_json_option
-@click.pass_context
-def rebuild(
-    ctx: click.Context,
-    /,
-    bundle: Path,
-    output: Path | None,
-    tools: Path | None,
-    seconds: float,
-    report: Path | None,
-    as_json: bool,
-    **again: Any,
-) -> None:
-    """Rebuild a bundle with today's tools if it is not worse.
-
-    It is built with today's tools. Variants are compared by their score, their size, and timed against each
-    other. Exit code 1: one is worse, and BUNDLE is as it was.
-    """
-    report = report or bundle.with_name(f"{bundle.name}.changes.md")
-    need_writable(output or bundle, "the bundle")
-    need_writable(report, "the report")
-    from edgekit.batch.change_report import change_markdown, change_text
-    from edgekit.batch.rebuild import rebuild as rebuild_bundle
-    from edgekit.system.atomic_files import write_atomically
-
-    arguments = arguments_of(build_request(), again)
-    found = rebuild_bundle(bundle, output, tools=tools, seconds=seconds, **arguments)
-    write_atomically(report, [change_markdown(found, bundle.name).encode("utf-8")])
-    terminal.answer(as_json, {**found.as_json(), "report": str(report)}, change_text(found))
-    ctx.exit(1 if found.worse else 0)

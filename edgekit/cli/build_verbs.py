@@ -1,9 +1,8 @@
-"""The verbs that take a model: import, card, check and build."""
+"""The verbs that take a model: check and build."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import click
@@ -20,53 +19,6 @@ from edgekit.cli.arguments import (
 from edgekit.cli.command_group import main
 from edgekit.cli.request_options import OPENING, arguments_of, build_request, request_options
 from edgekit.errors import UsageError
-from edgekit.system.atomic_files import write_atomically
-
-
-@main.command("import")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
-@request_options(build_request, only=OPENING)
-@as_json_option
-def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> None:
-    """Convert a model of another framework to ONNX.
-
-    Compares the two where the framework is installed. check and build take MODEL as it is, and do the same.
-    """
-    need_writable(output, "the model")
-    if output.suffix.lower() != ".onnx":
-        raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
-    from edgekit import import_model
-
-    found = import_model(model, **arguments_of(build_request(), opening))
-    found.save(output)
-    following = f"  next: edgekit check {quote(str(output))}, or edgekit build"
-    text = f"{found.text()}\n\n  {output}\n{following}"
-    terminal.answer(as_json, {"onnx": str(output), **found.as_json()}, text)
-
-
-@main.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="card.toml to write.")
-@click.option("--force", is_flag=True, help="Replace the file if it exists.")
-@request_options(build_request, only=OPENING)
-@as_json_option
-def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) -> None:
-    """Draft a card for a model.
-
-    How its input is made and what its outputs mean, read from the model's metadata, its graph and the form of
-    its outputs. Each line says why, and those that the model does not settle are marked as guessed.
-    """
-    need_writable(output, "the card")
-    if output.exists() and not force:
-        raise UsageError(f"{output} already exists; give --force to replace it, or another name")
-    from edgekit import draft_card
-    from edgekit.compiler.card_inference.draft import drafted_text
-
-    draft = draft_card(model, **arguments_of(build_request(), opening))
-    write_atomically(output, [draft.text.encode("utf-8")])
-    found = {"card": str(output), "guessed": list(draft.guessed), "content": draft.card.as_json()}
-    terminal.answer(as_json, found, drafted_text(draft, model, output))
 
 
 @main.command()
@@ -93,7 +45,7 @@ def check(
     ctx.exit(1 if refused else 0)
 
 
-@main.command()
+@main.command(writes=True, left="nothing was written")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -171,22 +123,3 @@ def build(
     terminal.answer(as_json, found, built_text(bundle, output, quiet=quiet, verbose=verbose))
     rejected = any(v.rejected and v.shrunk is None for v in bundle.variants) and given["precision"] != "auto"
     ctx.exit(1 if rejected or bugs else 0)
-
-
-@main.command()
-@click.argument("cascade", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bundle file to write.")
-@as_json_option
-def cascade(cascade: Path, output: Path, as_json: bool) -> None:
-    """Chain bundles: run models on each detection.
-
-    CASCADE is a TOML file that names the bundles of the stages and how things are cropped (docs/cascades.md).
-    """
-    need_writable(output, "the bundle")
-    need_replaceable(output)
-    from edgekit import build_cascade
-    from edgekit.cli.bundle_text import bundle_json, cascade_text
-
-    bundle = build_cascade(cascade)
-    bundle.save(output)
-    terminal.answer(as_json, bundle_json(bundle, output), cascade_text(bundle, output))

@@ -73,7 +73,12 @@ def _private_key(path: Path) -> PrivateKey:
     return load_private_key(path, password.encode() or None)
 
 
-@main.command()
+@main.group()
+def release() -> None:
+    """Sign and publish bundles; evaluate rollouts."""
+
+
+@release.command(writes=True)
 @bundle_argument
 @click.option(
     "--key",
@@ -107,7 +112,7 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
     terminal.answer(as_json, found, "\n".join(lines))
 
 
-@main.command()
+@release.command(writes=True)
 @bundle_argument
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write SLSA provenance to this .json file."

@@ -1,0 +1,65 @@
+"""The group ``toolchain``: vendors' compilers in environments of their own."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import as_json_option
+from edgekit.cli.command_group import main
+
+if TYPE_CHECKING:
+    from edgekit.compiler.toolchains.declaration import Toolchain
+
+
+@main.group()
+def toolchain() -> None:
+    """Install vendors' compilers.
+
+    Each needs a Python environment of its own, made in the cache from a lock file with hashes.
+    """
+
+
+@toolchain.command("list")
+@as_json_option
+def list_command(as_json: bool) -> None:
+    """List vendors' compilers and where they are installed."""
+    from edgekit.compiler.toolchains import list_toolchains as toolchains
+
+    rows = toolchains.toolchain_rows()
+    terminal.answer(as_json, {"toolchains": rows}, toolchains.toolchains_text(rows))
+
+
+@toolchain.command()
+@click.argument("name")
+@click.option("--accept-terms", is_flag=True, help="Accept the vendor's terms, which are printed otherwise.")
+@as_json_option
+def install(name: str, accept_terms: bool, as_json: bool) -> None:
+    """Install a vendor's compiler."""
+    from edgekit.compiler.toolchains import list_toolchains as toolchains
+
+    def accepts(asked: Toolchain) -> bool:
+        if accept_terms:
+            return True
+        if as_json or not sys.stdin.isatty():
+            return False
+        click.echo(asked.terms.strip(), err=True)
+        return click.confirm(toolchains.ASK, err=True)
+
+    found = toolchains.install_toolchain(name, accepts, lambda line: click.echo(f"  {line}", err=True))
+    terminal.answer(as_json, found, f"  {name} is installed in {found['folder']}")
+
+
+@toolchain.command()
+@click.argument("name")
+@as_json_option
+def remove(name: str, as_json: bool) -> None:
+    """Remove a vendor's compiler."""
+    from edgekit.compiler.toolchains import list_toolchains as toolchains
+
+    found = toolchains.remove_toolchain(name)
+    gone = f"  {name} was removed" if found["removed"] else f"  {name} is not installed"
+    terminal.answer(as_json, found, gone)
