@@ -18,6 +18,7 @@
     +-- EngineError                  an engine failed to load a variant or to run it
         +-- NoVariantError           no variant of the bundle works here; every reason is listed
             +-- NonFiniteOutputError     the outputs for this input are NaN or infinite
+            +-- RejectedInputError       every variant fails on this input and computes others
         +-- EngineNotReady           the variant's engine is being built on this device
 
 Any other exception that escapes is a bug and keeps its traceback.
@@ -264,6 +265,12 @@ class NonFiniteOutputError(NoVariantError):
 
     A request raises it where every variant that ran failed in this way: the input is the likely cause, also a
     finite one with extreme values, and other inputs are answered.
+    """
+
+
+class RejectedInputError(NoVariantError):
+    """Every variant that ran fails on this input, twice, and computes a known one, e.g. for an index that is
+    out of range. Other inputs are answered.
     """
 
 

@@ -124,6 +124,11 @@ CLASSES = {
         "Check the values of this input: extreme ones are the likely cause, and other inputs still get their "
         "results.",
     ),
+    "RejectedInputError": Example(
+        "it answers other inputs, so this one is at fault",
+        "Check the values of this input, e.g. that indices are in range: other inputs still get their "
+        "results.",
+    ),
 }
 
 CODES = {

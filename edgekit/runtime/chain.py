@@ -14,6 +14,7 @@ from edgekit.errors import (
     NonFiniteOutputError,
     NoVariantError,
     ProfileError,
+    RejectedInputError,
     blame_of,
     reason_of,
 )
@@ -159,13 +160,24 @@ class Chain(Generic[R]):
 
     # --- failing -----------------------------------------------------------------------------------------
 
-    def _fail_running(self, problem: Exception, stuck: bool = False) -> None:
-        """Close the active variant, which failed at a request. Raises EngineError if strict."""
+    def _fail_running(self, problem: Exception, stuck: bool = False, rejected: bool = False) -> None:
+        """Close the active variant, which failed at a request. Raises EngineError if strict.
+
+        Args:
+            problem: Its error.
+            stuck: Whether it timed out and may still be running.
+            rejected: See ``Failure``.
+        """
         if stuck or not self._options.strict:
             self.drop_runner()
         self._refuse_fallback(self.candidate, problem)
-        non_finite = isinstance(problem, NonFiniteOutputError)
-        failure = Failure(reason_of(problem), stuck=stuck, blame=blame_of(problem), non_finite=non_finite)
+        failure = Failure(
+            reason_of(problem),
+            stuck=stuck,
+            blame=blame_of(problem),
+            non_finite=isinstance(problem, NonFiniteOutputError),
+            rejected=rejected,
+        )
         self._health.failed_running(self.candidate.variant.name, failure)
 
     def _fail(self, candidate: Candidate, problem: Exception) -> None:
@@ -186,10 +198,10 @@ class Chain(Generic[R]):
             raise strict_errors.variant_failed(candidate, problem) from problem
 
     def _is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
-        """Return whether non-finite outputs are the input's fault. A moment ago no variant had finite ones
-        for an input, and the loaded one still computes a known input (``run_known`` raises if it does not).
-        Then nothing is unloaded: such inputs, repeated, must not make every request load every variant."""
-        if not isinstance(problem, NonFiniteOutputError) or not self._health.expects_bad_inputs:
+        """Return whether a failure is the input's fault. A moment ago no variant could compute an input, and
+        the loaded one still computes a known one (``run_known`` raises if it does not). Then nothing is
+        unloaded: such inputs, repeated, must not make every request load every variant."""
+        if not self._health.expects_bad_inputs or not self._may_be_the_input(problem):
             return False
         try:
             run_known()
@@ -198,14 +210,19 @@ class Chain(Generic[R]):
             return False
         return True
 
+    def _may_be_the_input(self, problem: Exception) -> bool:
+        return isinstance(problem, NonFiniteOutputError)
+
     def _no_variant(self, error: NoVariantError, ran: Collection[str]) -> NoVariantError:
         """Return the error of a request on which every variant failed; of another class if all that ``ran``
-        gave non-finite outputs."""
-        failures = self._health.failures
-        if not ran or not all(name in failures and failures[name].non_finite for name in ran):
+        gave non-finite outputs, or rejected the input."""
+        failures = [self._health.failures.get(name) for name in ran]
+        if not ran or not all(each and (each.non_finite or each.rejected) for each in failures):
             return error
         self._health.input_failed()
-        return NonFiniteOutputError(*error.args)
+        if all(each and each.non_finite for each in failures):
+            return NonFiniteOutputError(*error.args)
+        return RejectedInputError(*error.args)
 
     def drop_runner(self) -> None:
         """Close the active variant, if there is one."""

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgekit.errors import EngineError, NonFiniteOutputError, NoVariantError, reason_of
+from edgekit.errors import (
+    EngineError,
+    NonFiniteOutputError,
+    NoVariantError,
+    RejectedInputError,
+    blame_of,
+    reason_of,
+)
 from edgekit.runtime import background
 from edgekit.runtime.chain import Chain
 from edgekit.runtime.fallback import policy
@@ -56,16 +63,11 @@ class SessionChain(Chain["Runner"]):
     def run_on_next(self, feeds: Mapping[str, Array], problem: Exception | None) -> dict[str, Array]:
         """Run on the next variant that works. Raises NoVariantError if all fail, EngineError if strict."""
         if problem is not None and self._is_input_at_fault(problem, self._run_known):
-            name = self.candidate.variant.name
-            raise NonFiniteOutputError(
-                "\n  ".join(
-                    [
-                        f"{name}: {problem}",
-                        "it answers other inputs, so this one is at fault",
-                        *_causes(feeds),
-                    ]
-                )
-            ) from None
+            why = "it answers other inputs, so this one is at fault"
+            text = "\n  ".join([f"{self.candidate.variant.name}: {problem}", why, *_causes(feeds)])
+            if isinstance(problem, NonFiniteOutputError):
+                raise NonFiniteOutputError(text) from None
+            raise RejectedInputError(text) from None
         self._begin_change()
         failures, cooldowns = dict(self._health.failures), dict(self._health.cooldowns)
         history = self.history
@@ -79,7 +81,7 @@ class SessionChain(Chain["Runner"]):
                     outputs, problem = self._late_answer(feeds, problem, tried)
                     if outputs is not None:
                         break
-                    self._fail_running(problem)
+                    self._fail_running(problem, rejected=self._rejects(feeds, problem))
                 if self.runner is None:
                     self._load_next_or_retry(failures, cooldowns, tried)
                 assert self.runner is not None
@@ -198,6 +200,28 @@ class SessionChain(Chain["Runner"]):
         golden = self._bundle.golden
         return golden[0][0] if golden else {spec.name: spec.zeros() for spec in self._bundle.inputs}
 
+    def _may_be_the_input(self, problem: Exception) -> bool:
+        if self._options.strict or blame_of(problem) == "machine":
+            return False
+        return self.deadline is None or not self.deadline.timed_out(problem)
+
+    def _rejects(self, feeds: Mapping[str, Array], problem: Exception) -> bool:
+        """Return whether the active variant, which failed on these feeds, fails on them again and computes a
+        known input."""
+        if self.runner is None or not self._may_be_the_input(problem):
+            return False
+        try:
+            self._run_known()
+        except Exception as wrong:  # an engine may throw anything
+            pass_on(wrong)
+            return False
+        try:
+            self.output_checks.check(self.runner.run(feeds))
+        except Exception as again:
+            pass_on(again)
+            return self._may_be_the_input(again)
+        return False
+
     def _run_known(self) -> None:
         """Run the loaded variant on an input that it can compute. Raises what is wrong."""
         assert self.runner is not None
@@ -291,9 +315,10 @@ class SessionChain(Chain["Runner"]):
             self.deadline.set_active(self.runner)
         super()._activate(candidate)
 
-    def _fail_running(self, problem: Exception, stuck: bool = False) -> None:
+    def _fail_running(self, problem: Exception, stuck: bool = False, rejected: bool = False) -> None:
         name, deadline = self.candidate.variant.name, self.deadline
-        super()._fail_running(problem, deadline is not None and deadline.note_if_hung(name, self.runner))
+        stuck = deadline is not None and deadline.note_if_hung(name, self.runner)
+        super()._fail_running(problem, stuck, rejected)
 
     def _end_change(self) -> None:
         """After a request: load the standby, and note whether anything may change before the next one."""

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 from starlette.concurrency import run_in_threadpool
 
 from edgekit._version import __version__
-from edgekit.errors import BusyError, EdgeKitError, NonFiniteOutputError, NoVariantError, UsageError
+from edgekit.errors import (
+    BusyError,
+    EdgeKitError,
+    NonFiniteOutputError,
+    NoVariantError,
+    RejectedInputError,
+    UsageError,
+)
 from edgekit.runtime.loading.output_checks import non_finite_inputs
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, metadata
 from edgekit.serve.request_memory import RequestMemory
@@ -276,6 +283,11 @@ class Service:
                 lines = ["the inputs are extreme"]
             if lines:  # the client's fault, not the engine's
                 raise RequestError(f"{lines[0]}, and the model's outputs are not finite") from None
+            if isinstance(problem, RejectedInputError):
+                raise RequestError(
+                    "the model fails on this input and computes others; check its values, e.g. that indices "
+                    "are in range"
+                ) from None
             raise
         except BusyError as problem:
             raise model.overdue(problem) from None

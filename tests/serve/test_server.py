@@ -33,6 +33,10 @@ ROWS = """
 <ir_version: 8, opset_import: ["": 17]>
 rows (float[N,4] x) => (float[N,4] y) { y = Relu(x) }
 """
+GATHER = """
+<ir_version: 8, opset_import: ["": 17]>
+gather (int64[3] i) => (float[3] y) <float[4] table = {0, 1, 2, 3}> { y = Gather(table, i) }
+"""
 ASK = json.dumps({"inputs": [TENSOR]}).encode()
 
 
@@ -162,6 +166,29 @@ def test_finite_inputs_whose_outputs_are_not_finite_are_the_clients_fault(server
             400, "the inputs are extreme, and the model's outputs are not finite",
         )  # fmt: skip
     assert server.ask("POST", "/v2/models/net/infer", ASK)[0] == 200
+
+
+def test_inputs_that_the_engine_rejects_are_the_clients_fault(tmp_path: Path) -> None:
+    """An index that Gather does not have; other clients' requests load nothing again."""
+    samples = [{"i": np.array([0, 1, 3])}] * 4
+    built = edgekit.build(write(tmp_path, GATHER, "gather.onnx"), targets=["ort"], samples=samples)
+    built.save(tmp_path / "gather.edgekit")
+    with running({("net", "1"): tmp_path / "gather.edgekit"}) as server:
+        session, states = server.models.find("net", None).session, list[str]()
+
+        def ask(last: int) -> tuple[int, Any]:
+            tensor = {"name": "i", "shape": [3], "datatype": "INT64", "data": [0, 1, last]}
+            status, _, body = server.ask("POST", "/v2/models/net/infer", json.dumps({"inputs": [tensor]}))
+            return status, json.loads(body)
+
+        session._chain._states._on_state = lambda state, _: states.append(state)
+        for _ in range(5):
+            assert ask(9) == (400, {"error": "the model fails on this input and computes others; check its "
+                                    "values, e.g. that indices are in range"})  # fmt: skip
+            status, answer = ask(3)
+            assert (status, answer["outputs"][0]["data"]) == (200, [0, 1, 3])
+        assert states.count("ready") == 1, "after the first only"
+        assert session.active.variant == "ort-fp32"
 
 
 def test_a_token(bundle: Path) -> None:

@@ -168,6 +168,10 @@ class Deadline:
         standby, self._standby, self._standby_name = self._standby, None, ""
         return standby
 
+    def timed_out(self, problem: Exception) -> bool:
+        """Return whether a failure is a timeout."""
+        return isinstance(problem, DeadlineExceededError)
+
     def late_answer(
         self,
         active: Runner | None,

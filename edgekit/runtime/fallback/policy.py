@@ -52,6 +52,7 @@ class Failure(NamedTuple):
         stuck: It timed out and may still be running.
         blame: The cause, as :func:`edgekit.errors.blame_of` gives it.
         non_finite: Its outputs were NaN or infinite.
+        rejected: It failed on this input twice, and computed a known one.
     """
 
     reason: str
@@ -59,6 +60,7 @@ class Failure(NamedTuple):
     stuck: bool = False
     blame: str = ""
     non_finite: bool = False
+    rejected: bool = False
 
 
 class Cooldown(NamedTuple):

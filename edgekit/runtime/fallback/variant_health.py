@@ -24,8 +24,7 @@ class VariantHealth:
     """Failures and cooldowns by variant name.
 
     Attributes:
-        bad_input: Backoff since the last input whose outputs were not finite on any variant; None: there was
-            none.
+        bad_input: Backoff since the last input that no variant could compute; None: there was none.
     """
 
     def __init__(self) -> None:
@@ -66,8 +65,8 @@ class VariantHealth:
         return due_for_retry(order, self.cooldowns, active, monotonic())
 
     def input_failed(self) -> None:
-        """Record an input for which no variant had finite outputs. This begins an interval, twice as long as
-        the last one: such outputs then unload no variant that still computes a known input."""
+        """Record an input that no variant could compute. This begins an interval, twice as long as the last
+        one: such inputs then unload no variant that still computes a known input."""
         began = after_failure(self.bad_input, monotonic())
         self.bad_input = began._replace(recovered_s=began.until_s)
 

@@ -1,4 +1,4 @@
-"""Finite inputs whose outputs are not finite: an error each, and no reloading at every request."""
+"""Inputs that no variant computes: an error each, and no reloading at every request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.errors import NonFiniteOutputError
+from edgekit.errors import EngineError, NonFiniteOutputError, NoVariantError, RejectedInputError
 from edgekit.runtime import Session
 from edgekit.runtime.generate import TextSession
 from edgekit.tensor_spec import Array
@@ -93,6 +93,66 @@ def test_a_strict_session_keeps_its_runner(engines: Engines) -> None:
         for _ in range(3):
             assert ask(session) == f"onnx does not run: {SAID}; strict allows no fallback"
         assert engines["ort"].loaded == ["onnx"]
+
+
+INDEX = "Onnx Runtime failed to run: idx=9 must be within [0, 5]"
+
+
+def out_of_range(feeds: Mapping[str, Array]) -> dict[str, Array]:
+    if feeds["x"].min() < -1e20:
+        raise EngineError(INDEX)
+    return doubled(feeds)
+
+
+def test_an_input_that_every_variant_rejects_reloads_nothing_when_it_is_repeated(
+    engines: Engines, clock: list[float]
+) -> None:
+    for name, of in (("onnx", "ort"), ("lite", "tflite")):
+        engines[of].behaviour[name] = out_of_range
+    with two_variants() as session:
+        for interval_s, known in ((30, 3), (60, 5)):
+            with pytest.raises(RejectedInputError) as error:
+                session.run({"x": BAD})
+            assert str(error.value).splitlines()[1:3] == [f"  onnx  {INDEX}", f"  lite  {INDEX}"]
+            for _ in range(10):
+                np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+                assert (session.active.variant, session.fallbacks, session.history) == ("onnx", (), ())
+                with pytest.raises(RejectedInputError) as error:
+                    session.run({"x": BAD})
+                said = f"onnx: {INDEX}\n  it answers other inputs, so this one is at fault"
+                assert str(error.value) == said
+            assert loads(engines) == known
+            clock[0] += interval_s
+
+
+def test_an_input_that_one_variant_rejects_is_answered_by_the_next(engines: Engines) -> None:
+    engines["ort"].behaviour["onnx"] = out_of_range
+    engines["tflite"].behaviour["lite"] = doubled
+    with two_variants() as session:
+        np.testing.assert_array_equal(session.run({"x": BAD})["y"], 2 * BAD)
+        assert session.active.variant == "lite"
+
+
+@pytest.mark.parametrize("reason", ["once", "memory", "every input"])
+def test_a_failure_of_an_engine_is_not_blamed_on_the_input(
+    engines: Engines, clock: list[float], reason: str
+) -> None:
+    failed = list[str]()
+
+    def fails(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        is_bad = feeds["x"].min() < -1e20
+        if reason == "memory" and is_bad:
+            raise MemoryError
+        if reason == "every input" or (is_bad and not failed):
+            failed.append("now")
+            raise RuntimeError("the driver was reset")
+        return doubled(feeds)
+
+    engines["ort"].behaviour["onnx"] = fails
+    with Session(small_bundle([variant("onnx", "ort")])) as session:
+        with pytest.raises(NoVariantError) as error:
+            session.run({"x": BAD})
+        assert not isinstance(error.value, RejectedInputError)
 
 
 @pytest.mark.needs_tokenizers
