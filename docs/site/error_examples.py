@@ -46,7 +46,7 @@ CLASSES = {
     "CardError": Example(
         "card.toml has no title; it must be a text",
         "Correct the line of the card that the message names; [Cards](cards.md) lists all keys. "
-        "`edgekit card MODEL -o card.toml` drafts one that fits the model.",
+        "`edgekit model card MODEL -o card.toml` drafts one that fits the model.",
     ),
     "ProfileError": Example(
         "unknown target 'rpi6'; did you mean rpi5 or rpi4? Run edgekit targets for a list",
@@ -72,8 +72,8 @@ CLASSES = {
     ),
     "SignatureError": Example(
         "detector.edgekit is not signed: there is no detector.edgekit.sig",
-        "Copy the signature along with the bundle, or sign it with `edgekit sign`. If the file was changed "
-        "since, get it again; do not trust it. [Security](security.md) says how keys are chosen.",
+        "Copy the signature along with the bundle, or sign it with `edgekit release sign`. If the file was "
+        "changed since, get it again; do not trust it. [Security](security.md) says how keys are chosen.",
     ),
     "ToolchainError": Example(
         "the toolchain demo could not be installed (code 1)\n"

@@ -1,1 +1,1 @@
-"""Many builds as one: ``edgekit build-all``, and ``edgekit rebuild`` of what is there already."""
+"""Many builds as one: ``edgekit batch build``, and ``edgekit bundle rebuild`` of what is there already."""

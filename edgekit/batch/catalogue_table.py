@@ -13,7 +13,7 @@ COLUMNS = ("bundle", "state", "variants", "size", "fastest", "p50", "build")
 
 
 def catalogue_text(made: Catalogue) -> str:
-    """Return the output of ``edgekit build-all``."""
+    """Return the output of ``edgekit batch build``."""
     lines = table(COLUMNS, [cells(row) for row in made.rows])
     failures = [line for row in made.rows for line in _failure(row)]
     return "\n".join([*lines, *(["", *failures] if failures else []), "", f"  {summary(made)}"])

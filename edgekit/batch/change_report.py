@@ -26,7 +26,7 @@ def verdict(found: Rebuild) -> str:
 
 
 def change_text(found: Rebuild) -> str:
-    """Return the output of ``edgekit rebuild``."""
+    """Return the output of ``edgekit bundle rebuild``."""
     lines = table(COLUMNS, [cells(change) for change in found.changes])
     lines += ["", *(f"  tool      {line}" for line in tool_lines(found))] if found.tools else []
     notes = [f"  note      {note}" for note in found.notes]

@@ -234,7 +234,7 @@ def _need_same_samples(old: Bundle, made: Bundle) -> None:
 def _notes(old: Bundle, path: Path, version: int | None) -> list[str]:
     found = [] if version is None else [f"version {version} became {version + 1}"]
     if signature_path(path).exists():
-        found.append(f"{signature_path(path)} is of the old bundle; sign the new one: edgekit sign")
+        found.append(f"{signature_path(path)} is of the old bundle; sign the new one: edgekit release sign")
     if old.manifest.get("extensions", {}).keys() - {"version", "source_names"}:
         names = sorted(old.manifest["extensions"].keys() - {"version", "source_names"})
         found.append(f"not taken over, for they were measured with the old files: {', '.join(names)}")

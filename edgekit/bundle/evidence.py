@@ -268,7 +268,7 @@ class ShrunkEvidence(TypedDict):
 
 
 class DeferralFigures(TypedDict):
-    """Result of ``edgekit defer`` for a deferral (edgekit/compiler/evaluate/deferral_threshold.py)."""
+    """Result of ``edgekit bundle defer`` for a deferral (edgekit/compiler/evaluate/deferral_threshold.py)."""
 
     small: str
     """Name of the variant that answers."""

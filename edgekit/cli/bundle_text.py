@@ -29,7 +29,7 @@ def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str
 
 
 def cascade_text(bundle: Bundle, path: Path) -> str:
-    """Return the output of ``edgekit cascade``."""
+    """Return the output of ``edgekit bundle cascade``."""
     lines = [f"  stage     {name}  {_title(bundle.stage(name))}" for name in bundle.stages]
     first = f"  first     {_title(bundle)}"
     file = f"  {path}  {size(path.stat().st_size)}  sha256 {bundle.digest[:16]}..."

@@ -117,7 +117,8 @@ def publish(
     lines = [f"  {found['text']}"] + [f"  note  {note}" for note in found.get("notes", ())]
     if action == "init":
         lines.append(
-            f"  next: edgekit publish BUNDLE --repo {repo} --keys {keys} --channel {found['channels'][0]}"
+            f"  next: edgekit release publish BUNDLE --repo {repo} --keys {keys} "
+            f"--channel {found['channels'][0]}"
         )
     terminal.answer(as_json, found, "\n".join(lines))
 

@@ -122,7 +122,7 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
 @click.option(
     "--key",
     type=click.Path(path_type=Path),
-    help="Private key, as for edgekit sign: signs each file written.",
+    help="Private key, as for edgekit release sign: signs each file written.",
 )
 @as_json_option
 def provenance(

@@ -102,7 +102,7 @@ def request_options(
     Args:
         request: Loads the class of the request.
         only: Fields to take; none: all that have an option.
-        again: Whether to take the options of ``edgekit rebuild``: what a manifest does not hold.
+        again: Whether to take the options of ``edgekit bundle rebuild``: what a manifest does not hold.
         required: Whether an argument without a default must be given.
     """
 

@@ -7,7 +7,7 @@ lowering        what targets share when they lower ONNX to another format
 evaluate        samples, verification, accuracy, timing
 quantize        int8: observe, placement, weights, search
 compress        pruning and training of smaller models
-card_inference  ``edgekit card``: a drafted card
+card_inference  ``edgekit model card``: a drafted card
 build           ``edgekit build``, stage by stage
 sandbox         the confined child process in which files are opened and built
 explain         time and accuracy by node

@@ -219,7 +219,7 @@ def log_to_wandb(record: Record, files: Sequence[Path], project: str) -> Logged:
             project=name,
             entity=entity or None,
             name=record.name,
-            job_type="edgekit log",
+            job_type="edgekit bundle log",
             config=record.parameters,
             settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
         )

@@ -1,6 +1,6 @@
 """A cascade on the device: a session for each later stage, run on the crops of what the first has found.
 
-with Session("reader.edgekit") as session:      # a bundle that `edgekit cascade` made
+with Session("reader.edgekit") as session:      # a bundle that `edgekit bundle cascade` made
     for thing, details in session.predict(frame):
         print(thing.box, details["read"])
 """

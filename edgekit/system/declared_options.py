@@ -40,8 +40,8 @@ class Option(NamedTuple):
         folder: Whether a path is that of a folder.
         kind: Type of a value on the command line and in a file; None: the first type of the annotation.
         models: Models that it applies to: graphs, language models, or any.
-        stored: Whether the manifest of a bundle holds it, for ``edgekit rebuild``.
-        again: Help as an option of ``edgekit rebuild``, where the manifest can't hold it; "": none.
+        stored: Whether the manifest of a bundle holds it, for ``edgekit bundle rebuild``.
+        again: Help as an option of ``edgekit bundle rebuild``, where the manifest can't hold it; "": none.
         local: Whether it stays in this process, and does not go to its child.
     """
 

@@ -2,8 +2,8 @@
 
 Such a variant has the target ``deferral`` and the files of both, below ``small/`` and ``large/``; each is run
 by the engine of its own target. How sure the small one is: the margin, the difference between its two best
-probabilities. ``edgekit defer`` finds the threshold (edgekit/compiler/evaluate/deferral_threshold.py). The
-options:
+probabilities. ``edgekit bundle defer`` finds the threshold (edgekit/compiler/evaluate/deferral_threshold.py).
+The options:
 
     {"small": {"variant": "ort-int8", "target": "ort", "options": {...}}, "large": {...},
      "scores": "logits", "decode": "logits", "scale": 1.0, "threshold": 0.42}

@@ -1,10 +1,10 @@
-"""Any model in, any task out: trained models of packages from ``edgekit card`` to a drawn answer.
+"""Any model in, any task out: trained models of packages from ``edgekit model card`` to a drawn answer.
 
     python tests/benchmarks/bench_any_model.py [--only WORD]... [--keep FOLDER] [--json FILE]
 
-For each model of ``models.toml``: ``edgekit card``, then the corrections that the table has for it, then
-``edgekit build`` with no option but the target, then ``edgekit run`` on a sample, and its answer is held to
-what the table expects. Needs ``../shared`` (models and photographs), network for the packages, and espeak-ng
+For each model of ``models.toml``: ``edgekit model card``, then the corrections that the table has for it,
+then ``edgekit build`` with no option but the target, then ``edgekit run`` on a sample, and its answer is held
+to what the table expects. Needs ``../shared`` (models and photographs), network for the packages, and espeak-ng
 for speech. One model at a time.
 """
 

@@ -10,9 +10,9 @@ Both variants see each photograph once. Then, many times:
 - draws: so many photographs are drawn with replacement; the share that differs is counted on all of them,
   which is then the exact risk of what was drawn from. This is what the bound is about.
 
-Time: in each round the threshold is found on such a split, and stated what ``edgekit defer`` states, from the
-times of the two alone; then the deferral and the large variant run the unseen photographs in turns. Processor
-time of one thread: other load counts in neither. With --wall, on a quiet machine, it is what the command
+Time: in each round the threshold is found on such a split, and stated what ``edgekit bundle defer`` states,
+from the times of the two alone; then the deferral and the large variant run the unseen photographs in turns.
+Processor time of one thread: other load counts in neither. With --wall, on a quiet machine, it is what the command
 itself stated, in milliseconds of the clock and with all its threads, and the mean of those of the unseen.
 """
 

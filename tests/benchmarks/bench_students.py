@@ -1,4 +1,4 @@
-"""Models that stand for another one, e.g. of edgekit shrink and distil: their answers in float32 and int8.
+"""Models that stand for another one, e.g. of edgekit model shrink: their answers in float32 and int8.
 
     python tests/benchmarks/bench_students.py TEACHER.onnx STUDENT.onnx [STUDENT.onnx ...] --card CARD.toml \
         --samples PHOTOS --truth LABELLED [-t ort -t openvino -t tflite]

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import click
 import pytest
 
@@ -8,6 +11,8 @@ from edgekit.cli.command_group import MOVED, SECTIONS, all_verbs
 from edgekit.errors import EdgeKitError
 from tests.fixtures.command_line import Call, answer
 
+ROOT = Path(__file__).resolve().parents[2]
+EARLIER = re.compile(rf"(?<!from )\bedgekit ({'|'.join(MOVED)})(?![\w.(/=*-])")
 GROUPS = {name: each for name, each in main.commands.items() if isinstance(each, click.Group)}
 
 
@@ -43,6 +48,26 @@ def test_an_earlier_spelling_runs_the_verb_and_names_the_new_one(old: str, new: 
     was, now = call(old, "--bogus", "--json"), call(*new.split(), "--bogus", "--json")
     assert (was.stdout, was.stderr, was.exit_code) == (now.stdout, hint + now.stderr, 2)
     assert answer(was)["error"]["kind"] == "UsageError"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["edgekit/**/*.py", "targets/**/*.py", "docs/**/*.md", "docs/site/*.py", "samples/**/*.*", "*.md",
+     "setup.cfg", ".github/**/*", ".ci/*"],
+)  # fmt: skip
+def test_documents_and_messages_write_the_new_spelling(pattern: str) -> None:
+    files = [path for path in ROOT.glob(pattern) if path.is_file() and path.name != "CHANGELOG.md"]
+    assert files
+    texts = {path: path.read_bytes().decode("utf-8", "replace") for path in files}
+    found = {
+        f"{path.relative_to(ROOT)}: {m[0]}" for path, text in texts.items() for m in EARLIER.finditer(text)
+    }
+    assert found == set()
+
+
+def test_an_earlier_spelling_in_a_text_is_found() -> None:
+    text = "run `edgekit publish`, not edgekit release publish; from edgekit import build"
+    assert EARLIER.findall(text) == ["publish"]
 
 
 @pytest.mark.parametrize(

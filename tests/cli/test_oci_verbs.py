@@ -1,4 +1,4 @@
-"""`edgekit publish --oci` and `edgekit update --oci`. They need no extra."""
+"""`edgekit release publish --oci` and `edgekit store update --oci`. They need no extra."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_folder_with_several_bundles_or_none(tmp_path: Path, stick: Path) -> N
     assert "there is no such file" in refused("install", stick / "none.edgekit", "--store", store)
     assert not store.exists()
     for verb in ("status", "commit", "rollback"):
-        assert "has no store; `edgekit install` makes one" in refused(verb, "--store", store)
+        assert "has no store; `edgekit store install` makes one" in refused(verb, "--store", store)
 
 
 def test_several_models_need_a_name_and_a_damaged_bundle_changes_nothing(tmp_path: Path, stick: Path) -> None:

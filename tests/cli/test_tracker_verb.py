@@ -1,4 +1,4 @@
-"""``edgekit log``."""
+"""``edgekit bundle log``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgekit publish` and `edgekit update`, from the first key to an installed bundle."""
+"""`edgekit release publish` and `edgekit store update`, from the first key to an installed bundle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def site(tmp_path: Path, call: Call) -> Path:
         "stable",
     )
     assert made.exit_code == 0, made.stderr
-    assert "next: edgekit publish BUNDLE" in made.stdout
+    assert "next: edgekit release publish BUNDLE" in made.stdout
     for name in "ab":
         small_bundle([variant(name, "ort")]).save(tmp_path / f"{name}.edgekit")
     return tmp_path / "site"

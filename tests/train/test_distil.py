@@ -1,4 +1,4 @@
-"""``edgekit distil``: a pruned network learns from the whole one, stops, and goes on."""
+"""``edgekit model distil``: a pruned network learns from the whole one, stops, and goes on."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def test_a_checkpoint_is_of_one_training(digits_pair: Digits, tmp_path: Path) ->
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(UsageError) as found:
         distilled(digits_pair, checkpoint=checkpoint, resume=True)
-    assert str(found.value) == f"{checkpoint} is no checkpoint of edgekit distil, or a damaged one; delete it"
+    assert str(found.value) == (
+        f"{checkpoint} is no checkpoint of edgekit model distil, or a damaged one; delete it"
+    )
 
 
 def test_a_limit_in_minutes(digits_pair: Digits) -> None:

@@ -1,4 +1,4 @@
-"""``edgekit distil --draft``: a layer of a tiny language model learns to guess what both layers write."""
+"""``edgekit model distil --draft``: one layer of a tiny language model learns from both layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edgekit distil --quantize``: what is trained with int8's rounding is what a build ships."""
+"""``edgekit model distil --quantize``: what is trained with int8's rounding is what a build ships."""
 
 from __future__ import annotations
 

@@ -181,10 +181,12 @@ def build_options(request: BuildRequest) -> BuildOptions:
     if shrink and precision not in shrinkable:
         raise UsageError(
             f"--shrink builds smaller models in {', '.join(shrinkable)}, and in no {precision}; leave it "
-            "out, or build the model that edgekit shrink writes"
+            "out, or build the model that edgekit model shrink writes"
         )
     if request.lengths and shrink:
-        raise UsageError("--lengths does not go with --shrink; build the model that edgekit shrink writes")
+        raise UsageError(
+            "--lengths does not go with --shrink; build the model that edgekit model shrink writes"
+        )
     options = BuildOptions(precision)
     given = {
         "--max-drop": request.max_drop is not None,

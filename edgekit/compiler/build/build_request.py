@@ -1,8 +1,8 @@
 """Request for a build: every option of ``edgekit build``, declared once (docs/decisions/0047).
 
 A new option is one field here: ``edgekit.build`` takes it, ``edgekit build`` spells it, the child process
-gets it, the manifest stores it, ``[options]`` of a matrix may hold it, and ``edgekit rebuild`` builds with it
-again. Names of the host side are quoted: the command line loads this file.
+gets it, the manifest stores it, ``[options]`` of a matrix may hold it, and ``edgekit bundle rebuild`` builds
+with it again. Names of the host side are quoted: the command line loads this file.
 """
 
 # No ``from __future__ import annotations``: types of fields are read (edgekit/system/declared_options.py).

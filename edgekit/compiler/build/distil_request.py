@@ -1,4 +1,4 @@
-"""Requests for a training: every option of ``edgekit distil``, declared once."""
+"""Requests for a training: every option of ``edgekit model distil``, declared once."""
 
 # No ``from __future__ import annotations``: types of fields are read (edgekit/system/declared_options.py).
 from collections.abc import Mapping, Sequence

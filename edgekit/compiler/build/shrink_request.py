@@ -1,4 +1,4 @@
-"""Request for a smaller model: every option of ``edgekit shrink``, declared once."""
+"""Request for a smaller model: every option of ``edgekit model shrink``, declared once."""
 
 # No ``from __future__ import annotations``: types of fields are read (edgekit/system/declared_options.py).
 from collections.abc import Mapping, Sequence

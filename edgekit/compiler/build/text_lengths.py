@@ -148,7 +148,7 @@ def _parts(card: Card | None, lengths: Sequence[int], io: object) -> list[TextIn
     if not any(entry.part == "mask" for entry in parts):
         raise UsageError(
             "--lengths cuts the padding off a text, which the mask tells: it needs a card with an input of "
-            'kind = "text" and part = "mask" (edgekit card MODEL -o card.toml drafts one)'
+            'kind = "text" and part = "mask" (edgekit model card MODEL -o card.toml drafts one)'
         )
     if io:
         raise UsageError("--lengths does not go with --io; leave one of them out")

@@ -1,1 +1,1 @@
-"""Drafting of cards for ``edgekit card``, from a model's metadata, graph and output shapes."""
+"""Drafting of cards for ``edgekit model card``, from a model's metadata, graph and output shapes."""

@@ -26,7 +26,7 @@ from edgekit.system.formats.toml_files import load_toml
 from edgekit.tensor_spec import TensorSpec
 
 HEAD = (
-    "Drafted by edgekit card from {name}.",
+    "Drafted by edgekit model card from {name}.",
     'The model does not settle what is marked "guessed": look there first. The formats: docs/cards.md',
 )
 NO_TASK = (
@@ -188,7 +188,7 @@ def _comments(lines: Sequence[str], **named: str) -> str:
 
 
 def drafted_text(draft: Draft, model: Path, output: Path) -> str:
-    """Return the output of ``edgekit card``: the task, the guesses, and the next step."""
+    """Return the output of ``edgekit model card``: the task, the guesses, and the next step."""
     task = draft.card.task
     lines = [
         f"  task      {task.kind}, decoded as {task.decode}" if task else "  task      none was recognized"

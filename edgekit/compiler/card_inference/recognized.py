@@ -75,7 +75,7 @@ class TextOutputs(NamedTuple):
 
 
 class Recognizers(NamedTuple):
-    """Task recognizers of ``edgekit card``, by kind of input: priority -> recognizer.
+    """Task recognizers of ``edgekit model card``, by kind of input: priority -> recognizer.
 
     The first recognizer that knows the outputs determines the task, over all tasks, lowest priority number
     first. Rare forms come before common ones: 100 to 199 are outputs of one family of models, 200 to 299

@@ -1,7 +1,7 @@
 """Matching of a student's channels with the teacher's, for intermediate values with the same name.
 
-A student of ``edgekit shrink`` has some of the teacher's channels, and its weights were fitted to preserve
-their values. So each channel is found by the correlation of its values on a few samples.
+A student of ``edgekit model shrink`` has some of the teacher's channels, and its weights were fitted to
+preserve their values. So each channel is found by the correlation of its values on a few samples.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -
     if card is None:
         raise SampleError(
             f"{path} is a {NAMES[kind]}, and only a card says how it becomes an input; build with "
-            "--card card.toml (edgekit card MODEL -o card.toml drafts one)"
+            "--card card.toml (edgekit model card MODEL -o card.toml drafts one)"
         )
     source = card.sources()[0]
     if source.kind != kind:

@@ -140,8 +140,8 @@ def read_feeds(
     if pictures and card is None:
         raise UsageError(
             f"{pictures[0]} is a picture, and {bundle.name} has no card that says how it becomes an input; "
-            "build it with --card card.toml (edgekit card MODEL -o card.toml drafts one), or give arrays "
-            "(.npy, .npz)"
+            "build it with --card card.toml (edgekit model card MODEL -o card.toml drafts one), or give "
+            "arrays (.npy, .npz)"
         )
     if card is not None and pictures and len(paths) == 1:
         return {}, read_picture(pictures[0])

@@ -61,7 +61,7 @@ def find_byte_input(requested: str | Mapping[str, str] | None, card: Card | None
     if card is None:
         raise UsageError(
             "--io uint8 folds what a card says of an image into the model, and there is no card; build with "
-            "--card card.toml (edgekit card MODEL -o card.toml drafts one)"
+            "--card card.toml (edgekit model card MODEL -o card.toml drafts one)"
         )
     images = {name: entry for name, entry in card.inputs.items() if isinstance(entry, ImageInput)}
     if not images:

@@ -7,7 +7,7 @@ KINDS: tuple[tuple[int, bytes, str], ...] = (
     # offset, bytes there, what it is and what to do
     (0, b"EDGEKIT\0", "it is an EdgeKit bundle: edgekit inspect shows what is in it"),
     (0, b"GGUF", "it is a language model in GGUF: edgekit build takes it as it is"),
-    (4, b"TFL3", "it is a TFLite model: edgekit build takes it, and edgekit import makes ONNX of it"),
+    (4, b"TFL3", "it is a TFLite model: edgekit build takes it, and edgekit model import makes ONNX of it"),
     (4, b"ORTM", "it is ONNX Runtime's own format: give the .onnx file that it was made from"),
     (0, b"PK\3\4", f"it is a zip archive, but {NO_ZIP}"),
     (0, b"\x80\2", "it is a Python pickle of something else than a model"),

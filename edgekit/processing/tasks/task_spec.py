@@ -21,8 +21,8 @@ class TaskSpec(NamedTuple):
         metric: Module whose ``METRIC`` says how close two models' predictions are (host); "": the SNR does.
         drawing: Module whose ``draw`` draws the task's predictions into a picture; "": they have none, or
             another task draws them.
-        recognize: Module whose ``RECOGNIZERS`` find the task in a model, for ``edgekit card`` (host); "":
-            none.
+        recognize: Module whose ``RECOGNIZERS`` find the task in a model, for ``edgekit model card`` (host);
+            "": none.
         mirrored: Whether training may mirror its pictures.
     """
 

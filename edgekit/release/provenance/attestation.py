@@ -1,4 +1,4 @@
-"""Signatures of provenance and bills of materials, with the keys of ``edgekit sign``.
+"""Signatures of provenance and bills of materials, with the keys of ``edgekit release sign``.
 
 A statement is its own payload: its signature file is a DSSE envelope around it, which is what attestation
 tools read. A bill of materials is signed as any file is, by its hash.

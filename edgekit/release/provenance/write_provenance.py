@@ -1,4 +1,4 @@
-"""``edgekit provenance``: SLSA provenance and a bill of materials of a bundle, signed if a key is given."""
+"""``edgekit release provenance``: SLSA provenance and bill of materials of a bundle, signed on request."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def publish(
         raise UsageError(
             f"channel {channel} has {_names(index)}, and no {model}; nothing has changed\n"
             "  give --name for a release of a model that it has; --add-model for one more model, after which "
-            "new devices need `edgekit update --model`"
+            "new devices need `edgekit store update --model`"
         )
     known = index["models"].get(model, [])
     newest = known and metadata.signed.targets[release_path(channel, model, known[0])].custom[KEY]

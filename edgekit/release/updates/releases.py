@@ -179,7 +179,7 @@ def parse_channel(name: str, custom: Json) -> Channel:
     """Parse a channel's index.
 
     Raises:
-        UpdateError: it is malformed: not made by ``edgekit publish``, or by a newer version.
+        UpdateError: it is malformed: not made by ``edgekit release publish``, or by a newer version.
     """
     found = _object(custom, name)
     try:
@@ -237,5 +237,5 @@ def _text(found: Mapping[str, Json], key: str, limit: int, where: str) -> str:
 def _malformed(where: str, key: str) -> UpdateError:
     return UpdateError(
         f"{where}: what is signed about it has no valid {key!r}\n"
-        "  it was not made by `edgekit publish`, or by a newer one than this"
+        "  it was not made by `edgekit release publish`, or by a newer one than this"
     )

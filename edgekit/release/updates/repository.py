@@ -79,8 +79,8 @@ class Repository:
         if found is None:
             raise UsageError(
                 f"{self.folder} has no channel {role}; it has: {', '.join(self.channels()) or 'none'}\n"
-                f"  edgekit publish --repo {self.folder} --keys {self.keys.online} --offline-keys FOLDER "
-                f"--add-channel {role} makes it"
+                f"  edgekit release publish --repo {self.folder} --keys {self.keys.online} --offline-keys "
+                f"FOLDER --add-channel {role} makes it"
             )
         return self._read(f"{found.version}.{role}.json")
 
@@ -98,7 +98,7 @@ class Repository:
         except OSError as problem:
             raise UsageError(
                 f"{path} can't be read: {problem.strerror or problem}\n"
-                f"  edgekit publish --init --repo {self.folder} makes a repository"
+                f"  edgekit release publish --init --repo {self.folder} makes a repository"
             ) from None
         except DeserializationError:
             raise UsageError(f"{path} is not metadata of TUF; restore it from a copy") from None

@@ -135,8 +135,8 @@ def _expired(what: str, files: HttpFiles, now: datetime) -> UpdateError:
     server = f"\n  the server says that it is {files.server_time}" if files.server_time else ""
     return UpdateError(
         f"the update is refused: {what}, by this device's clock, {now:%Y-%m-%d %H:%M} UTC{server}\n"
-        "  the repository is not renewed any more (`edgekit publish --refresh`), the clock is wrong, or "
-        "somebody holds newer files back\n"
+        "  the repository is not renewed any more (`edgekit release publish --refresh`), the clock is wrong, "
+        "or somebody holds newer files back\n"
         "  what is installed works on"
     )
 

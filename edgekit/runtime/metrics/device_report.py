@@ -4,7 +4,8 @@
     with MetricsExporter(metrics, outbox, report) as exporter:      # or report.otlp, for a collector
         report.score(accepted)                                      # the app's own measure, if it has one
 
-``edgekit fleet`` reads the rows. All counts are cumulative, so a lost or repeated row costs its minute only.
+``edgekit release fleet`` reads the rows. All counts are cumulative, so a lost or repeated row costs its
+minute only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands ``edgekit install``, ``status``, ``commit`` and ``rollback`` on a store of bundles."""
+"""Commands ``edgekit store install``, ``status``, ``commit`` and ``rollback`` on a store of bundles."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def opened(root: Path, name: str | None) -> Store:
     store = Store(root, None, name=name)
     if not _is_model(root if name is None else root / "models" / name):
         of = "" if name is None else f" of {name}"
-        raise UsageError(f"{root} has no store{of}; `edgekit install` makes one")
+        raise UsageError(f"{root} has no store{of}; `edgekit store install` makes one")
     return store
 
 
@@ -110,7 +110,7 @@ def status(root: Path, name: str | None) -> dict[str, Json]:
     names: list[str | None] = [name] if name is not None else [None] if _is_model(root) else []
     names += _names(root) if name is None else []
     if not names:
-        raise UsageError(f"{root} has no store; `edgekit install` makes one")
+        raise UsageError(f"{root} has no store; `edgekit store install` makes one")
     return {"store": str(root), "models": [_model(opened(root, each)) for each in names]}
 
 

@@ -1,4 +1,4 @@
-"""``edgekit shrink``: a network with channels to spare, and one without."""
+"""``edgekit model shrink``: a network with channels to spare, and one without."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def test_a_model_that_does_not_honour_its_mask_is_refused(tmp_path: Path) -> Non
         (
             [4],
             {"shrink": "-50%"},
-            "--lengths does not go with --shrink; build the model that edgekit shrink writes",
+            "--lengths does not go with --shrink; build the model that edgekit model shrink writes",
         ),
     ],
 )

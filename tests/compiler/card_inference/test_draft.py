@@ -19,7 +19,7 @@ pytestmark = pytest.mark.needs_ort
 MODELS = Path(__file__).parents[4] / "shared" / "models"
 
 SOFTMAX_10 = """\
-# Drafted by edgekit card from network.onnx.
+# Drafted by edgekit model card from network.onnx.
 # The model does not settle what is marked "guessed": look there first. The formats: docs/cards.md
 
 title = "network"

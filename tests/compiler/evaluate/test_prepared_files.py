@@ -72,7 +72,7 @@ def test_what_does_not_fit_the_card(tmp_path: Path) -> None:
         read_sample(sound, SPECS, None)
     assert str(error.value) == (
         f"{sound} is a sound, and only a card says how it becomes an input; build with --card card.toml "
-        "(edgekit card MODEL -o card.toml drafts one)"
+        "(edgekit model card MODEL -o card.toml drafts one)"
     )
     (tmp_path / "a.png").write_bytes(b"")
     with pytest.raises(SampleError) as error:

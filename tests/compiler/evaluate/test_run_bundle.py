@@ -118,7 +118,7 @@ def test_a_picture_without_a_card_says_what_to_do(tmp_path: Path) -> None:
         run_files(small_bundle(), {"": path})
     assert str(error.value) == (
         f"{path} is a picture, and new bundle has no card that says how it becomes an input; "
-        "build it with --card card.toml (edgekit card MODEL -o card.toml drafts one), or give arrays "
+        "build it with --card card.toml (edgekit model card MODEL -o card.toml drafts one), or give arrays "
         "(.npy, .npz)"
     )
 

@@ -149,7 +149,7 @@ def test_picture_without_a_card(tmp_path: Path) -> None:
     assert (
         str(error.value)
         == f"{path} is a picture, and only a card says how it becomes an input; build with --card card.toml "
-        "(edgekit card MODEL -o card.toml drafts one)"
+        "(edgekit model card MODEL -o card.toml drafts one)"
     )
 
 

@@ -150,7 +150,7 @@ TENSOR = parse_card({"title": "a card", "inputs": {"x": {"kind": "tensor", "shap
             "uint8",
             None,
             "--io uint8 folds what a card says of an image into the model, and there is no card; build with "
-            "--card card.toml (edgekit card MODEL -o card.toml drafts one)",
+            "--card card.toml (edgekit model card MODEL -o card.toml drafts one)",
         ),
         ("uint8", TENSOR, "--io uint8 is for an image input, and a card has none; build without it"),
         ({"z": "uint8"}, card(), "--io z=uint8: a card has the image input x"),

@@ -1,4 +1,4 @@
-"""What `edgekit publish --for` writes, as the platforms' own tools and published schemas read it."""
+"""What `edgekit release publish --for` writes, as the platforms' own tools and published schemas read it."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_a_second_model_is_asked_for(world: World) -> None:
     assert str(error.value) == (
         "channel stable has yolo, and no segmenter; nothing has changed\n"
         "  give --name for a release of a model that it has; --add-model for one more model, after which new "
-        "devices need `edgekit update --model`"
+        "devices need `edgekit store update --model`"
     )
     assert target(world, second, model="segmenter", add_model=True) == "stable/segmenter/1.edgekit"
     assert target(world, bundle(world, "v2")) == "stable/yolo/2.edgekit"  # by its source

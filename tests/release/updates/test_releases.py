@@ -51,7 +51,7 @@ def test_a_malformed_release_is_refused(key: str, value: object) -> None:
         parsed({**SIGNED, key: value})
     assert str(error.value) == (
         f"{PATH}: what is signed about it has no valid {key!r}\n"
-        "  it was not made by `edgekit publish`, or by a newer one than this"
+        "  it was not made by `edgekit release publish`, or by a newer one than this"
     )
 
 

@@ -1,4 +1,4 @@
-"""One `edgekit update` without the command line, to be killed.
+"""One `edgekit store update` without the command line, to be killed.
 
 python update_worker.py STORE URL ROOT
 """

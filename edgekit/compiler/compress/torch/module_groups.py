@@ -1,6 +1,7 @@
 """Groups of channels of a PyTorch module, for loops that prune and train by themselves.
 
-    module -> ONNX, its parameters marked -> channel groups of the graph (as edgekit shrink's) -> parameters
+    module -> ONNX, its parameters marked -> channel groups of the graph (as edgekit model shrink's)
+    -> parameters
 
 The rules are those of ``channel_rules``. Removing one unit and running the module finds the groups that the
 module's own code needs (a size that is written in ``forward``).
@@ -139,8 +140,8 @@ def prune_groups(module: Any, example_inputs: Any) -> PruneGroups:
     """Find the groups of channels of a module that can be removed.
 
     A group's channels go through Add, Concat, depthwise Convs, batch norms, heads of attention and so on, as
-    in ``edgekit shrink``. Each group is tested: a copy without one unit must compute the same outputs as the
-    module in which no weights read that unit.
+    in ``edgekit model shrink``. Each group is tested: a copy without one unit must compute the same outputs
+    as the module in which no weights read that unit.
 
     Args:
         module: A ``torch.nn.Module`` of float32 that ``torch.export`` supports. It is not changed.

@@ -83,7 +83,9 @@ def load_state(path: Path, key: str) -> TrainingState:
         saved = table.pop("key")
         state = TrainingState(**table)
     except Exception:  # of damaged bytes: PyTorch seeks to where they point, and its unpickler trusts them
-        raise UsageError(f"{path} is no checkpoint of edgekit distil, or a damaged one; delete it") from None
+        raise UsageError(
+            f"{path} is no checkpoint of edgekit model distil, or a damaged one; delete it"
+        ) from None
     if saved != key:
         raise UsageError(
             f"{path} is of another training: the teacher, the student, the samples or an option differ;"
