@@ -4,8 +4,8 @@
 
 For each model of ``models.toml``: ``edgekit model card``, then the corrections that the table has for it,
 then ``edgekit build`` with no option but the target, then ``edgekit run`` on a sample, and its answer is held
-to what the table expects. Needs ``../shared`` (models and photographs), network for the packages, and espeak-ng
-for speech. One model at a time.
+to what the table expects. Needs ``../shared`` (models and photographs), network for the packages, and
+espeak-ng for speech. One model at a time.
 """
 
 from __future__ import annotations
