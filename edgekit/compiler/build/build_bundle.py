@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.bundle_contents import make_bundle
 from edgekit.compiler.build.language.language_bundle import build_language_model, refuse_options
 from edgekit.compiler.build.length_figures import evaluate_lengths
-from edgekit.compiler.build.memory_need import memory_need, model_bytes
+from edgekit.compiler.build.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
 from edgekit.compiler.build.progress import Progress, Stage
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
 from edgekit.compiler.build.stages import (
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "Stage", "build_bundle"]
 
 
-def build_bundle(request: BuildRequest, claim: Callable[[int], None] = lambda extra_bytes: None) -> Bundle:
+def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     """Build in this process; ``edgekit.build`` documents the arguments and errors.
 
-    ``claim`` is called with the memory that the values of the model need, before they are computed.
+    ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
     targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
     if isinstance(source, Path) and is_language_model(source):
@@ -54,7 +54,11 @@ def build_bundle(request: BuildRequest, claim: Callable[[int], None] = lambda ex
     if request.lengths:
         job, texts = with_lengths(job, source, request)
     used = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
-    claim(memory_need(model_bytes(job.source), model_bytes(job.canonical), used, len(targets)))
+    sizes, builds = model_bytes(job.canonical), len(targets) * (1 + len(request.lengths or ()))
+    claim(
+        memory_need(model_bytes(job.source), sizes, used, len(targets)),
+        seconds_need(job.canonical, sizes, used, builds),
+    )
     check_targets(job, progress)
     data = prepare_samples(job, request.samples, progress)
     if texts is not None:

@@ -1,4 +1,4 @@
-"""The memory that a build needs for its model's values, from their static shapes and the request.
+"""Memory and time that a build needs for its model's values, from their static shapes and the request.
 
     calibration   PASS_COPIES     x min(all values, PASS_BYTES)      one pass over a sample
     engines       ENGINE_COPIES   x live values x targets x variants loaded at one time
@@ -15,16 +15,20 @@ A language model needs, with the weights as float32:
 
 Live values are the largest sum of values that are made and still read. What a model's file needs is the limit
 that a build begins with (edgekit/compiler/sandbox/limits.py); this comes on top.
+
+The time is SECONDS_A_BILLION for each billion operations, for each sample and target, and once more for the
+reference. Operations are multiplications, and OPERATIONS_A_VALUE for each value.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.evaluate.kept_outputs import KEPT_BYTES
 from edgekit.compiler.model.language.language_model import DecoderConfig
 from edgekit.compiler.model.node_checks import static_dims
@@ -35,6 +39,17 @@ COMPARED_COPIES = 10
 DECODER_COPIES, CACHE_COPIES, LOGIT_COPIES = 3, 4, 4
 TEXT_BITS = 512
 """Of a string."""
+SECONDS_A_BILLION, OPERATIONS_A_VALUE = 2.0, 16
+"""Measured: 0.12 s for each billion (YOLOX-nano at 640 x 640, int8, 50 photographs, three targets). A board
+that is busy takes ten times as long."""
+
+
+Claim = Callable[[int, float], None]
+"""Function that takes the memory in bytes and the time in seconds that are needed beyond the limits."""
+
+
+def unclaimed(extra_bytes: int, extra_seconds: float) -> None:
+    """Ignore a need: a trusted build has no limits."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,19 @@ def memory_need(source: ModelBytes, canonical: ModelBytes, samples: int, targets
         + COMPARED_COPIES * canonical.outputs
         + WEIGHT_COPIES * max(canonical.weights - source.weights, 0)
     )
+
+
+def seconds_need(model: ir.Model, sizes: ModelBytes, samples: int, targets: int) -> float:
+    """Return the time in seconds that a build needs beyond what the model's file needs.
+
+    Args:
+        model: The model after the passes.
+        sizes: Its sizes.
+        samples: Number of samples that are used.
+        targets: Number of targets that it is built for.
+    """
+    operations = multiplications(model) + OPERATIONS_A_VALUE * sizes.values // 4
+    return SECONDS_A_BILLION * operations / 1e9 * samples * (targets + 1)
 
 
 def decoder_need(config: DecoderConfig, targets: int, context: int, window: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.compiler.build.memory_need import memory_need, model_bytes
+from edgekit.compiler.build.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
 from edgekit.compiler.build.progress import stage
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
 from edgekit.compiler.build.shrink_request import ShrinkRequest
@@ -38,12 +38,10 @@ LATENCY_STEPS = 6
 """Models that are compiled and timed to reach a latency: the share of multiplications is known to 1/64."""
 
 
-def shrink_model(
-    request: ShrinkRequest, claim: Callable[[int], None] = lambda extra_bytes: None
-) -> ShrunkModel:
+def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkModel:
     """Shrink in this process; ``edgekit.shrink`` documents the arguments and errors.
 
-    ``claim`` is called with the memory that the values of the model need, before they are computed.
+    ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
     goal, progress = shrink_goal(request.flops, request.size, request.latency), request.progress
     loaded = _loaded_card(request.card)
@@ -59,7 +57,10 @@ def shrink_model(
         say(f"{source_name(opened)}  {multiplications(canonical) / 1e6:,.0f} M multiplications")
     sizes = model_bytes(canonical)
     # A pass of second moments holds every value that a layer reads.
-    claim(memory_need(model_bytes(source), sizes, CALIBRATION_SAMPLES, len(timed)) + sizes.values)
+    claim(
+        memory_need(model_bytes(source), sizes, CALIBRATION_SAMPLES, len(timed)) + sizes.values,
+        seconds_need(canonical, sizes, CALIBRATION_SAMPLES, len(timed)),
+    )
     with stage(progress, "reference") as say:
         inputs, outputs = signature(source)
         if loaded:

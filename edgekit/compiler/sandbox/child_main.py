@@ -7,6 +7,7 @@ engines goes to stderr, which the parent reads.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import pickle
 import signal
@@ -49,6 +50,7 @@ class Request(NamedTuple):
         private_folder: Folder of the child and its parent.
         records_folder: Folder of the model's measurements; None: the cache folder.
         memory_bytes: Limit of the child's memory, and of each file that it writes, in bytes.
+        seconds: Limit of its time, in seconds.
         deaths: For each step that ended an earlier child of this request: how that child ended.
     """
 
@@ -58,6 +60,7 @@ class Request(NamedTuple):
     private_folder: str
     records_folder: str | None
     memory_bytes: int
+    seconds: float
     deaths: dict[str, str]
 
 
@@ -130,9 +133,12 @@ def _done(request: Request, send: Send) -> list[bytes]:
         detail = stage.detail[: messages.DETAIL_LIMIT_CHARS]
         send(messages.as_line({"stage": [stage.name, detail, stage.seconds]}))
 
-    def claim(extra_bytes: int) -> None:
+    def claim(extra_bytes: int, extra_seconds: float) -> None:
         need = Path(request.private_folder, NEED)
-        need.write_bytes(b"%d" % (request.memory_bytes + extra_bytes))  # before the parent sees it used
+        # Before the parent sees it used.
+        need.write_bytes(
+            b"%d %d" % (request.memory_bytes + extra_bytes, request.seconds + math.ceil(extra_seconds))
+        )
         extend_data(extra_bytes)
 
     if request.verb == "shrink":

@@ -60,8 +60,6 @@ PASSED_ON_BYTES = 1 << 20
 WAITING_LINES = 64
 SAID_BYTES = 256 << 20
 """How much a child may say."""
-NEED_LIMIT_BYTES = 20
-"""Maximum size of a file that holds one number."""
 CRASHED = "the model may be hostile or malformed, or an engine has a bug"
 DEATHS_LIMIT = 24
 """Maximum number of steps that one request leaves out."""
@@ -155,7 +153,7 @@ class _Child:
             started.callback(_end, self._process)
             end = partial(_kill, self._process)
             self._watch = Watch(
-                self._process.pid, self._limits, end, self._spent_s, self._last_crumb, self._needed_bytes
+                self._process.pid, self._limits, end, self._spent_s, self._last_crumb, self.folder / NEED
             )
             started.callback(self._watch.close)
             self._printed = threading.Thread(target=self._pass_on, args=(self._process.stderr,), daemon=True)
@@ -228,15 +226,15 @@ class _Child:
             reason, advice = _death(self._process), CRASHED
             self._printed.join(GRACE_S)
             if self._is_starved or self._process.returncode == STARVED_CODE:
-                self._watch.raise_limit()
+                self._watch.raise_limits()
                 limit = self._watch.limit_bytes
                 reason = starved(limit, self._watch.peak_bytes)
-                advice = memory_advice(limit, self._needed_bytes())
+                advice = memory_advice(limit, self._watch.need().memory_bytes)
         step = self._last_crumb()[2]
         if sum(each.startswith(_around(step) + WITHIN) for each in self._deaths) >= INNER_DEATHS_LIMIT:
             step = _around(step)
         ended_by_user = self._process.returncode in STOPPED
-        is_over = self._watch.spent_s >= self._limits.seconds or len(self._deaths) >= DEATHS_LIMIT
+        is_over = self._watch.spent_s >= self._watch.limit_s or len(self._deaths) >= DEATHS_LIMIT
         if not step or step in self._deaths or ended_by_user or is_over:
             raise CrashError(self._story(reason, advice))
         self._deaths[step] = reason  # goes into the bundle, without what is true of this machine alone
@@ -256,8 +254,9 @@ class _Child:
         assert self._process.stdin is not None
         bounds = bounds_of(self._limits, options, self.folder, kept := model_folder(model_files(options)))
         records = str(kept) if kept else None
-        limit = self._limits.memory_bytes
-        request = Request(verb, options, folder, str(self.folder), records, limit, self._deaths)
+        memory_bytes, seconds = self._limits.memory_bytes, self._limits.seconds
+        private = str(self.folder)
+        request = Request(verb, options, folder, private, records, memory_bytes, seconds, self._deaths)
         try:
             pickle.dump((list(sys.path), tuple(bounds)), self._process.stdin)
             pickle.dump(request, self._process.stdin)
@@ -269,13 +268,6 @@ class _Child:
                 f"an option can't be handed to the process that {verb}s the model: {problem}; "
                 "give trusted=True to work in this process"
             ) from None
-
-    def _needed_bytes(self) -> int:
-        """Return the memory that the child reported to need, in bytes; 0 if it did not."""
-        try:
-            return int(read_plain(self.folder / NEED, NEED_LIMIT_BYTES))
-        except (OSError, ValueError):
-            return 0
 
     def _listen(self, stream: IO[bytes]) -> None:
         with contextlib.suppress(ValueError, OSError):  # closed meanwhile

@@ -1,7 +1,8 @@
 """Limits of a model's process: memory, time and files, derived from the model's size and the options.
 
-A build raises the memory limit by what its values need, once it knows their shapes
-(edgekit/compiler/build/memory_need.py). The limit is at most ``MACHINE_SHARE`` of the machine's memory.
+A build raises the limits of memory and time by what its values need, once it knows their shapes
+(edgekit/compiler/build/memory_need.py). Memory is limited to ``MACHINE_SHARE`` of the machine's, time to
+``MOST_SECONDS``.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ TIMES_BUDGET, SEARCH_SECONDS = 4, 180.0
 verified and timed as well."""
 FRAMEWORK_SECONDS = 2 * 1800.0
 """More for a file that its framework loads and runs (edgekit/compiler/importers/child_process.py)."""
+MOST_SECONDS = 12 * 3600.0
+"""Maximum to which a build raises its time limit. ViT-B with 128 samples for three targets claims 5 h."""
 LINKS_LIMIT = 100_000
 _EXTERNAL = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
 """An entry of ``external_data`` in onnx.proto, up to the length of the file's name."""
@@ -72,11 +75,13 @@ class Limits(NamedTuple):
         memory_bytes: Maximum memory of the child and its own children together, in bytes.
         most_memory_bytes: Maximum to which a build may raise ``memory_bytes`` by the shapes of its model.
         seconds: Time limit for its result, in seconds; time in which this process was stopped is not counted.
+        most_seconds: Maximum to which a build may raise ``seconds`` by its model and its samples.
     """
 
     memory_bytes: int
     most_memory_bytes: int
     seconds: float
+    most_seconds: float
 
 
 def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
@@ -108,7 +113,13 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
         seconds += FRAMEWORK_SECONDS
     most = max(int(MACHINE_SHARE * all_memory_bytes()), BYTES_BEYOND)
     given = int(_given(MEMORY_MB, 0.0) * 1e6)
-    return Limits(given or min(memory, most), given or most, _given(SECONDS, float(math.ceil(seconds))))
+    given_seconds, seconds = _given(SECONDS, 0.0), float(math.ceil(seconds))
+    return Limits(
+        given or min(memory, most),
+        given or most,
+        given_seconds or seconds,
+        given_seconds or max(seconds, MOST_SECONDS),
+    )
 
 
 def bounds_of(

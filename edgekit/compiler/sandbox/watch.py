@@ -9,19 +9,30 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from edgekit.compiler.sandbox.limits import MEMORY_MB, SECONDS, Limits
 from edgekit.system.memory import UNKNOWN_BYTES, free_memory_bytes
+from edgekit.system.regular_file import read_plain
 
 POLL_S = 0.02
 """Seconds between two checks of memory; a core fills 100 MB in that time."""
 SEARCH_S = 0.5
 """Seconds between two searches for the child's own children, each of which reads a file per process."""
+NEED_LIMIT_BYTES = 40
+"""Maximum size of a file that holds two numbers."""
 STEP_SHARE = 0.5
 """Largest part of the time limit without a crumb while a step is at risk: the engine hangs."""
 STOPPED_S = 1.0
 """A longer gap between two looks was spent stopped or suspended, and counts as this much."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+class Need(NamedTuple):
+    """Memory and time that a child reports to need, 0 if it did not."""
+
+    memory_bytes: int = 0
+    seconds: float = 0.0
 
 
 class Watch:
@@ -31,6 +42,7 @@ class Watch:
         overrun: The limit that was exceeded; "" if none.
         advice: Advice on raising that limit.
         limit_bytes: Memory limit at the last check, in bytes.
+        limit_s: Time limit at the last check, in seconds.
         peak_bytes: Peak memory measured, in bytes; 0 if the system does not report it.
         spent_s: Time spent on the request, in seconds.
     """
@@ -42,7 +54,7 @@ class Watch:
         end: Callable[[], None],
         spent_s: float,
         last_crumb: Callable[[], tuple[int, str, str]],
-        needed_bytes: Callable[[], int],
+        need: Path,
     ) -> None:
         """Start watching.
 
@@ -52,12 +64,12 @@ class Watch:
             end: Function that ends the child and all processes that it started.
             spent_s: Time spent by earlier children of the request, in seconds.
             last_crumb: Function that reads the child's current step.
-            needed_bytes: Function that reads the memory that the child reports to need; it is not trusted.
+            need: File in which the child reports its need; it is not trusted.
         """
         self.overrun, self.advice, self.peak_bytes, self.spent_s = "", "", 0, spent_s
-        self.limit_bytes = limits.memory_bytes
+        self.limit_bytes, self.limit_s = limits.memory_bytes, limits.seconds
         self._pid, self._limits, self._end = pid, limits, end
-        self._last_crumb, self._needed_bytes = last_crumb, needed_bytes
+        self._last_crumb, self._need = last_crumb, need
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="edgekit-watch", daemon=True)
         self._thread.start()
@@ -67,10 +79,23 @@ class Watch:
         self._closed.set()
         self._thread.join()
 
-    def raise_limit(self) -> None:
-        """Raise the memory limit to the child's need, if the machine has enough."""
-        needed = min(self._needed_bytes(), self._limits.most_memory_bytes)
-        self.limit_bytes = max(self.limit_bytes, needed)
+    def need(self) -> Need:
+        """Return what the child reported to need."""
+        try:
+            memory_bytes, seconds = map(int, read_plain(self._need, NEED_LIMIT_BYTES).split())
+        except (OSError, ValueError):
+            return Need()
+        return Need(memory_bytes, seconds)
+
+    def raise_limits(self) -> None:
+        """Raise the limits to the child's need, up to what the machine has and ``MOST_SECONDS``."""
+        need = self.need()
+        self.limit_bytes = max(self.limit_bytes, min(need.memory_bytes, self._limits.most_memory_bytes))
+        self.limit_s = max(self.limit_s, min(need.seconds, self._limits.most_seconds))
+
+    def _time_advice(self) -> str:
+        less = "; fewer targets or samples take less" if self.limit_s > self._limits.seconds else ""
+        return f"{SECONDS}={2 * self.limit_s:g} in the environment doubles it{less}"
 
     def _watch(self) -> None:
         last, searched = time.monotonic(), 0.0
@@ -84,19 +109,18 @@ class Watch:
                 if (found := self._last_crumb()) != crumb:
                     crumb, crumb_at_s = found, self.spent_s
             self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, family)))
-            step_seconds = STEP_SHARE * self._limits.seconds
-            if self.peak_bytes > self.limit_bytes:
-                self.raise_limit()
-            limit = self.limit_bytes
+            if self.peak_bytes > self.limit_bytes or self.spent_s > STEP_SHARE * self.limit_s:
+                self.raise_limits()
+            limit, step_seconds = self.limit_bytes, STEP_SHARE * self.limit_s
             if self.peak_bytes > limit:
                 self.overrun = f"its process took more than {_megabytes(limit)} of memory, its limit"
-                self.advice = memory_advice(limit, self._needed_bytes())
+                self.advice = memory_advice(limit, self.need().memory_bytes)
             elif crumb[2] and self.spent_s - crumb_at_s > step_seconds:
                 self.overrun = f"its process took more than {step_seconds:g} s for this step, its limit"
-                self.advice = f"{SECONDS}={2 * self._limits.seconds:g} in the environment doubles it"
-            elif self.spent_s > self._limits.seconds:
-                self.overrun = f"its process took more than {self._limits.seconds:g} s, its limit"
-                self.advice = f"{SECONDS}={2 * self._limits.seconds:g} in the environment doubles it"
+                self.advice = self._time_advice()
+            elif self.spent_s > self.limit_s:
+                self.overrun = f"its process took more than {self.limit_s:g} s, its limit"
+                self.advice = self._time_advice()
             if self.overrun:
                 self._end()
                 return

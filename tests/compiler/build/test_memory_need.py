@@ -14,7 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.compiler.build.memory_need import ModelBytes, decoder_need, memory_need, model_bytes
+from edgekit.compiler.build.memory_need import (
+    ModelBytes,
+    decoder_need,
+    memory_need,
+    model_bytes,
+    seconds_need,
+)
+from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.evaluate.kept_outputs import KEPT_BYTES
 from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.compiler.model.onnx_file import open_model
@@ -53,6 +60,20 @@ g (float[1,6,1000,1000] x) => (float[1,6,1000,1000] y)
 }
 """
 WIDE_BYTES = 24_000_000
+
+
+def test_time_grows_with_samples_targets_and_operations(tmp_path: Path) -> None:
+    model = open_model(models.write(tmp_path, CHAIN))
+    sizes = model_bytes(model)
+    values = 5 * 8 * 16 * 16
+    assert seconds_need(model, sizes, 50, 3) == pytest.approx(2 * 16 * values / 1e9 * 50 * 4)
+    convolution = open_model(models.write(tmp_path, models.SMALL_CNN))
+    sizes = model_bytes(convolution)
+    alone = 2 * 16 * (sizes.values // 4) / 1e9
+    assert seconds_need(convolution, sizes, 1, 0) - alone == pytest.approx(
+        2 * multiplications(convolution) / 1e9
+    )
+    assert multiplications(convolution) > 0
 
 
 def test_sizes_are_those_of_static_shapes(tmp_path: Path) -> None:

@@ -117,6 +117,16 @@ def test_time_grows_with_targets_and_the_budget(model: Path) -> None:
     assert limits_of("build", given(model, precision="auto")).seconds == 301 + 720
 
 
+def test_a_build_raises_its_time_limit_up_to_a_maximum(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own limit is not raised."""
+    assert limits_of("build", given(model)).most_seconds == limits.MOST_SECONDS
+    longer = limits_of("build", given(model, distil="200min"))
+    assert longer.most_seconds == longer.seconds > limits.MOST_SECONDS
+    monkeypatch.setenv(limits.SECONDS, "90")
+    own = limits_of("build", given(model))
+    assert (own.seconds, own.most_seconds) == (90, 90)
+
+
 def test_a_framework_needs_more(tmp_path: Path, model: Path) -> None:
     other = tmp_path / "model.pt2"
     other.write_bytes(bytes(SMALL))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +17,7 @@ import edgekit
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.sandbox import watch
 from edgekit.compiler.sandbox.contained import build_contained
-from edgekit.compiler.sandbox.limits import BYTES_BEYOND, MEMORY_MB, TIMES_MODEL
+from edgekit.compiler.sandbox.limits import BYTES_BEYOND, MEMORY_MB, SECONDS, TIMES_MODEL, Limits
 from edgekit.errors import CrashError
 from edgekit.system.memory import UNKNOWN_BYTES
 from tests.compiler.sandbox.starving import STARVATIONS, Starving
@@ -100,24 +102,60 @@ def test_a_small_file_of_large_values_is_built(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell of memory")
-@pytest.mark.parametrize("what", ["language model", "shrink"])
-def test_every_verb_that_computes_claims_its_memory(
+@pytest.mark.parametrize("what", ["language model", "network", "shrink"])
+def test_every_verb_that_computes_claims_its_memory_and_time(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(MEMORY_MB, raising=False)
-    claimed: list[int] = []
+    monkeypatch.delenv(SECONDS, raising=False)
+    claimed: list[tuple[int, float]] = []
     close = watch.Watch.close
 
     def noted(own: watch.Watch) -> None:
         close(own)
-        claimed.append(own._needed_bytes() - own.limit_bytes)
+        claimed.append((own.need().memory_bytes - own.limit_bytes, own.need().seconds - own.limit_s))
 
     monkeypatch.setattr(watch.Watch, "close", noted)
     if what == "shrink":
         edgekit.shrink(spare_network(tmp_path), flops="-30%", samples=spare_samples())
+    elif what == "network":
+        edgekit.build(spare_network(tmp_path), targets=["ort"])
     else:
         edgekit.build(write_tiny(tmp_path / "tiny.gguf"), targets=["ort"])
-    assert max(claimed) > 0
+    more_bytes, more_seconds = max(claimed)
+    assert more_bytes > 0
+    assert more_seconds >= 0 if what == "language model" else more_seconds > 0
+
+
+SLEEPING = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+@pytest.mark.parametrize(
+    ("need", "most_s", "limit_s"),
+    [(b"", 60, 0.2), (b"no number", 60, 0.2), (b"1 0", 60, 0.2), (b"1 3", 60, 3), (b"1 9000", 0.4, 0.4)],
+)
+def test_the_time_limit_grows_to_the_need(need: bytes, most_s: float, limit_s: float, tmp_path: Path) -> None:
+    """What the child reports counts up to a maximum; the error says what takes less."""
+    path, ended = tmp_path / "need", threading.Event()
+    path.write_bytes(need)
+    process = subprocess.Popen(SLEEPING)
+    limits = Limits(1 << 30, 1 << 30, 0.2, most_s)
+
+    def end() -> None:
+        process.kill()
+        ended.set()
+
+    watching = watch.Watch(process.pid, limits, end, 0.0, lambda: (0, "", ""), path)
+    try:
+        assert ended.wait(60)
+    finally:
+        watching.close()
+        process.kill()
+        process.wait()
+    assert watching.overrun == f"its process took more than {limit_s:g} s, its limit"
+    less = "; fewer targets or samples take less" if limit_s > 0.2 else ""
+    assert watching.advice == f"EDGEKIT_SECONDS={2 * limit_s:g} in the environment doubles it{less}"
+    assert watching.spent_s > limit_s
 
 
 def test_the_estimate_is_told_where_the_machine_has_less(monkeypatch: pytest.MonkeyPatch) -> None:

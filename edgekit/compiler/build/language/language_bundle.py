@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgekit._version import __version__
@@ -19,7 +19,7 @@ from edgekit.compiler.build.language.variants import (
     add_float_choices,
     build_language_variant,
 )
-from edgekit.compiler.build.memory_need import decoder_need
+from edgekit.compiler.build.memory_need import Claim, decoder_need, unclaimed
 from edgekit.compiler.build.progress import Progress, stage
 from edgekit.compiler.build.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.compiler.lowering.language.graph_writer import OPSET
@@ -52,7 +52,7 @@ def build_language_model(
     path: Path,
     targets: Sequence[BuildTarget],
     request: BuildRequest,
-    claim: Callable[[int], None] = lambda extra_bytes: None,
+    claim: Claim = unclaimed,
 ) -> Bundle:
     """Build a language model's bundle.
 
@@ -78,7 +78,7 @@ def build_language_model(
         say(f"{path.name}  {described(model)}")
         small = open_draft(draft, model) if draft else None
         both = (model, small) if small else (model,)
-        claim(sum(decoder_need(each.config, len(targets), context, WINDOW_TOKENS) for each in both))
+        claim(sum(decoder_need(each.config, len(targets), context, WINDOW_TOKENS) for each in both), 0.0)
     job, variants = _built(model, path, targets, bars, context, request)
     if not draft or small is None:
         return _bundle(job, path, targets, variants, {}, {}, request)
