@@ -19,8 +19,7 @@ class Latency:
 
     Attributes:
         p95_ms: Limit of the 95th percentile of the total time, in milliseconds.
-        stages: Limit of the 95th percentile in milliseconds, for stages with their own limit. The module
-            lists the stages.
+        stages: Stage = limit of its 95th percentile in milliseconds, for stages with a limit of their own.
     """
 
     p95_ms: float

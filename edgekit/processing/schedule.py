@@ -21,7 +21,7 @@ class Schedule:
 
     Attributes:
         hours: Time ranges, e.g. ``06:00-09:30``. A range that ends before it begins passes midnight.
-        days: Days on which the ranges begin, from DAYS.
+        days: Days on which the ranges begin.
     """
 
     hours: Sequence[str]

@@ -1,7 +1,7 @@
 """Every block of Python in a document runs, or is marked as a fragment.
 
 The blocks of one document run in their order, in one namespace and in a folder that holds what a reader has:
-``detector.onnx``, its ``card.toml``, its bundle ``detector.edgekit``, ``street.jpg``, and a model for batches.
+``detector.onnx``, its ``card.toml``, its bundle ``detector.edgekit``, ``street.jpg``, a model for batches.
 The names in ``given`` are those that an app has of its own: frames, arrays, an open session.
 """
 

@@ -32,19 +32,18 @@ class AudioInput:
 
     Attributes:
         name: The input's name in the model.
-        shape: Static; with ``features`` the dimensions that are not 1 are frames and features.
-        rate: Sample rate in Hz that the model was trained on.
-        window: Number of samples of a run, including those of ``context``.
-        hop: Number of samples from the start of a window to the start of the next one.
-        context: Number of samples repeated from the end of the previous window, zeros at first. ``hop`` is
-            then the rest of the window.
+        shape: Static shape. With ``features``, the dimensions other than 1 are frames and features.
+        rate: Sample rate of the training data, in Hz.
+        window: Samples per run, including those of ``context``. Default: computed from ``shape``.
+        hop: Samples from the start of a window to the start of the next one. Default: ``window - context``.
+        context: Samples repeated from the end of the previous window; zeros for the first window.
         normalize: Normalization of the samples: ``max`` divides by the maximum, ``peak`` by the maximum
-            magnitude; ``mean-std`` makes mean 0 and variance 1.
-        full_scale: Value of a full-scale sample: 1, or 32768 for models that were trained on int16.
-        features: Feature settings; None: the input is the samples.
-        layout: Order of features: frames before features (``TF``), or after them (``FT``).
-        mean: input = (value - mean) / std; the value is a sample or a feature.
-        std: See ``mean``.
+            magnitude; ``mean-std`` gives mean 0 and variance 1.
+        full_scale: Value of a full-scale sample; 32768 for models that were trained on int16.
+        features: Table of feature settings. Without it, the model takes the samples.
+        layout: Axis order of the features: frames first (``TF``) or last (``FT``).
+        mean: input = (value - mean) / std, where the value is a sample or a feature.
+        std: Divisor in the formula of ``mean``.
         dtype: Data type of the input; integers are rounded and clipped.
     """
 

@@ -54,7 +54,7 @@ class Features:
         power: Exponent: 1 for magnitude, 2 for power.
         preemphasis: Coefficient applied to each frame: x[i] - preemphasis x[i - 1], as in Kaldi.
         remove_dc: Whether each frame's mean is subtracted first.
-        mels: Number of bands of the filter bank.
+        mels: Number of bands of the filter bank. Required for ``mel`` and ``mfcc``.
         fmin, fmax: Frequency limits of the filter bank in Hz. An ``fmax`` of 0 is half of the sample rate.
         mel_scale: ``htk``: 2595 log10(1 + f / 700); ``slaney``: linear to 1 kHz, then logarithmic.
         mel_norm: ``slaney``: each band is divided by half of its width in Hz.
@@ -63,7 +63,7 @@ class Features:
         offset: Value added before the logarithm.
         floor: Minimum value before the logarithm.
         range: Dynamic range: values further below the maximum are raised to it. 0 disables this.
-        coefficients: Number of leading MFCC coefficients to keep.
+        coefficients: Number of leading MFCC coefficients to keep. Required for ``mfcc``.
         dct: Scale of MFCC coefficient 0. ``htk`` (TensorFlow) scales it like the others.
         cmvn: Normalization of each feature over the frames: subtract the mean, also divide by the deviation.
     """

@@ -45,21 +45,22 @@ class ImageInput:
 
     Attributes:
         name: The input's name in the model.
-        shape: Static, with a batch of 1; it freezes what the model leaves open.
+        shape: Static shape with a batch of 1. It replaces dynamic dimensions of the model.
         layout: Order of the four dimensions.
-        colour: Colour order that the model was trained on.
-        resize: ``stretch`` to the input's size; ``letterbox``: at its proportions, the rest is ``pad``;
-            ``center-crop``: the middle, of the input's proportions; ``fit-height``: a line of text, as high
-            as the input, from its left edge, squeezed where it is too long; the rest is ``pad``.
+        colour: Colour order that the model was trained with.
+        resize: ``stretch``: to the input's size. ``letterbox``: keeps the aspect ratio, the rest is ``pad``.
+            ``center-crop``: the centre, with the input's aspect ratio. ``fit-height``, for a line of text:
+            full height, aligned left, squeezed if too long, the rest is ``pad``.
         place: Letterbox: position of the picture.
         pad: Letterbox and fit-height: value of the rest, 0 to 255, before ``mean`` and ``std``.
-        rounding: Letterbox: rounding of the picture's shorter side in the input. YOLOX rounds ``down``,
-            Ultralytics to the ``nearest`` pixel.
-        crop: Center-crop: share of the largest possible part that is used, e.g. 0.875.
+        rounding: Letterbox: rounding of the shorter side's length. YOLOX rounds ``down``, Ultralytics to the
+            ``nearest`` pixel.
+        crop: Center-crop: fraction of the largest possible crop, e.g. 0.875.
         interpolation: Interpolation of pixels, tested against OpenCV's, or with ``antialias`` Pillow's.
-        antialias: Whether the filter widens when the picture shrinks.
-        mean: Mean by channel, in the model's colour order; input = (pixel - mean) / std, pixels 0 to 255.
-        std: Standard deviation by channel.
+        antialias: Whether the filter is widened for downscaling, as in Pillow and not in OpenCV.
+        mean: Mean by channel, in the model's colour order: input = (pixel - mean) / std, with pixels from 0
+            to 255.
+        std: Standard deviation by channel, in the same unit as ``mean``.
         dtype: Data type of the input; integers are rounded and clipped.
     """
 

@@ -19,15 +19,15 @@ VALUE_LIMIT = 4096
 
 @dataclass(frozen=True)
 class TensorInput:
-    """An input that is an array, given as it is, or a constant.
+    """Array input, passed unchanged, or a constant.
 
     Attributes:
         name: The input's name in the model.
-        shape: Static; it freezes what the model leaves open.
-        range: Least and greatest value that it takes, for random samples; None where the card does not say.
-        value: The constant that is fed with every picture, row by row: one number for all elements, or one
-            for each; None where the caller gives the array.
-        dtype: Data type of the constant.
+        shape: Static shape. It replaces dynamic dimensions of the model.
+        range: ``[least, greatest]`` value of random samples.
+        value: Constant that accompanies every image or sound: one number for all elements, or one for each,
+            row by row. Without it, the caller gives the array.
+        dtype: Data type of ``value``.
     """
 
     kind: ClassVar[str] = "tensor"

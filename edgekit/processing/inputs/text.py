@@ -30,14 +30,14 @@ class TextInput:
 
     Attributes:
         name: The input's name in the model.
-        shape: [1, tokens] or [tokens]; a longer text is truncated, a shorter one padded.
-        part: ``ids`` of the tokens; ``mask``: 1 for a token, 0 for padding; ``types``: the segment of a
-            token, 0 for the first text.
-        tokenizer: (ids) File beside the card, as the ``tokenizers`` package saves it.
-        padding: (ids) Padded side.
-        pad_id: (ids) Padding id; -1: the tokenizer's own.
-        special_tokens: (ids) Whether the tokenizer adds its own, e.g. [CLS] and [SEP].
-        pair: (ids) Whether the input is a pair of texts, e.g. a question and a passage.
+        shape: [1, tokens] or [tokens]. Longer texts are truncated, shorter ones padded.
+        part: ``ids`` of the tokens; ``mask``: 1 for a token, 0 for padding; ``types``: 0 for the first text,
+            1 for the second of a pair.
+        tokenizer: (ids) Required: file in the card's folder, as the ``tokenizers`` package saves it.
+        padding: (ids) Padding side.
+        pad_id: (ids) Token id for padding; -1: the tokenizer's own.
+        special_tokens: (ids) Whether the tokenizer adds special tokens such as [CLS] and [SEP].
+        pair: (ids) Whether the input is a pair of texts; the longer one is truncated first.
         dtype: Data type of the input.
     """
 

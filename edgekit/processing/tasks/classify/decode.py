@@ -15,7 +15,13 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class ClassifyOptions:
-    """Number of classes to return; an integer output becomes (value - zero_point) x scale."""
+    """Options for decoding class scores.
+
+    Attributes:
+        top: Maximum number of classes in a prediction.
+        scale: Integer outputs: score = (value - zero_point) x scale.
+        zero_point: Integer outputs: see ``scale``.
+    """
 
     top: int = 5
     scale: float = 1.0

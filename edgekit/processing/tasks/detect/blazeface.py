@@ -22,10 +22,13 @@ SCORE_LIMIT = 100.0
 
 @dataclass(frozen=True)
 class BlazefaceOptions(DetectOptions):
-    """BlazeFace's short range. ``strides``: pixels of the input per cell of each layer; ``anchors``: of
-    a cell in each layer. The full range has ``strides = [4]`` and ``anchors = 1``; palms the short range's,
-    persons ``strides = [8, 16, 32, 32, 32]``. ``iou``: boxes that overlap the best by more are averaged with
-    it."""
+    """Options for decoding MediaPipe's faces, palms and persons; the defaults are BlazeFace's short range.
+
+    Attributes:
+        iou: Boxes whose intersection over union with the best box is larger are averaged with it.
+        strides: Pixels of the input per cell of each layer. Full range: [4]; persons: [8, 16, 32, 32, 32].
+        anchors: Anchors per cell and layer. Full range: 1.
+    """
 
     score: float = 0.5
     iou: float = 0.3

@@ -16,7 +16,11 @@ from edgekit.processing.tasks.detect.prediction import Detections
 
 @dataclass(frozen=True)
 class CenterfaceOptions(DetectOptions):
-    """``stride``: pixels of the input per cell of the heatmap."""
+    """Options for decoding CenterFace.
+
+    Attributes:
+        stride: Pixels of the input per cell of the heatmap.
+    """
 
     stride: int = 4
 

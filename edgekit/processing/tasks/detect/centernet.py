@@ -17,8 +17,14 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class CenternetOptions:
-    """``stride``: pixels of the input per cell of the heatmap; ``logits``: whether the heatmap is before
-    sigmoid, as the project's networks give it."""
+    """Options for decoding CenterNet.
+
+    Attributes:
+        score: Minimum score, 0 to 1.
+        top: Maximum number of boxes.
+        stride: Pixels of the input per cell of the heatmap.
+        logits: Whether the heatmap is before sigmoid, as in the project's networks.
+    """
 
     score: float = 0.3
     top: int = 100

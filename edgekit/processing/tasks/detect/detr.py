@@ -20,8 +20,15 @@ ACTIVATIONS = ("softmax", "sigmoid")
 
 @dataclass(frozen=True)
 class DetrOptions:
-    """``activation``: of the logits; ``softmax`` has a last class for no object (DETR, Conditional DETR),
-    ``sigmoid`` lets a query be several classes (RT-DETR, D-FINE, Deformable DETR, RF-DETR)."""
+    """Options for decoding DETR.
+
+    Attributes:
+        activation: Activation of the logits. ``softmax``: the last class means no object (DETR, Conditional
+            DETR). ``sigmoid``: a query may have several classes (RT-DETR, D-FINE, Deformable DETR,
+            RF-DETR).
+        score: Minimum score, 0 to 1.
+        top: Maximum number of boxes.
+    """
 
     activation: str = "softmax"
     score: float = 0.5
@@ -35,7 +42,7 @@ class DetrOptions:
 
 @dataclass(frozen=True)
 class RtdetrOptions(End2EndOptions):
-    """``normalized``: positions are 0 to 1, as Ultralytics exports RT-DETR."""
+    """Options for decoding Ultralytics' RT-DETR."""
 
     normalized: bool = True
 

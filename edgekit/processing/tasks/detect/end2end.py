@@ -24,7 +24,13 @@ ORDERS: Mapping[str, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class End2EndOptions:
-    """A least score, how many at most; ``normalized``: positions are 0 to 1."""
+    """Options for decoding models without NMS.
+
+    Attributes:
+        score: Minimum score, 0 to 1.
+        top: Maximum number of objects.
+        normalized: Whether positions are 0 to 1 of the input instead of its pixels.
+    """
 
     score: float = 0.25
     top: int = 300
@@ -37,7 +43,11 @@ class End2EndOptions:
 
 @dataclass(frozen=True)
 class DetectEnd2EndOptions(End2EndOptions):
-    """``boxes``: what their four numbers are, a name in ORDERS."""
+    """Options for decoding boxes of models without NMS.
+
+    Attributes:
+        boxes: Order of a box's four numbers: ``x1y1x2y2``, ``y1x1y2x2`` or ``xywh``.
+    """
 
     boxes: str = "x1y1x2y2"
 
@@ -49,7 +59,11 @@ class DetectEnd2EndOptions(End2EndOptions):
 
 @dataclass(frozen=True)
 class PostprocessedOptions(DetectEnd2EndOptions):
-    """``first_class``: number of class 0, e.g. 1 where background was cut off."""
+    """Options for decoding models that contain NMS.
+
+    Attributes:
+        first_class: Number that the model gives the first label, e.g. 1 if 0 was the background.
+    """
 
     first_class: int = 0
 

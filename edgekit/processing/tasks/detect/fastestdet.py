@@ -19,7 +19,7 @@ OBJECTNESS, CLASS = 0.6, 0.4
 
 @dataclass(frozen=True)
 class FastestdetOptions(DetectOptions):
-    """The project's own score and overlap."""
+    """Options for decoding FastestDet, with the project's defaults."""
 
     score: float = 0.65
     iou: float = 0.45

@@ -16,9 +16,13 @@ from edgekit.processing.tasks.detect.prediction import Detections
 
 @dataclass(frozen=True)
 class NanodetOptions(DetectOptions):
-    """NanoDet-Plus' own. ``strides``: pixels of the input per cell of each grid, in the order of the rows;
-    ``reg_max``: the greatest distance, in cells; ``offset``: a cell's middle from its corner, in cells (0 for
-    NanoDet-Plus, 0.5 for NanoDet)."""
+    """Options for decoding NanoDet, with NanoDet-Plus' defaults.
+
+    Attributes:
+        strides: Pixels of the input per cell of each grid, in the order of the output's rows.
+        reg_max: Largest distance from a cell to a side of the box, in cells.
+        offset: Distance of a cell's centre from its corner, in cells: 0 for NanoDet-Plus, 0.5 for NanoDet.
+    """
 
     score: float = 0.35
     iou: float = 0.6

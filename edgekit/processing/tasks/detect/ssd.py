@@ -16,7 +16,11 @@ from edgekit.processing.tasks.detect.prediction import Detections
 
 @dataclass(frozen=True)
 class SsdOptions(DetectOptions):
-    """``first_class``: number of the class in the first column, e.g. 1 where background was cut off."""
+    """Options for decoding SSD.
+
+    Attributes:
+        first_class: Class number of the first column, e.g. 1 if the background's column was removed.
+    """
 
     first_class: int = 0
 

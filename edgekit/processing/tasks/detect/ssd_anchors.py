@@ -19,7 +19,13 @@ ACTIVATIONS = ("sigmoid", "softmax", "none")
 
 @dataclass(frozen=True)
 class SsdAnchorsOptions(AnchorOptions):
-    """``activation``: of the scores; ``background``: whether their first column is no class."""
+    """Options for decoding SSD relative to anchors.
+
+    Attributes:
+        activation: Activation of the scores: ``sigmoid``, ``softmax`` or ``none``.
+        background: Whether the first column of the scores is the background.
+        first_class: Class number of the first column after the background.
+    """
 
     activation: str = "sigmoid"
     background: bool = True

@@ -24,7 +24,12 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class YoloOptions(DetectOptions):
-    """Ultralytics' defaults. ``normalized``: positions are 0 to 1, as in its TFLite exports."""
+    """Options for decoding YOLO, with Ultralytics' defaults.
+
+    Attributes:
+        normalized: Whether positions are 0 to 1 of the input instead of its pixels, as in Ultralytics'
+            TFLite exports.
+    """
 
     score: float = 0.25
     iou: float = 0.7

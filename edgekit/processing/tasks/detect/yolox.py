@@ -16,7 +16,11 @@ from edgekit.processing.tasks.detect.prediction import Detections
 
 @dataclass(frozen=True)
 class YoloxOptions(DetectOptions):
-    """``strides``: pixels of the input per cell of each grid, in the order of the output's rows."""
+    """Options for decoding YOLOX.
+
+    Attributes:
+        strides: Pixels of the input per cell of each grid, in the order of the output's rows.
+    """
 
     strides: tuple[int, ...] = (8, 16, 32)
 

@@ -15,7 +15,11 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """``normalize``: whether the vector is scaled to length 1, as cosine similarity has it."""
+    """Options for embeddings.
+
+    Attributes:
+        normalize: Whether the vector is scaled to length 1, for cosine similarity.
+    """
 
     normalize: bool = True
 

@@ -19,7 +19,7 @@ class PictureOptions:
     """Options for decoding pictures.
 
     Attributes:
-        layout: Layout of the output.
+        layout: Layout of the output: ``NCHW`` or ``NHWC``.
         colour: Channel order, ``RGB`` or ``BGR``. One channel is grey with either.
         range: Values of black and white. Values beyond them are clipped.
         size: Size of the picture: ``model`` for the output's own without the padding, or ``frame``.

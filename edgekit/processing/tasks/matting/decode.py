@@ -20,7 +20,7 @@ class MattingOptions:
     """Options for decoding alpha.
 
     Attributes:
-        layout: Layout of the outputs.
+        layout: Layout of the outputs: ``NCHW`` or ``NHWC``.
         logits: Whether alpha is before sigmoid.
         stretch: Whether alpha is stretched so that its minimum is 0 and its maximum 1, as rembg does
             with U2-Net and IS-Net.

@@ -18,7 +18,15 @@ from edgekit.processing.tasks.pose.skeleton import check_skeleton, names_and_lin
 
 @dataclass(frozen=True)
 class MovenetOptions:
-    """``point_score``: keypoints above it count for the person's score, as in TensorFlow's example."""
+    """Options for decoding MoveNet.
+
+    Attributes:
+        score: Minimum score of a person, 0 to 1.
+        top: Maximum number of persons.
+        point_score: Keypoints above this score count for the person's score, as in TensorFlow's example.
+        keypoints: Names of the keypoints.
+        skeleton: Pairs of keypoints, numbered from 0, that a line connects.
+    """
 
     score: float = 0.25
     top: int = 6

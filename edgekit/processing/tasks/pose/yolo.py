@@ -21,8 +21,13 @@ from edgekit.tensor_spec import Array
 
 @dataclass(frozen=True)
 class PoseOptions(YoloOptions):
-    """``keypoints``: their names; ``skeleton``: pairs that a line joins; ``dimensions``: numbers of each
-    keypoint: x, y and, if 3, its score."""
+    """Options for decoding YOLO-pose.
+
+    Attributes:
+        keypoints: Names of the keypoints.
+        skeleton: Pairs of keypoints, numbered from 0, that a line connects.
+        dimensions: Numbers per keypoint: 2 for x and y, 3 with its score.
+    """
 
     keypoints: tuple[str, ...] = ()
     skeleton: tuple[tuple[int, int], ...] = ()
@@ -35,7 +40,13 @@ class PoseOptions(YoloOptions):
 
 @dataclass(frozen=True)
 class PoseEnd2EndOptions(End2EndOptions):
-    """Options of pose models without NMS."""
+    """Options for decoding pose models without NMS.
+
+    Attributes:
+        keypoints: Names of the keypoints.
+        skeleton: Pairs of keypoints, numbered from 0, that a line connects.
+        dimensions: Numbers per keypoint: 2 for x and y, 3 with its score.
+    """
 
     keypoints: tuple[str, ...] = ()
     skeleton: tuple[tuple[int, int], ...] = ()

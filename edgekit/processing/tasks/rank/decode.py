@@ -13,7 +13,11 @@ from edgekit.processing.tasks.rank.prediction import Relevance
 
 @dataclass(frozen=True)
 class RankOptions:
-    """``sigmoid``: whether the number becomes one from 0 to 1. The order stays the same."""
+    """Options for ranking.
+
+    Attributes:
+        sigmoid: Whether the score is mapped to 0 to 1. The order stays the same.
+    """
 
     sigmoid: bool = True
 

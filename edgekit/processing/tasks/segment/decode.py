@@ -23,7 +23,7 @@ class SegmentOptions:
     """Options for decoding class scores.
 
     Attributes:
-        layout: Layout of the scores.
+        layout: Layout of the scores: ``NCHW`` or ``NHWC``.
         resize: What is resized to the frame. ``scores`` interpolates before the best class is taken, as in
             MMSegmentation, SegFormer and torchvision's references. ``classes`` takes the best class first,
             then the nearest cell, as in DeepLab's and TFLite's examples.
@@ -44,7 +44,12 @@ class NoOptions:
 
 @dataclass(frozen=True)
 class BinaryOptions:
-    """Options: minimum probability of the foreground, and whether the output is before sigmoid."""
+    """Options for decoding a foreground mask.
+
+    Attributes:
+        threshold: Minimum probability of the foreground.
+        logits: Whether the output is before sigmoid.
+    """
 
     threshold: float = 0.5
     logits: bool = False

@@ -18,14 +18,14 @@ TOLERANCE_S = 1e-9
 
 @dataclass(frozen=True)
 class VoiceActivityOptions:
-    """When speech begins and ends; the defaults are those of silero-vad's ``get_speech_timestamps``.
+    """Options for joining windows into speech segments, with the defaults of silero-vad.
 
     Attributes:
-        threshold: Speech begins in a window of at least this probability.
-        hysteresis: It ends below threshold - hysteresis, and not below 0.01.
-        min_speech_s: Shorter speech is dropped.
-        min_silence_s: Shorter silence does not end it.
-        pad_s: Added to both ends of each segment; segments that would overlap meet in the middle.
+        threshold: Speech starts in a window with at least this probability.
+        hysteresis: Speech ends below ``threshold - hysteresis``; this limit is at least 0.01.
+        min_speech_s: Minimum length of a speech segment in seconds; shorter ones are dropped.
+        min_silence_s: Minimum length of a silence in seconds; shorter ones do not end a segment.
+        pad_s: Seconds added at both ends of a segment. Segments that would overlap meet in the middle.
     """
 
     threshold: float = 0.5
