@@ -1,4 +1,4 @@
-"""The whole way in one run: fetch a detector, package it for three engines, run it, live on a page.
+"""The whole way in one run: fetch a detector, package it for the engines here, run it, live on a page.
 
 python samples/camera/demo.py                    # persons in a street; the page is on http://127.0.0.1:8787
 python samples/camera/demo.py 0                  # on a webcam; a video, a folder or rtsp://... likewise
@@ -64,7 +64,7 @@ def once() -> None:
 
 def live(source: str | None, detector: str, bundle: Path | None, port: str) -> None:
     """The page, until Ctrl-C. A bundle that was built before is used again."""
-    import watch  # here: only the page needs a server and a tracker
+    import watch  # here: only the page needs a server
 
     video = street_video() if source is None or bundle is None else None
     built = bundle or OUT / f"{detector}.edgekit"

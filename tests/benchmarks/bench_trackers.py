@@ -3,8 +3,9 @@
 PYTHONPATH=. python tests/benchmarks/bench_trackers.py detect yolox_nano.onnx bikes.mp4 -o found.json
 PYTHONPATH=. python tests/benchmarks/bench_trackers.py track found.json    # in an environment for each
 
-``track`` needs numpy and a tracker alone: norfair (norfair-enough), trackers or motpy. Each has its defaults,
-but for the frames that a lost track lives on (25, a second) and those after which a new one has an id (1).
+``track`` needs numpy, and beside the sample's own tracker norfair-enough, trackers or motpy. Each has its
+defaults, but for the frames that a lost track lives on (25, a second) and those after which a new one has an
+id (1).
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def iou(one: Any, other: Any) -> float:
     return float(np.prod(sides) / max(sum(areas) - np.prod(sides), 1e-9))
 
 
-def norfair(coast: bool) -> Update:
+def sample(coast: bool) -> Update:
     """The sample's own; with the places where lost tracks are expected, or without."""
     from types import SimpleNamespace
 
@@ -135,6 +136,17 @@ def norfair(coast: bool) -> Update:
             for box in tracks.update(answer)
             if box.id is not None and (coast or box.seen)
         ]
+
+    return update
+
+
+def norfair() -> Update:
+    module: Any = importlib.import_module("norfair")
+    tracker = module.Tracker("iou", 0.85, hit_counter_max=COAST, initialization_delay=1)
+
+    def update(found: Found) -> list[tuple[Any, Any]]:
+        given = [module.Detection(box.reshape(2, 2), label=label) for label, _, box in found]
+        return [(each.id, each.estimate.ravel()) for each in tracker.update(given)]
 
     return update
 
@@ -177,8 +189,9 @@ def motpy() -> Update:
 
 
 TRACKERS: dict[str, Callable[[], Update]] = {
-    "norfair": partial(norfair, True),
-    "norfair seen": partial(norfair, False),
+    "sample": partial(sample, True),
+    "sample seen": partial(sample, False),
+    "norfair": norfair,
     "SORT": of_trackers("SORTTracker"),
     "ByteTrack": of_trackers("ByteTrackTracker"),
     "OC-SORT": of_trackers("OCSORTTracker"),

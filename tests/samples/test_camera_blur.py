@@ -18,7 +18,7 @@ from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write
 from tests.samples.live_camera import EVERYWHERE, SAMPLE, LiveCamera
 
 cv2 = pytest.importorskip("cv2")
-pytest.importorskip("norfair")
+pytest.importorskip("aiohttp")
 pytestmark = pytest.mark.needs_ort
 
 INSIDE, OUTSIDE = np.s_[24:72, 32:96], np.s_[2:14, 2:126]

@@ -21,7 +21,7 @@ from tests.samples.live_camera import EVERYWHERE, SAMPLE, SLOW, LiveCamera, used
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_tflite, pytest.mark.needs_openvino]
 pytest.importorskip("cv2")
-pytest.importorskip("norfair")
+pytest.importorskip("aiohttp")
 
 
 @pytest.fixture(scope="module")

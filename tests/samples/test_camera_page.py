@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.needs_tflite,
 ]
 pytest.importorskip("aiohttp")
-pytest.importorskip("norfair")
 pytest.importorskip("cv2")
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "camera"

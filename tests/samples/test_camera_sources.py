@@ -178,7 +178,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.needs_ort
 def test_a_webcam_that_is_not_there_is_one_error(bundle: Path, tmp_path: Path) -> None:
     """Not OpenCV's warnings, and not a page that waits for ever."""
-    pytest.importorskip("norfair")
+    pytest.importorskip("aiohttp")
     command = [
         sys.executable,
         str(SAMPLE / "watch.py"),
@@ -306,7 +306,7 @@ def test_a_network_camera_that_talks_nonsense(sources: ModuleType, nonsense: str
 @pytest.mark.needs_ort
 def test_the_page_on_a_network_camera(bundle: Path, tmp_path: Path) -> None:
     """The whole of it; the password in the address is shown nowhere."""
-    pytest.importorskip("norfair")
+    pytest.importorskip("aiohttp")
     with RtspServer(coloured) as server:
         address = server.url.replace("//", "//me:secret@")
         with LiveCamera(bundle, address, tmp_path / "home") as camera:

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -21,7 +21,6 @@ else:
     import tomli as tomllib
 
 cv2 = pytest.importorskip("cv2")
-pytest.importorskip("norfair")
 HERE = Path(__file__).resolve().parent
 OVERLAP = 0.3
 """IoU with the box made by hand from which on a track is on its person."""
@@ -70,3 +69,76 @@ def test_ids_stay_with_their_persons(shared: Path, monkeypatch: pytest.MonkeyPat
     kept = {person["name"]: survival(person, boxes, apart) for person in persons}
     assert set(kept) == set(LEAST)
     assert {name: share for name, share in kept.items() if share < LEAST[name]} == {}
+
+
+class Found(NamedTuple):
+    label: str
+    box: tuple[float, float, float, float]
+    score: float = 0.5
+
+
+@pytest.fixture
+def tracks(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(SAMPLE))
+    from live.tracks import Tracks
+
+    return Tracks()
+
+
+def ids(boxes: list[Any]) -> list[tuple[int | None, bool]]:
+    return [(box.id, box.seen) for box in boxes]
+
+
+def test_a_thing_has_an_id_when_it_is_seen_again_and_keeps_it_while_it_is_hidden(tracks: Any) -> None:
+    assert ids(tracks.update([Found("car", (0, 0, 40, 20))])) == [(None, True)]
+    for step in range(1, 20):
+        assert ids(tracks.update([Found("car", (4 * step, 0, 40 + 4 * step, 20))])) == [(1, True)]
+    for step in range(20, 40):
+        (box,) = tracks.update([])
+        assert (box.id, box.label, box.score, box.seen) == (1, "car", 0.0, False)
+        np.testing.assert_allclose(box.box, (4 * step, 0, 40 + 4 * step, 20), atol=2)  # it drives on
+    assert ids(tracks.update([Found("car", (160, 0, 200, 20))])) == [(1, True)]
+    for _ in range(25):
+        assert ids(tracks.update([])) == [(1, False)]
+    assert tracks.update([]) == []
+    for expected in (None, 2):  # it was away for too long
+        assert ids(tracks.update([Found("car", (160, 0, 200, 20))])) == [(expected, True)]
+
+
+def test_a_flash_has_no_id(tracks: Any) -> None:
+    for _ in range(3):
+        assert ids(tracks.update([Found("car", (0, 0, 9, 9))])) == [(None, True)]
+        assert ids(tracks.update([])) == [(None, False)]
+        assert tracks.update([]) == []
+
+
+def test_labels_and_distances_decide(tracks: Any) -> None:
+    things = [Found("car", (0, 0, 40, 20)), Found("person", (5, 0, 45, 20)), Found("car", (30, 0, 70, 20))]
+    tracks.update(things)
+    assert ids(tracks.update(things)) == [(1, True), (2, True), (3, True)]
+    assert ids(tracks.update(things[::-1])) == [(3, True), (2, True), (1, True)]
+    far = Found("car", (100, 0, 140, 20))
+    assert ids(tracks.update([far])) == [(None, True), (1, False), (2, False), (3, False)]
+
+
+def test_the_filter_is_that_of_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SAMPLE))
+    from live.tracks import DETECTION_NOISE, PROCESS_NOISE, START, _Track
+
+    place, both, speed = START
+    theirs = cv2.KalmanFilter(2, 1, 0, cv2.CV_64F)
+    theirs.transitionMatrix = np.array([[1.0, 1.0], [0.0, 1.0]])
+    theirs.measurementMatrix = np.array([[1.0, 0.0]])
+    theirs.processNoiseCov = PROCESS_NOISE * np.eye(2)
+    theirs.measurementNoiseCov = np.array([[DETECTION_NOISE]])
+    theirs.errorCovPost = np.array([[place, both], [both, speed]])
+    theirs.statePost = np.array([[7.0], [0.0]])
+    ours = _Track("car", np.full(4, 7.0))
+    random = np.random.default_rng(0)
+    for step in range(30):
+        ours.predict()
+        np.testing.assert_allclose(ours.place, np.full(4, theirs.predict()[0, 0]))
+        if step % 5 != 4:  # now and then it is not seen
+            seen = 7 + 3 * step + random.normal()
+            ours.correct(np.full(4, seen))
+            np.testing.assert_allclose(ours.place, np.full(4, theirs.correct(np.array([[seen]]))[0, 0]))

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("norfair")
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "camera"
 
 

@@ -1,19 +1,22 @@
-"""Ids for boxes: the same thing keeps its number from frame to frame (norfair: Kalman filter and IoU)."""
+"""Ids for boxes: the same thing keeps its number from frame to frame (Kalman filter and IoU)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
-from norfair import Detection, Tracker
-from norfair.distances import Distance
 
 DISTANCE = 0.85
 """Boxes whose IoU is below 0.15 are different things."""
-COAST_FRAMES, SURE_FRAMES = 25, 1
-"""Frames that a lost track lives on, and after how many a new one gets a number."""
+COAST_FRAMES, NEW_FRAMES = 25, 1
+"""Frames that a lost track lives on: one with a number, and one that was seen once."""
+START = 10.0, 0.0, 1.0
+"""Variance of a new track's place in pixels, covariance with its speed, variance of the speed."""
+PROCESS_NOISE, DETECTION_NOISE = 0.1, 4.0
+"""Variances: added in each frame, and of a detected coordinate; the defaults of the tracker Norfair."""
 
 
 @dataclass(frozen=True)
@@ -40,63 +43,106 @@ class Box:
 
 
 class Tracks:
-    """Follows the things of one source."""
+    """Tracker of one source's boxes."""
 
     def __init__(self) -> None:
-        self._frame = 0
-        self._tracker = Tracker(
-            distance_function="iou",
-            distance_threshold=DISTANCE,
-            hit_counter_max=COAST_FRAMES,
-            initialization_delay=SURE_FRAMES,
-        )
-        self._tracker.distance_function = NearerPlace()
+        self._tracks: list[_Track] = []
+        self._ids = count(1)
 
     def update(self, answer: Iterable[Any]) -> list[Box]:
-        """The boxes of a frame with their ids, and those that were lost a moment ago, not ``seen``."""
-        self._frame += 1
+        """Return the boxes of a frame with their ids, and those of lost tracks, not ``seen``."""
         found = list(answer)
-        places = [np.asarray(each.box, np.float64).reshape(2, 2) for each in found]
-        tracked = self._tracker.update(
-            [
-                Detection(points, label=each.label, data=(self._frame, n))
-                for n, (each, points) in enumerate(zip(found, places, strict=True))
-            ]
-        )
-        ids, lost = {track.last_detection.data: track.id for track in tracked}, []
-        for track in self._tracker.tracked_objects:  # those that are too new for an id as well
-            if track.last_detection.data[0] != self._frame:
-                place = _moved(track.last_detection.points, track.estimate)
-                lost.append(Box(track.id, track.label, 0.0, place, seen=False))
-        boxes = [
-            Box(ids.get((self._frame, n)), each.label, float(each.score), _corners(points))
-            for n, (each, points) in enumerate(zip(found, places, strict=True))
+        boxes = np.array([each.box for each in found], np.float64).reshape(-1, 4)
+        labels = [each.label for each in found]
+        alive = [track for track in self._tracks if track.frames_left]
+        for track in alive:
+            track.predict()
+        ids: dict[int, int | None] = {}
+        for tracks in ([each for each in alive if each.id], [each for each in alive if not each.id]):
+            free = [n for n in range(len(found)) if n not in ids]
+            for track, n in _nearest_pairs(tracks, boxes, labels, free):
+                track.correct(boxes[n])
+                track.id = track.id or next(self._ids)
+                track.frames_left, track.seen = COAST_FRAMES, True
+                ids[n] = track.id
+        new = [_Track(labels[n], boxes[n]) for n in range(len(found)) if n not in ids]
+        self._tracks = alive + new
+        lost = [
+            Box(track.id, track.label, 0.0, track.expected(), seen=False) for track in alive if not track.seen
         ]
-        return boxes + lost
+        return [
+            Box(ids.get(n), each.label, float(each.score), _corners(boxes[n])) for n, each in enumerate(found)
+        ] + lost
 
 
-class NearerPlace(Distance):  # type: ignore[misc]
-    """1 - IoU with where a track is expected or with where it was seen last, whichever is less.
+class _Track:
+    """One thing: a Kalman filter with constant velocity for its box.
 
-    Who waits behind a van is found where he was lost, though the filter has moved on. Norfair's own IoU takes
-    the expected place alone, and prints a line for every box that a filter has turned inside out.
+    The four coordinates are independent and equally noisy, so one covariance is true of each.
+
+    Attributes:
+        id: None until the thing has been seen a second time.
+        label: The class's name.
+        box: Where it was seen last: float [4], x1, y1, x2, y2.
+        place: The filter's estimate of the box; not always a box, its corners move independently.
+        seen: Whether it was detected in the current frame.
+        frames_left: Frames that it lives on unseen.
     """
 
-    def get_distances(self, objects: Sequence[Any], candidates: Sequence[Any] | None) -> Any:
-        """float [candidates, objects]; infinite for another label."""
-        if not objects or not candidates:
-            return np.full((len(candidates or ()), len(objects)), np.inf)
-        found = np.stack([each.points.ravel() for each in candidates])
-        expected = np.stack([track.estimate.ravel() for track in objects])
-        seen = np.stack([track.last_detection.points.ravel() for track in objects])
-        labels = {label: n for n, label in enumerate({each.label for each in (*objects, *candidates)})}
-        ones, others = (np.array([labels[each.label] for each in some]) for some in (candidates, objects))
-        nearer = np.minimum(apart(found, expected), apart(found, seen))
-        return np.where(ones[:, None] == others[None], nearer, np.inf)
+    def __init__(self, label: str, box: Any) -> None:
+        self.id: int | None = None
+        self.label, self.box, self.place = label, box, box
+        self.seen, self.frames_left = True, NEW_FRAMES
+        self._speed = np.zeros(4)  # pixels a frame
+        self._place_var, self._covariance, self._speed_var = START
+
+    def predict(self) -> None:
+        """Advance by one frame."""
+        self.seen, self.frames_left = False, self.frames_left - 1
+        self.place = self.place + self._speed
+        self._place_var += 2 * self._covariance + self._speed_var + PROCESS_NOISE
+        self._covariance += self._speed_var
+        self._speed_var += PROCESS_NOISE
+
+    def correct(self, box: Any) -> None:
+        """Take the box of a detection into the estimate."""
+        total = self._place_var + DETECTION_NOISE
+        place_gain, speed_gain = self._place_var / total, self._covariance / total
+        error = box - self.place
+        self.box, self.place = box, self.place + place_gain * error
+        self._speed = self._speed + speed_gain * error
+        self._speed_var -= speed_gain * self._covariance
+        self._place_var *= 1 - place_gain
+        self._covariance *= 1 - place_gain
+
+    def expected(self) -> tuple[float, float, float, float]:
+        """Return a box as large as the one seen last, around the centre of the estimate."""
+        shift = (self.place - self.box).reshape(2, 2).mean(axis=0)
+        return _corners(self.box + np.tile(shift, 2))
+
+
+def _nearest_pairs(
+    tracks: Sequence[_Track], boxes: Any, labels: Sequence[str], free: Sequence[int]
+) -> Iterator[tuple[_Track, int]]:
+    """Yield pairs of a track and the number of a free box, nearest first, each of them once.
+
+    The distance is 1 - IoU with the place where the track is expected or with its last box, whichever is
+    less: who waits behind a van is found where he was lost, though the filter has moved on.
+    """
+    if not tracks or not free:
+        return
+    expected, seen = np.stack([each.place for each in tracks]), np.stack([each.box for each in tracks])
+    distances = np.minimum(apart(boxes[free], expected), apart(boxes[free], seen))
+    same = np.array([labels[n] for n in free])[:, None] == np.array([each.label for each in tracks])
+    distances[~same] = np.inf
+    while (nearest := distances.min()) < DISTANCE:
+        row, column = np.argwhere(distances == nearest)[0]
+        distances[row], distances[:, column] = np.inf, np.inf
+        yield tracks[column], free[row]
 
 
 def apart(ones: Any, others: Any) -> Any:
-    """1 - IoU of boxes.
+    """Compute 1 - IoU of boxes.
 
     Args:
         ones: float [n, 4]: x1, y1, x2, y2.
@@ -112,11 +158,6 @@ def apart(ones: Any, others: Any) -> Any:
     return 1.0 - shared / np.maximum(areas[0][:, None] + areas[1][None] - shared, 1e-9)
 
 
-def _moved(seen: Any, expected: Any) -> tuple[float, float, float, float]:
-    """A box as large as it was seen, where a filter expects it (whose own box may be inside out)."""
-    return _corners(seen - seen.mean(axis=0) + expected.mean(axis=0))
-
-
-def _corners(points: Any) -> tuple[float, float, float, float]:
-    (x1, y1), (x2, y2) = points.tolist()
+def _corners(box: Any) -> tuple[float, float, float, float]:
+    x1, y1, x2, y2 = box.tolist()
     return x1, y1, x2, y2
