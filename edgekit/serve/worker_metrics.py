@@ -90,21 +90,32 @@ def _write(path: Path, snapshots: Sequence[Mapping[str, Any]]) -> None:
 
 
 def added(snapshots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Snapshots of the same variant of a model as one.
+    """Add up the snapshots of each model. The first of a model has the sums: its series have no label for the
+    variant. A further variant that another worker runs has no counts.
 
     >>> one = {**dict.fromkeys(SAME, "same"), "stages": [], "fallbacks": [], "outcomes": {"ok": 2}}
-    >>> added([one, {**one, "outcomes": {"ok": 1, "failed": 1}}])[0]["outcomes"]
-    {'ok': 3, 'failed': 1}
+    >>> other = {**one, "variant": "other", "outcomes": {"ok": 1, "failed": 1}}
+    >>> [(each["variant"], each["outcomes"]) for each in added([one, other, one])]
+    [('same', {'ok': 5, 'failed': 1}), ('other', {})]
     """
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for snapshot in snapshots:
-        key = tuple(snapshot[name] for name in SAME)
-        whole = found.setdefault(key, {**snapshot, "stages": [], "outcomes": {}, "fallbacks": []})
-        for outcome, count in snapshot["outcomes"].items():
-            whole["outcomes"][outcome] = whole["outcomes"].get(outcome, 0) + count
+        empty = {**snapshot, "stages": [], "outcomes": {}, "fallbacks": []}
+        empty.pop("deferrals", None)
+        variant = found.setdefault(tuple(snapshot[name] for name in SAME), empty)
+        whole = sums.setdefault((snapshot["model"], snapshot["version"]), variant)
+        _count(whole["outcomes"], snapshot["outcomes"])
+        if "deferrals" in snapshot:
+            _count(whole.setdefault("deferrals", {}), snapshot["deferrals"])
         _add(whole["stages"], snapshot["stages"], ("stage", "engine"))
         _add(whole["fallbacks"], snapshot["fallbacks"], ("from", "to", "reason"))
     return list(found.values())
+
+
+def _count(whole: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, count in more.items():
+        whole[name] = whole.get(name, 0) + count
 
 
 def _add(whole: list[dict[str, Any]], more: Sequence[Mapping[str, Any]], names: tuple[str, ...]) -> None:

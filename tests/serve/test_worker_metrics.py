@@ -58,6 +58,26 @@ def test_the_sum_is_that_of_one_process(tmp_path: Path, bundle: Path) -> None:
             assert names == {"damaged.json", "ended.json", workers[0]._own.name}
 
 
+@pytest.mark.needs_ort
+def test_workers_that_run_different_variants_are_one_model(tmp_path: Path, bundle: Path) -> None:
+    with Session(bundle) as session:
+        metrics = Metrics(session)
+        metrics.took({"infer": 0.001})
+        metrics.answered("ok")
+        one: dict[str, Any] = {**metrics.snapshot(), "deferrals": {"answers": 5, "deferred": 2}}
+    other = {**one, "variant": "ort-int8", "precision": "int8"}
+    for workers in ([one, other], [other, one], [one, other, one]):
+        found = samples(WorkerMetrics(tmp_path).with_others(workers))
+        model = f'model="{one["model"]}",version="{one["version"]}"'
+        assert found[f'edgekit_inferences_total{{{model},outcome="ok"}}'] == len(workers)
+        assert found[f"edgekit_deferred_total{{{model}}}"] == 2 * len(workers)
+        infos = {name for name in found if name.startswith("edgekit_model_info")}
+        assert {'variant="ort-int8"' in name for name in infos} == {True, False}
+        assert len(infos) == 2
+        (count,) = [value for name, value in found.items() if "stage_duration_seconds_count" in name]
+        assert count == len(workers)
+
+
 def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
     WorkerMetrics(tmp_path / "gone").write([])
 
