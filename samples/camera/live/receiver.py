@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import secrets
+import socket
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,10 @@ from edgekit.system.atomic_files import write_atomically
 
 LOOPBACK = "127.0.0.1"
 MOST_BYTES = 1 << 20
+CONNECTIONS = 16
+"""Maximum number of connections, each of which has a thread; the oldest makes room for a new one."""
+REQUEST_S = 10.0
+"""Time limit for a request, with the wait for it, in seconds."""
 KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -37,8 +43,7 @@ class Receiver:
         self.headers = {"Authorization": f"Bearer {secrets.token_urlsafe(16)}"}
         self.repeated = 0
         self._folder = folder
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server((LOOPBACK, 0), _handler(self))
         self.url = f"http://{LOOPBACK}:{self._server.server_address[1]}/alerts"
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="camera-receiver", daemon=True
@@ -61,10 +66,48 @@ class Receiver:
         self._thread.join(1.0)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[Any, None] = {}  # connections, the oldest first
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            while len(self._open) >= CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                end(oldest)
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+
+def end(connection: socket.socket) -> None:
+    """End a connection; the thread that waits for its bytes goes on."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = 5.0
+
+        def handle_one_request(self) -> None:
+            timer = threading.Timer(REQUEST_S, end, (self.connection,))
+            timer.daemon = True
+            timer.start()
+            try:
+                super().handle_one_request()
+            finally:
+                timer.cancel()
 
         def do_POST(self) -> None:
             key = self.headers.get("Idempotency-Key") or ""
@@ -73,8 +116,10 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
                 status = 401
             elif not KEY.fullmatch(key) or not length.isdecimal() or int(length) > MOST_BYTES:
                 status = 400
+            elif len(body := self.rfile.read(int(length))) < int(length):
+                status = 400  # the connection ended first
             else:
-                status = receiver.take(key, self.rfile.read(int(length)))
+                status = receiver.take(key, body)
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
