@@ -10,7 +10,7 @@ INTRODUCTION = """# Commands
 
 Made from the commands themselves: what `edgekit VERB --help` prints.
 
-| exit code | |
+| exit code | meaning |
 |---|---|
 | 0 | success |
 | 1 | a check failed: the answer is no |

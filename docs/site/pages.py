@@ -96,6 +96,6 @@ def write_pages(folder: Path) -> None:
     for path in (ROOT / "docs").iterdir():
         if path.suffix in PICTURES:
             shutil.copy(path, folder / "pages")
-    for name in ("site.css", "iframe-worker.js"):
+    for name in ("site.css", "site.js", "iframe-worker.js"):
         shutil.copy(CONFIG.with_name(name), folder / "pages")
     (folder / "zensical.toml").write_text(configuration(pages), "utf-8")

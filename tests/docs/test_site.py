@@ -175,3 +175,18 @@ def test_in_a_browser_a_page_fetches_nothing_fits_and_search_finds(site: Path, s
         page.keyboard.type("calibration")
         page.wait_for_selector("a[href*='quantization.html']:has-text('calibration')")
         assert [line for line in said if not line.startswith((site.as_uri(), "data:", "blob:"))] == []
+
+
+@pytest.mark.needs_site
+@pytest.mark.needs_browser
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_pages_pass_axe(site: Path, size: tuple[int, int]) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with browser() as running:
+        page = running.new_page(viewport={"width": size[0], "height": size[1]})
+        for name in ("index", "raspberry-pi", "environment", "tutorial"):
+            page.goto((site / f"{name}.html").as_uri())
+            page.wait_for_function("document.querySelector('.md-nav--primary').ariaLabel === 'All pages'")
+            found = Axe().run(page).response["violations"]
+            assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], name
