@@ -22,9 +22,9 @@ from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.generate.draft_model import DraftModel, DraftText
+from edgekit.runtime.generate.draft_model import DraftModel
 from edgekit.runtime.generate.options import GenerateOptions
-from edgekit.runtime.generate.speculation import Speculation
+from edgekit.runtime.generate.speculation import DraftProposer, Speculation
 from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.target.decoder import DecoderRunner
 from edgekit.target.registry import decoder_compiler, open_decoder
@@ -53,10 +53,8 @@ def answers(
     for index, prompt in enumerate(prompts):
         sampled = GenerateOptions(max_tokens=tokens, temperature=0.8, seed=index)
         options = sampled if index % 2 else GenerateOptions(max_tokens=tokens)
-        proposer = None if draft is None else DraftText(draft.propose)
-        stream = TextStream(
-            session, prompt, options, proposer=proposer, speculation=Speculation(draft is not None, "", 4)
-        )
+        stream = TextStream(session, prompt, options, speculation=Speculation(draft is not None, "", 4))
+        stream.proposer = None if draft is None else DraftProposer(draft.propose, stream)
         next(stream, "")
         began_s = time.process_time()
         stream.text()

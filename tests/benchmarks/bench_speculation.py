@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{'class':12}{'same text':>12}{'accepted':>10}{'tokens a step':>15}{'gain':>8}{'plain':>8}")
     same = total = 0
     with opened("off") as plain, opened("off") as padded, opened(given.by) as guessing:
-        for cache in padded._pool._caches:
+        for cache in padded._scheduler.decoder.load()._caches:
             cache.runner.row_consistent = True
         for kind, template in CLASSES.items():
             prompts = [template.format(topic) for topic in islice(cycle(TOPICS), given.each)]

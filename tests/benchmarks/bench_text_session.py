@@ -45,7 +45,7 @@ def speculation(path: Path, tokens: int) -> None:
     for kind, prompts in (("free", FREE), ("grounded", GROUNDED)):
         texts, seconds, made, steps, plain_s, agreed = {}, 0.0, 0, 0, 0.0, 0
         with TextSession(path, threads=1, speculate="off") as session:
-            for cache in session._pool._caches:
+            for cache in session._scheduler.decoder.load()._caches:
                 cache.runner.row_consistent = True
             for prompt in prompts:
                 texts[prompt], took_s, _ = _timed(session, prompt, tokens)

@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -32,9 +33,13 @@ import numpy as np
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BusyError, NoVariantError
+from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import Session
 from edgekit.runtime.fallback import variant_health
 from edgekit.runtime.generate import TextParts, TextSession
+from edgekit.runtime.latency import budget as budget_module
+from edgekit.runtime.latency.budget import Budget
+from edgekit.runtime.latency.system_signals import Signals
 from edgekit.runtime.loading import unpacked_files
 from edgekit.target import registry
 from edgekit.tensor_spec import Array
@@ -48,6 +53,7 @@ STUCK_S = 60.0
 LONGEST_US = {
     "load": 10_000.0,
     "generate": 5000.0,
+    "generate_together": 20_000.0,
     "falling": 10_000.0,
     "falling_deadline": 10_000.0,
     "stream": 5000.0,
@@ -185,6 +191,82 @@ def of_generate() -> Iterator[Ask]:
 
 
 @contextmanager
+def of_generate_together() -> Iterator[Ask]:
+    """The same while two other threads, which nobody interrupts, generate texts in the same batches."""
+    parts = TextParts(byte_tokenizer(), (STOP_ID,))
+    with TextSession.of_parts(NumpyDecoder(), parts, conversations=3) as session:
+        prompts = ("once", "twice", "a long prompt. " * 12)
+        expected = [session.generate(prompt, max_tokens=8).text() for prompt in prompts]
+        ended, wrong = threading.Event(), list[str]()
+
+        def generate(index: int) -> None:
+            while not ended.is_set():
+                text = session.generate(prompts[index], max_tokens=8).text()
+                if text != expected[index]:
+                    wrong.append(text)
+
+        others = [threading.Thread(target=generate, args=(index,)) for index in (1, 2)]
+        for other in others:
+            other.start()
+        try:
+            yield lambda number: session.generate("once", max_tokens=8).text() == expected[0] and not wrong
+        finally:
+            ended.set()
+            for other in others:
+                other.join()
+        assert not wrong
+
+
+@contextmanager
+def of_budget() -> Iterator[Ask]:
+    """A run a request, while another thread uses the same budget on a device that is hot now and then: the
+    variant is switched again and again."""
+    variants = [variant("float", "ort", p50_ms=2.0), variant("small", "ort", p50_ms=1.0, precision="int8")]
+    registry.engine = Engines("ort")
+    patched: Any = budget_module
+    patched.CHECK_S = patched.SIGNALS_S = 0.0
+
+    def clock() -> float:
+        return 40_000 * time.monotonic()
+
+    def signals() -> Signals:
+        return Signals(throttled=clock() % 4000 < 2000)
+
+    with (
+        Session(small_bundle(variants), threads=1) as session,
+        Budget(session, Latency(1000.0), signals=signals, clock=clock) as budget,
+    ):
+        ended, wrong = threading.Event(), list[int]()
+
+        def run(number: int) -> bool:
+            return is_right(number, budget.run(feeds(number)))
+
+        def others() -> None:
+            number = 0
+            while not ended.is_set():
+                number += 1
+                if not run(number):
+                    wrong.append(number)
+                time.sleep(0.0005)
+
+        other = threading.Thread(target=others)
+        other.start()
+
+        def ask(number: int) -> bool:
+            while number >= 10**6 and {change.from_ for change in budget.history} != {"float", "small"}:
+                run(number)  # in peace: it is switched there and back
+            return run(number) and not wrong
+
+        try:
+            yield ask
+        finally:
+            ended.set()
+            other.join()
+        assert not wrong
+        assert session.history == ()
+
+
+@contextmanager
 def of_async() -> Iterator[Ask]:
     with Session(doubling(), threads=1) as session:
         yield lambda number: is_right(number, session.run_async(feeds(number)).result())
@@ -254,6 +336,9 @@ MODES: dict[str, Any] = {
     "run": of_run,
     "deadline": of_deadline,
     "load": of_load,
+    "generate": of_generate,
+    "generate_together": of_generate_together,
+    "budget": of_budget,
     "async": of_async,
     "stream": of_stream,
     "falling": of_falling,

@@ -1,13 +1,14 @@
 """A decoder and the tokens that its KV cache holds: logits for any text, at the cost of what is new in it.
 
-Whoever asks gives all tokens of a text. Those that the cache holds already, or that were saved before, are
-not computed again. So a following message of a conversation, a common system prompt, rejected guesses of
-speculative decoding, several conversations in turn and another engine after a failure are one case.
+Callers give all tokens of a text. Tokens that the cache holds already, or that were saved before, are not
+computed again. So a following message of a conversation, a common system prompt, rejected tokens of
+speculative decoding, alternating conversations and another engine after a failure are one case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -17,13 +18,11 @@ from edgekit.runtime.generate.prefix_cache import WORTH_SAVING, PrefixCache, com
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
+    from edgekit.runtime.generate.text_stream import TextStream
     from edgekit.target.decoder import BatchRunner, DecoderRunner
 
-STEP_TOKENS = 128
-"""Tokens of a prompt that are read at once: between two such steps it can be cancelled."""
-
-
-_NOTHING: Array = np.zeros((0, 0), np.float32)
+PART_TOKENS = 128
+"""Tokens of a prompt that one engine step reads. Between two steps it can be cancelled, and others run."""
 
 
 class CachedDecoder:
@@ -31,13 +30,14 @@ class CachedDecoder:
 
     Args:
         runner: ``close`` closes it. It is emptied before its first step.
-        prefixes: Caches of texts that were read before.
+        prefixes: Saved caches of earlier texts.
 
     Attributes:
-        tokens: Those that the cache holds.
-        computed: Tokens computed so far.
+        tokens: Tokens in the cache.
+        computed: Number of tokens computed so far.
         whole: Whether the runner's cache holds ``tokens``; False before the first step, in each step, and
             after an interrupted one.
+        owner: Returns the text that used the cache last; None if there is none.
     """
 
     def __init__(self, runner: DecoderRunner, prefixes: PrefixCache) -> None:
@@ -45,23 +45,21 @@ class CachedDecoder:
         self.tokens: list[int] = []
         self.computed = 0
         self.whole = False
+        self.owner: Callable[[], TextStream | None] = lambda: None
 
     def common(self, tokens: list[int]) -> int:
         """Return the number of a text's first tokens that the cache holds."""
         return common_length(self.tokens, tokens) if self.whole else 0
 
-    def logits(
-        self, tokens: list[int], rows: int = 1, stopped: Callable[[], bool] = lambda: False
-    ) -> Array | None:
-        """Return the logits after the last tokens of a text.
+    def read(self, tokens: list[int], rows: int = 1) -> Array | None:
+        """Run one engine step: compute the next PART_TOKENS tokens of a text that are not in the cache.
 
         Args:
             tokens: The whole text, at least ``rows``.
-            rows: For how many of the last tokens.
-            stopped: Asked before each step of the engine; True ends the call.
+            rows: Number of last tokens whose logits are returned.
 
         Returns:
-            float32 [rows, vocabulary]; None if it was stopped, and then what was read is kept.
+            float32 [rows, vocabulary] after the last tokens; None if there are more tokens to read.
 
         Raises:
             NonFiniteOutputError: the logits are NaN or infinite.
@@ -72,23 +70,27 @@ class CachedDecoder:
             self.forget()
         try:
             kept = self._reuse(tokens, kept, rows)
-            found = _NOTHING
-            ends = [*range(kept + STEP_TOKENS, len(tokens) - rows, STEP_TOKENS), len(tokens)]
-            for end in ends:
-                if stopped():
-                    self.whole = True
-                    return None
-                part = tokens[kept:end]
-                found = self.runner.forward(part, rows if end == len(tokens) else 1)
-                self.tokens += part
-                self.computed += len(part)
-                kept = end
+            end = kept + PART_TOKENS
+            if end >= len(tokens) - rows:
+                end = len(tokens)
+            part = tokens[kept:end]
+            logits = self.runner.forward(part, rows if end == len(tokens) else 1)
+            self.tokens += part
+            self.computed += len(part)
             self.whole = True
-            _check_finite(found)
-            return found
+            if end < len(tokens):
+                return None
+            _check_finite(logits)
+            return logits
         except BaseException:
             self.forget()
             raise
+
+    def logits(self, tokens: list[int], rows: int = 1) -> Array:
+        """Return the logits after the last tokens of a text, in as many engine steps as that takes."""
+        while (logits := self.read(tokens, rows)) is None:
+            pass
+        return logits
 
     def lacks_one(self, tokens: list[int]) -> bool:
         """Return whether the cache holds all of a text but its last token."""
@@ -100,25 +102,20 @@ class CachedDecoder:
             self.prefixes.keep(self.tokens[:length], self.runner.save()[:, :, :length])
 
     def forget(self) -> None:
-        """Empty the cache, after a failure or an interrupt: nobody knows what it holds."""
+        """Empty the cache after a failure or an interrupt, since its content is unknown."""
         self.whole = False
         self.tokens = []
         self.runner.truncate(0)
         self.whole = True
 
     def compute_known(self) -> None:
-        """Compute one token in the emptied cache. Raises as ``logits`` where the runner does not work."""
+        """Compute one token in the emptied cache. Raises like ``read`` if the runner does not work."""
         self.forget()
         self.logits([0])
         self.forget()
 
-    def close(self) -> None:
-        """Free the runner."""
-        self.tokens = []
-        self.runner.close()
-
     def _reuse(self, tokens: list[int], kept: int, rows: int) -> int:
-        """Cut the cache to the tokens in common, or put a saved one in its place that has more of them."""
+        """Cut the cache to the common tokens, or replace it by a saved one that has more of them."""
         wanted = len(tokens) - rows
         if len(self.tokens) - kept >= WORTH_SAVING:
             self.save(len(self.tokens))
@@ -135,35 +132,89 @@ class CachedDecoder:
         return kept
 
 
-def last_used(caches: list[CachedDecoder], used: CachedDecoder) -> list[CachedDecoder]:
-    """Return the caches with ``used`` as the last one, in a new list: an interrupt loses none of them."""
-    return [*(cache for cache in caches if cache is not used), used]
-
-
-def logits_of_each(caches: list[CachedDecoder], texts: list[list[int]]) -> Array:
-    """Return the logits after the last token of several texts, in one step.
+class CachePool:
+    """Caches of one loaded decoder: one for each text, as far as the limit allows. Not thread-safe.
 
     Args:
-        caches: Of one session, on runners that are ``BatchRunner``.
-        texts: One for each, for which ``lacks_one`` is true.
+        runner: The loaded decoder; the first cache is its own.
+        prefixes: Saved caches of earlier texts.
+        limit: Maximum number of caches.
+    """
+
+    def __init__(self, runner: DecoderRunner, prefixes: PrefixCache, limit: int) -> None:
+        self.runner, self._prefixes, self._limit = runner, prefixes, limit
+        self._caches = [CachedDecoder(runner, prefixes)]
+
+    def __len__(self) -> int:
+        return len(self._caches)
+
+    def owned_by(self, stream: TextStream) -> CachedDecoder | None:
+        """Return the cache that a text used last, if no other text has taken it."""
+        return next((cache for cache in self._caches if cache.owner() is stream), None)
+
+    def holding(self, tokens: list[int]) -> CachedDecoder | None:
+        """Return a cache that holds these first tokens of a text."""
+        return next((cache for cache in self._caches if cache.common(tokens) == len(tokens)), None)
+
+    def is_used_by_another(self, stream: TextStream) -> bool:
+        """Return whether a text other than ``stream`` is being generated."""
+        owners = [cache.owner() for cache in self._caches]
+        return any(owner is not None and owner is not stream and not owner.ended for owner in owners)
+
+    def assign(
+        self, stream: TextStream, tokens: list[int], pinned: Collection[CachedDecoder | None] = ()
+    ) -> CachedDecoder | None:
+        """Return the cache for a text: its own, else a free one that shares most of its tokens, else a new
+        one, else the least recently used one. None: all of them are ``pinned``."""
+        assigned = self.owned_by(stream)
+        if assigned is None:
+            usable = [cache for cache in self._caches if cache not in pinned]
+            free = [cache for cache in usable if (owner := cache.owner()) is None or owner.ended]
+            if not free and len(self._caches) < self._limit:
+                runner = self.runner.another()
+                runner.row_consistent = self.runner.row_consistent
+                free = [CachedDecoder(runner, self._prefixes)]
+            assigned = max(free or usable[:1], key=lambda cache: cache.common(tokens), default=None)
+            if assigned is None:
+                return None
+            assigned.owner = weakref.ref(stream)
+        # A new list, the most recently used cache last: an interrupt loses none of them.
+        self._caches = [*(cache for cache in self._caches if cache is not assigned), assigned]
+        return assigned
+
+    def close(self, keeps_first: bool = False) -> None:
+        """Free all caches, and with the first one the decoder unless ``keeps_first``."""
+        caches, self._caches = self._caches, []
+        for cache in caches:
+            cache.tokens, cache.whole = [], False
+            if not (keeps_first and cache.runner is self.runner):
+                cache.runner.close()
+
+
+def logits_of_batch(caches: list[CachedDecoder], texts: list[list[int]]) -> Array:
+    """Return the logits after the last token of several texts, in one engine step.
+
+    Args:
+        caches: Caches of one pool, on runners that are ``BatchRunner``.
+        texts: The text of each cache, for which ``lacks_one`` is true.
 
     Returns:
         float32 [texts, vocabulary].
 
     Raises:
-        As ``CachedDecoder.logits``; all of the caches are then empty.
+        As ``CachedDecoder.read``; all of the caches are then empty.
     """
     first, others = caches[0].runner, [cache.runner for cache in caches[1:]]
     for cache in caches:
         cache.whole = False
     try:
-        found: Array = cast("BatchRunner", first).forward_each(others, [text[-1] for text in texts])
+        logits: Array = cast("BatchRunner", first).forward_each(others, [text[-1] for text in texts])
         for cache, text in zip(caches, texts, strict=True):
             cache.tokens.append(text[-1])
             cache.computed += 1
             cache.whole = True
-        _check_finite(found)
-        return found
+        _check_finite(logits)
+        return logits
     except BaseException:
         for cache in caches:
             cache.forget()
@@ -171,6 +222,6 @@ def logits_of_each(caches: list[CachedDecoder], texts: list[list[int]]) -> Array
 
 
 def _check_finite(logits: Array) -> None:
-    highest = logits.max(axis=-1)  # NaN where a logit is; -inf is a token that never comes
+    highest = logits.max(axis=-1)  # NaN where a logit is; -inf is a token that is never chosen
     if not np.isfinite(highest).all():
         raise NonFiniteOutputError("the decoder's logits are NaN or infinite")

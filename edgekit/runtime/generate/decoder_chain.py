@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, NonFiniteOutputError, NoVariantError, UsageError, reason_of
 from edgekit.runtime import local_timings
 from edgekit.runtime.chain import Chain
-from edgekit.runtime.generate.bundle_draft import draft_for
+from edgekit.runtime.generate.draft_model import DraftModel, draft_for
 from edgekit.runtime.generate.memory_plan import MemoryPlan, check_memory
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.load_variant import VariantLoader
@@ -20,38 +20,7 @@ if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
     from edgekit.runtime.fallback.policy import Candidate, Fallback
-    from edgekit.runtime.generate.draft_model import DraftModel
     from edgekit.target.decoder import DecoderRunner
-
-
-class Decoders(Protocol):
-    """Source of a text session's decoder, with its fallbacks."""
-
-    runner: DecoderRunner | None
-    active: Active
-    fallbacks: tuple[Fallback, ...]
-    history: tuple[Fallback, ...]
-    identity: str
-
-    def load(self) -> DecoderRunner:
-        """Return the decoder; load it if none is loaded."""
-
-    def failed(self, problem: Exception) -> DecoderRunner:
-        """Return the next decoder, after ``problem`` of the loaded one."""
-
-    def is_input_at_fault(self, problem: Exception, run_known: Callable[[], object]) -> bool:
-        """Return whether ``problem`` requires no other decoder, because the loaded one still computes a known
-        input. ``run_known`` computes that input."""
-
-    def recovers(self) -> bool:
-        """Return whether a better variant may be retried by now. If so, free the loaded decoder; ``load``
-        then tries the better one."""
-
-    def draft(self) -> DraftModel | None:
-        """Return the draft of the loaded decoder, or None. It is not loaded; whoever loads it closes it."""
-
-    def close(self) -> None:
-        """Free the loaded decoder."""
 
 
 class OneDecoder:

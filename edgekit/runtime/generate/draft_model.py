@@ -1,28 +1,40 @@
-"""A draft model: a smaller decoder of the same tokens, which guesses what a large one will write."""
+"""A draft model: a smaller decoder with the same tokens, which proposes what a large one will generate."""
 
 from __future__ import annotations
 
 import time
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from edgekit.runtime.generate.cached_decoder import CachedDecoder, last_used
+from edgekit.bundle.draft_entry import DraftEntry, draft_of
+from edgekit.errors import EngineError
+from edgekit.runtime import local_timings
+from edgekit.runtime.generate.cached_decoder import CachePool
+from edgekit.runtime.generate.memory_plan import MemoryPlan, check_draft_memory, plan_memory
 from edgekit.runtime.generate.prefix_cache import PrefixCache
+from edgekit.runtime.loading import unpacked_files
+from edgekit.system.cpu import lacking
+from edgekit.system.timings import milliseconds_of
+from edgekit.target import registry
+from edgekit.target.decoder import DecoderShape
 
 if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
     from edgekit.runtime.generate.text_stream import TextStream
+    from edgekit.runtime.session_state import SessionOptions
     from edgekit.target.decoder import DecoderRunner
 
 
 class DraftModel:
-    """The draft of a decoder, with a cache for each text that is made in turns. Not thread-safe.
+    """The draft of a decoder, with caches for concurrent texts. Not thread-safe.
 
     Args:
-        open_runner: Loads it, with an empty cache; raises where it can't be used.
+        open_runner: Loads it, with an empty cache; raises if it can't be used.
         agreement: Share, 0 to 1, of its tokens that are the large decoder's.
-        identity: Of its artifact and the engine's version; "": its time is not kept.
-        texts: At most so many caches.
+        identity: Identity of its artifact and the engine's version; "": its time is not stored.
+        texts: Maximum number of caches.
     """
 
     def __init__(
@@ -30,20 +42,17 @@ class DraftModel:
     ) -> None:
         self.agreement, self.identity = agreement, identity
         self._open_runner, self._texts = open_runner, texts
-        self._prefixes = PrefixCache(0)
-        self._caches: list[CachedDecoder] = []
-        self._owners: weakref.WeakKeyDictionary[DraftText, CachedDecoder] = weakref.WeakKeyDictionary()
+        self._pool: CachePool | None = None
 
-    def load(self) -> None:
-        """Load it, if it is not. Raises what ``open_runner`` does."""
-        if not self._caches:
-            self._caches = [CachedDecoder(self._open_runner(), self._prefixes)]
+    def load(self) -> CachePool:
+        """Return its caches; load it first if it is not loaded. Raises what ``open_runner`` does."""
+        if self._pool is None:
+            self._pool = CachePool(self._open_runner(), PrefixCache(0), self._texts)
+        return self._pool
 
     def measured_ms(self, history: int, rounds: int) -> float:
-        """Time of one token after ``history`` others, in ms: the fastest of so many rounds."""
-        self.load()
-        cache, best = self._caches[0], float("inf")
-        cache.whole, runner = False, cache.runner  # interrupted, this leaves tokens
+        """Return the time of one token after ``history`` others, in ms: the fastest of so many rounds."""
+        runner, best = self.load().runner, float("inf")
         runner.truncate(0)
         runner.forward([0] * history)
         for _ in range(rounds):
@@ -54,71 +63,95 @@ class DraftModel:
         runner.truncate(0)
         return best
 
-    def propose(self, text: DraftText, tokens: list[int], most: int) -> list[int]:
+    def propose(self, stream: TextStream, tokens: list[int], most: int) -> list[int]:
         """Return the tokens that it finds likeliest, one after the other.
 
         Args:
-            text: Whose cache is used.
+            stream: The stream of the text.
             tokens: The text so far.
-            most: At most so many.
+            most: Maximum number of proposed tokens.
 
         Returns:
-            The guess; empty where the text is longer than its context, or is to stop.
+            The proposed tokens; empty if the text is longer than its context, or is to stop.
         """
-        cache = self._cache_for(text, tokens)
+        cache = self.load().assign(stream, tokens)
+        assert cache is not None
         most = min(most, cache.runner.capacity - len(tokens) + 1)
-        guess: list[int] = []
-        while len(guess) < most:
-            row = cache.logits(tokens + guess, stopped=text.stops)
-            if row is None:
-                return []
-            guess.append(int(row[-1].argmax()))
-        return guess
-
-    def _cache_for(self, text: DraftText, tokens: list[int]) -> CachedDecoder:
-        """Return the text's own cache, else a free one, else a new one, else the least recently used one."""
-        found = self._owners.get(text)
-        if found is None:
-            taken = {id(cache) for cache in self._owners.values()}
-            free = [cache for cache in self._caches if id(cache) not in taken]
-            if not free and len(self._caches) < self._texts:
-                free = [CachedDecoder(self._caches[0].runner.another(), self._prefixes)]
-                self._caches += free
-            found = max(free or self._caches[:1], key=lambda cache: cache.common(tokens))
-            for other in [other for other, cache in self._owners.items() if cache is found]:
-                del self._owners[other]
-            self._owners[text] = found
-        self._caches = last_used(self._caches, found)
-        return found
+        proposed: list[int] = []
+        while len(proposed) < most:
+            row = None
+            while row is None:
+                if stream.stops:
+                    return []
+                row = cache.read(tokens + proposed)
+            proposed.append(int(row[-1].argmax()))
+        return proposed
 
     def close(self) -> None:
         """Free the draft; ``load`` loads it again."""
-        caches, self._caches = self._caches, []
-        self._owners.clear()
-        for cache in caches:
-            cache.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
 
-class DraftText:
-    """A ``Proposer``: the draft's guesses for one text.
+def draft_for(
+    bundle: Bundle,
+    variant: Variant,
+    plan: MemoryPlan,
+    spare_bytes: int,
+    options: SessionOptions,
+    version: str,
+    probe: Callable[[Variant], None] | None,
+) -> DraftModel | None:
+    """Return the draft for a loaded variant, or None if the bundle has no draft. It is not loaded yet.
 
     Args:
-        ask: Guesses in the session's turn: this text, its tokens, at most so many.
+        bundle: The bundle of the variant.
+        variant: The loaded variant.
+        plan: Memory plan of the variant.
+        spare_bytes: Free memory beside it, in bytes.
+        options: Options of the session.
+        version: Version of the engine.
+        probe: Loads a variant once in a child process, and raises EngineError; None: no probe is wanted.
+
+    Raises:
+        BundleError: the draft is malformed.
     """
+    entry = draft_of(bundle.name, bundle.manifest)
+    if entry is None:
+        return None
+    chosen = _best(bundle, entry, variant)
+    if chosen is None:
+        return DraftModel(partial(_refuse, variant.target), entry.agreement)
+    identity = f"{local_timings.artifact(bundle, chosen)} {version}"
 
-    def __init__(self, ask: Callable[[DraftText, list[int], int], list[int]]) -> None:
-        self._ask = ask
-        self._stream: Callable[[], TextStream | None] = lambda: None
+    def load() -> DecoderRunner:
+        shape, own = DecoderShape.of(chosen.options), DecoderShape.of(variant.options)
+        if shape.vocabulary != own.vocabulary:
+            raise EngineError(f"it has {shape.vocabulary} tokens and the model {own.vocabulary}")
+        size_bytes = sum(bundle.size_bytes(name) for name in chosen.files.values())
+        capacity = min(plan.capacity, shape.context)
+        needed = plan_memory(chosen.options, size_bytes, capacity, plan.conversations, 0)
+        check_draft_memory(chosen.name, needed, spare_bytes)
+        if probe is not None:
+            probe(chosen)
+        files = unpacked_files.unpack_noted(bundle, chosen).files
+        return registry.open_decoder(chosen.target, files, chosen.options, options.threads, capacity)
 
-    def follow(self, stream: TextStream) -> None:
-        """Set the stream that it guesses for; nothing is guessed once that is to stop."""
-        self._stream = weakref.ref(stream)
+    return DraftModel(load, entry.agreement, identity, plan.conversations)
 
-    def stops(self) -> bool:
-        """Return whether its stream is to stop."""
-        stream = self._stream()
-        return stream is not None and stream.stops
 
-    def propose(self, tokens: Sequence[int], most: int) -> list[int]:
-        """Return at most ``most`` tokens that the draft expects next."""
-        return self._ask(self, list(tokens), most)
+def _best(bundle: Bundle, entry: DraftEntry, variant: Variant) -> Variant | None:
+    """Choose the draft variant of the same engine: the fastest one, or the smallest if times are unknown."""
+    able = [v for v in entry.variants if v.usable and v.target == variant.target and not lacking(v.options)]
+
+    def cost(candidate: Variant) -> tuple[bool, float, int]:
+        time_ms = milliseconds_of(candidate.evidence.get("timing"))
+        size_bytes = sum(bundle.size_bytes(name) for name in candidate.files.values())
+        return candidate.profile != variant.profile, float("inf") if time_ms is None else time_ms, size_bytes
+
+    return min(able, key=cost, default=None)
+
+
+def _refuse(target: str) -> DecoderRunner:
+    raise EngineError(f"the bundle's draft has no variant for {target}")

@@ -9,17 +9,7 @@ import numpy as np
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    class PrefixFiles(Protocol):
-        """Caches on disk, see prefix_files.py."""
-
-        def common(self, tokens: list[int]) -> int:
-            """Return the number of a text's first tokens that have a cache on disk."""
-
-        def longest(self, tokens: list[int]) -> tuple[list[int], Array] | None:
-            """Return the tokens and the cache of that beginning."""
-
+    from edgekit.runtime.generate.prefix_files import PrefixFiles
 
 WORTH_SAVING = 32
 """Tokens that are saved before another text takes their place; fewer are sooner read again."""

@@ -83,13 +83,13 @@ class PrefixFiles:
             return None
         try:
             content = ownership.read_own(path, FILE_LIMIT_BYTES)
-            found = _parsed(content)
+            parsed = _parsed(content)
             os.utime(path)
         except (OSError, ValueError):
             del self._known[path]
             _remove(path)
             return None
-        return found
+        return parsed
 
     def keep(self, tokens: list[int], cache: Array) -> None:
         """Write a cache, unless it exists already. A write error is not raised."""
@@ -101,25 +101,25 @@ class PrefixFiles:
         name = hashlib.sha256(np.array(tokens, np.int32).tobytes()).hexdigest()[:32]
         path = self._folder / f"{name}.kv"
         try:
-            self._make_room(len(content))
+            self._remove_oldest(len(content))
             write_atomically(path, [content], 0o600)
         except OSError as problem:
             self.note = f"{self._root} cannot be written: {problem.strerror or problem}"
             return
         self._known[path] = tokens[:]
 
-    def _make_room(self, size_bytes: int) -> None:
+    def _remove_oldest(self, size_bytes: int) -> None:
         """Remove the least recently used files, and drafts of processes that died an hour ago."""
-        found = []
+        files = []
         for path in self._root.glob("*/*"):
             with contextlib.suppress(FileNotFoundError):  # removed by another process meanwhile
                 facts = path.lstat()
                 if path.suffix == ".part" and facts.st_mtime < time.time() - 3600:
                     _remove(path)
                 else:
-                    found.append((facts.st_mtime, facts.st_size, path))
-        total = size_bytes + sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+                    files.append((facts.st_mtime, facts.st_size, path))
+        total = size_bytes + sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
             if total <= self._limit_bytes:
                 break
             _remove(path)

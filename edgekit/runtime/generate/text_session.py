@@ -13,12 +13,13 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.runtime.generate.async_stream import AsyncTextStream
 from edgekit.runtime.generate.chat_template import chat_tokens, checked_messages
-from edgekit.runtime.generate.decoder_chain import DecoderChain, Decoders, OneDecoder
-from edgekit.runtime.generate.decoder_pool import DecoderPool, PoolOptions
-from edgekit.runtime.generate.draft_model import DraftText
+from edgekit.runtime.generate.decoder_chain import DecoderChain, OneDecoder
 from edgekit.runtime.generate.guidance import GuideMaker
+from edgekit.runtime.generate.loaded_decoder import DecoderOptions, LoadedDecoder
 from edgekit.runtime.generate.options import GenerateOptions, checked_options
 from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES, common_length
+from edgekit.runtime.generate.scheduler import Scheduler
+from edgekit.runtime.generate.speculation import LOOKUP, DraftProposer, PromptLookup
 from edgekit.runtime.generate.template_sandbox import Render, compile_template
 from edgekit.runtime.generate.text_parts import TextParts, parts_of
 from edgekit.runtime.generate.text_stream import TextStream
@@ -93,7 +94,7 @@ class TextSession:
         on_state: Callable[[str, str], None] | None = None,
     ) -> None:
         count = default_threads() if threads is None else allowed_threads(threads)
-        pool = PoolOptions(conversations, kept_bytes, keeps_on_disk, speculate, count).checked()
+        checked = DecoderOptions(conversations, kept_bytes, keeps_on_disk, speculate, count).checked()
         opened = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         close = _nothing if isinstance(bundle, Bundle) else opened.close
         try:
@@ -101,7 +102,7 @@ class TextSession:
             options = SessionOptions(engine, variant, strict, count, probe)
             context = parts.context if context is None else context
             decoders = DecoderChain(opened, options, context, conversations, kept_bytes, States(on_state))
-            self._begin(decoders, parts, pool, metrics, close)
+            self._begin(decoders, parts, checked, metrics, close)
         except BaseException:
             close()
             raise
@@ -142,16 +143,16 @@ class TextSession:
             CardError: the tokenizer can't be used.
             MissingDependency: the package ``tokenizers`` is not installed.
         """
-        options = PoolOptions(conversations, kept_bytes, keeps_on_disk, speculate).checked()
+        options = DecoderOptions(conversations, kept_bytes, keeps_on_disk, speculate).checked()
         session = cls.__new__(cls)
         session._begin(OneDecoder(runner, name, identity), parts, options, metrics, _nothing)
         return session
 
     def _begin(
         self,
-        decoders: Decoders,
+        decoders: OneDecoder | DecoderChain,
         parts: TextParts,
-        options: PoolOptions,
+        options: DecoderOptions,
         metrics: TextMetrics | None,
         close: Callable[[], None],
     ) -> None:
@@ -161,7 +162,7 @@ class TextSession:
             self.tokenizer = TextTokenizer(parts.tokenizer)
             self.stop_ids: frozenset[int] = frozenset(parts.stop_ids)
             self._guides = GuideMaker(parts.tokenizer, self.stop_ids)
-            self._pool = DecoderPool(decoders, options)
+            self._scheduler = Scheduler(LoadedDecoder(decoders, options))
             self._threads = options.threads
         except BaseException:
             decoders.close()
@@ -209,17 +210,17 @@ class TextSession:
         """
         began_s = time.monotonic()
         checked = checked_options(options)
-        found = checked_messages(messages, self.capacity)
+        chat = checked_messages(messages, self.capacity)
         parts = self._parts
         if not parts.template:
             raise UsageError("the model has no template of a chat; give a text to generate")
         if self._render is None:
             self._render = compile_template(parts.template)
-        tokens = self._chat_tokens(found)
+        tokens = self._chat_tokens(chat)
         stream = self._stream(tokens, checked, began_s)
-        if self._pool.keeps_on_disk and found[0]["role"] == "system":
+        if self._scheduler.decoder.keeps_on_disk and chat[0]["role"] == "system":
             # What another question would have in common with this one.
-            other = [found[0], {"role": "user", "content": "?"}]
+            other = [chat[0], {"role": "user", "content": "?"}]
             stream.prefix_tokens = common_length(tokens, self._chat_tokens(other))
         return stream
 
@@ -250,8 +251,8 @@ class TextSession:
         return AsyncTextStream(lambda: self.chat(messages, **options))
 
     def _stream(self, prompt: list[int], options: GenerateOptions, began_s: float) -> TextStream:
-        if self._pool.closed or self._pool.lost:
-            raise self._pool.unusable()
+        if self._scheduler.closed or self._scheduler.lost:
+            raise self._scheduler.unusable()
         if not prompt:
             raise UsageError("the prompt has no tokens; give at least one character")
         if len(prompt) > self.capacity:
@@ -259,18 +260,11 @@ class TextSession:
                 f"the prompt has {len(prompt)} tokens, and the context is {self.capacity}: shorten it, or "
                 "open the session with a larger context"
             )
-        proposer = self._pool.proposer()
-        stream = TextStream(
-            self,
-            prompt,
-            options,
-            guide=self._guides.guide(options),
-            proposer=proposer,
-            speculation=self._pool.speculation,
-            began_s=began_s,
-        )
-        if isinstance(proposer, DraftText):
-            proposer.follow(stream)
+        guide, speculation = self._guides.guide(options), self._scheduler.decoder.speculation
+        stream = TextStream(self, prompt, options, guide=guide, speculation=speculation, began_s=began_s)
+        if speculation.on:
+            by_lookup = speculation.by == LOOKUP
+            stream.proposer = PromptLookup() if by_lookup else DraftProposer(self._scheduler.propose, stream)
         return stream
 
     # --- what ran ----------------------------------------------------------------------------------------
@@ -278,7 +272,7 @@ class TextSession:
     @property
     def capacity(self) -> int:
         """Tokens of a text, its prompt included."""
-        return self._pool.capacity
+        return self._scheduler.decoder.capacity
 
     @property
     def active(self) -> Active:
@@ -297,11 +291,11 @@ class TextSession:
 
     def facts(self) -> Mapping[str, Json]:
         """Return facts of the loaded decoder, of speculation and of the caches."""
-        return self._pool.facts()
+        return self._scheduler.facts()
 
     def close(self) -> None:
         """Free the decoder, and the bundle if it was opened here. Texts that go on end with an error."""
-        self._pool.close()
+        self._scheduler.close()
         self._close()
 
     def __enter__(self) -> TextSession:
@@ -316,8 +310,8 @@ class TextSession:
         """Replace the locks in a forked process; drop an engine that needs threads."""
         self.tokenizer.forked()
         self._render = None  # it has a lock, too
-        if not self._pool.closed:
-            _inherited.append(self._pool.forked(self._threads > 1))
+        if not self._scheduler.closed:
+            _inherited.append(self._scheduler.forked(self._threads > 1))
 
     def __repr__(self) -> str:
         return f"<TextSession: {self.active.variant} on {self.active.engine}>"
@@ -325,15 +319,17 @@ class TextSession:
     # --- for its streams ---------------------------------------------------------------------------------
 
     def logits(self, stream: TextStream, tokens: list[int], rows: int) -> Array | None:
-        """Compute logits for a stream, on the session's decoder pool."""
-        return self._pool.logits(stream, tokens, rows)
+        """Compute logits for a stream, on the session's scheduler."""
+        return self._scheduler.logits(stream, tokens, rows)
 
     def ended(self, stream: TextStream, result: GeneratedText) -> None:
         """Record that a stream has ended."""
         if stream.prefix_tokens:
-            self._pool.keep(stream.tokens[: stream.prefix_tokens])
+            self._scheduler.keep(stream.tokens[: stream.prefix_tokens])
         if self._metrics is not None:
-            self._metrics.ended(result, self.active, self.history, self._pool.speculation.as_json())
+            self._metrics.ended(
+                result, self.active, self.history, self._scheduler.decoder.speculation.as_json()
+            )
 
 
 _open_sessions: WeakSet[TextSession] = WeakSet()

@@ -13,34 +13,15 @@ import numpy as np
 from edgekit.errors import UsageError
 from edgekit.runtime.generate.sampling import next_token
 from edgekit.runtime.generate.speculation import Speculation, verified
-from edgekit.runtime.generate.stop_words import StopWords
-from edgekit.runtime.generate.text_tokens import TextPieces, TextTokenizer
+from edgekit.runtime.generate.text_tokens import StopWords, TextPieces
 from edgekit.runtime.generated_text import GeneratedText
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from edgekit.runtime.generate.guidance import Guide
     from edgekit.runtime.generate.options import GenerateOptions
     from edgekit.runtime.generate.speculation import Proposer
+    from edgekit.runtime.generate.text_session import TextSession
     from edgekit.tensor_spec import Array
-
-    class Source(Protocol):
-        """Source of logits: a session."""
-
-        tokenizer: TextTokenizer
-        stop_ids: frozenset[int]
-
-        @property
-        def capacity(self) -> int:
-            """Tokens of a text."""
-
-        def logits(self, stream: TextStream, tokens: list[int], rows: int) -> Array | None:
-            """Compute logits for a text; None if the stream is to stop."""
-
-        def ended(self, stream: TextStream, result: GeneratedText) -> None:
-            """Record that a stream has ended."""
-
 
 NONE = Speculation()
 
@@ -60,11 +41,12 @@ class TextStream:
         tokens: Tokens of the prompt, then the new ones.
         cached_tokens: Number of prompt tokens that were in the cache; set by the session.
         prefix_tokens: Number of first tokens to keep on disk at the end; set by the session.
+        proposer: Proposes tokens in speculative decoding; None: nothing is proposed.
     """
 
     def __init__(
         self,
-        source: Source,
+        session: TextSession,
         prompt: list[int],
         options: GenerateOptions,
         *,
@@ -74,12 +56,12 @@ class TextStream:
         began_s: float | None = None,
     ) -> None:
         self.cached_tokens = self.prefix_tokens = 0
-        self._source, self._options, self._guide = source, options, guide
-        self._proposer, self._speculation = proposer, speculation
+        self._session, self._options, self._guide = session, options, guide
+        self.proposer, self._speculation = proposer, speculation
         self.tokens, self._prompt_tokens = list(prompt), len(prompt)
         self._seen = set(prompt) if options.repetition_penalty != 1.0 else set()
         self._draws = np.random.default_rng(options.seed)
-        self._decoded = TextPieces(source.tokenizer)
+        self._decoded = TextPieces(session.tokenizer)
         self._stop = StopWords(options.stop)
         self._cancelled = self._chose_end = False
         self._reason = ""
@@ -184,23 +166,23 @@ class TextStream:
     def _run(self) -> Generator[str, None, None]:
         began_s = time.monotonic()
         while not self._reason:
-            piece = self._step()
+            piece = self._next_text()
             if not self._first_s and self._made:
                 self._first_s = self._spent_s + time.monotonic() - began_s
             if piece:
                 yield piece
-        rest = "" if self._stop.found else self._stop.push(self._decoded.rest())
+        rest = "" if self._stop.reached else self._stop.push(self._decoded.rest())
         if rest := rest + self._stop.rest():
             yield rest
 
-    def _step(self) -> str:
-        """Run one step of the decoder and return the new text. At the end ``_reason`` is set."""
-        room = self._source.capacity - len(self.tokens)
-        if room < 0:
+    def _next_text(self) -> str:
+        """Request the next logits and return the new text. At the end ``_reason`` is set."""
+        free = self._session.capacity - len(self.tokens)
+        if free < 0:
             self._reason = "context"
             return ""
-        draft = self._guess(room)
-        rows = self._source.logits(self, self.tokens + draft, len(draft) + 1)
+        draft = self._propose(free)
+        rows = self._session.logits(self, self.tokens + draft, len(draft) + 1)
         if rows is None:
             self._reason = "cancelled" if self._cancelled else "timeout"
             return ""
@@ -208,21 +190,21 @@ class TextStream:
         self._steps += self._made > 0
         self._proposed += len(draft)
         self._proposals += bool(draft)
-        self._accepted += sum(token == guess for token, guess in zip(new, draft, strict=False))
+        self._accepted += sum(token == proposed for token, proposed in zip(new, draft, strict=False))
         piece = "".join(map(self._take, new))
         if not self._reason and (self._guide is not None and self._guide.ended):
             self._reason = "stop"
         return piece
 
-    def _guess(self, room: int) -> list[int]:
-        """Return tokens that the proposer expects next."""
-        if self._proposer is None or not self._made:
+    def _propose(self, free: int) -> list[int]:
+        """Return tokens that the proposer expects next; at most ``free``."""
+        if self.proposer is None or not self._made:
             return []
         if not self._speculation.goes_on(self._proposals, self._accepted):
-            self._proposer = None
+            self.proposer = None
             return []
-        most = min(self._speculation.most, room, self._options.max_tokens - self._made - 1)
-        return self._proposer.propose(self.tokens, most) if most > 0 else []
+        most = min(self._speculation.most, free, self._options.max_tokens - self._made - 1)
+        return self.proposer.propose(self.tokens, most) if most > 0 else []
 
     def _choose(self, row: Array) -> int | None:
         """Choose the decoder's token of a row; None after the end of the text."""
@@ -230,7 +212,7 @@ class TextStream:
             return None
         allowed = self._guide.allowed(row.size) if self._guide is not None else None
         token = next_token(row, self._options, self._seen, self._draws, allowed)
-        self._chose_end = token in self._source.stop_ids
+        self._chose_end = token in self._session.stop_ids
         if self._guide is not None and not self._chose_end:
             self._guide.push(token)
         if self._options.repetition_penalty != 1.0:
@@ -242,18 +224,18 @@ class TextStream:
         if self._reason:
             return ""
         self.tokens.append(token)
-        if token in self._source.stop_ids:
+        if token in self._session.stop_ids:
             self._reason = "stop"
             return ""
         piece = self._stop.push(self._decoded.push(token))
-        if self._stop.found:
+        if self._stop.reached:
             self._reason = "stop"
         elif self._made >= self._options.max_tokens:
             self._reason = "length"
         return piece
 
     def _end(self) -> None:
-        self._proposer = None  # its cache is free for another text
+        self.proposer = None  # its cache is free for another text
         if self._result is None:
             self._result = GeneratedText(
                 "".join(self._text),
@@ -267,4 +249,4 @@ class TextStream:
                 self._accepted,
                 self._steps,
             )
-            self._source.ended(self, self._result)
+            self._session.ended(self, self._result)

@@ -1,4 +1,4 @@
-"""Text to tokens, and tokens to text piece by piece."""
+"""Text to tokens, tokens to text piece by piece, and stop words in that text."""
 
 from __future__ import annotations
 
@@ -129,6 +129,38 @@ class TextPieces:
         return piece
 
 
+class StopWords:
+    """Lets text through up to the first stop word, and holds back what may become one.
+
+    >>> words = StopWords(["###"])
+    >>> words.push("one #"), words.push("# two #"), words.push("##"), words.reached
+    ('one ', '## two ', '', True)
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.reached = False
+        self._words = tuple(words)
+        self._held = ""
+
+    def push(self, piece: str) -> str:
+        """Add a piece and return the text that may be shown; at a stop word, the text before it."""
+        if not self._words or self.reached:
+            return "" if self.reached else piece
+        text = self._held + piece
+        places = [at for word in self._words if (at := text.find(word)) >= 0]
+        if places:
+            self.reached, self._held = True, ""
+            return text[: min(places)]
+        held = max(_overlap(text, word) for word in self._words)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def rest(self) -> str:
+        """Return, at the end, the text that was held back and is not a stop word."""
+        held, self._held = self._held, ""
+        return held
+
+
 def check_length(text: str, context: int) -> None:
     """Refuse a text that can't fit, before the tokenizer reads it: that takes time and memory of its length.
 
@@ -140,3 +172,8 @@ def check_length(text: str, context: int) -> None:
             f"the text has {len(text)} characters, and the context is {context} tokens: cut the text first, "
             "or open the session with a larger context"
         )
+
+
+def _overlap(text: str, word: str) -> int:
+    """Characters at the end of ``text`` that are a beginning of ``word``."""
+    return next((n for n in range(min(len(text), len(word) - 1), 0, -1) if text.endswith(word[:n])), 0)

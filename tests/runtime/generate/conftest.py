@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgekit.runtime.generate import TextParts, TextSession
+from edgekit.runtime.generate.scheduler import Scheduler
 from tests.fixtures.fake_engines import Engines
 from tests.fixtures.language_bundles import Loader
 from tests.fixtures.numpy_decoder import STOP_ID, NumpyDecoder, byte_tokenizer
@@ -20,6 +23,25 @@ def parts() -> TextParts:
 
 
 Open = Callable[..., TextSession]
+
+
+@contextmanager
+def held(scheduler: Scheduler) -> Iterator[None]:
+    """Another thread steps, and serves nobody before the block's end."""
+    entered, freed = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        freed.wait()
+
+    thread = threading.Thread(target=scheduler.run, args=(hold,))
+    thread.start()
+    entered.wait()
+    try:
+        yield
+    finally:
+        freed.set()
+        thread.join()
 
 
 @pytest.fixture

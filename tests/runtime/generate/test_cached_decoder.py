@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from edgekit.runtime.generate.cached_decoder import STEP_TOKENS, CachedDecoder
+from edgekit.runtime.generate.cached_decoder import PART_TOKENS, CachedDecoder
 from edgekit.runtime.generate.prefix_cache import PrefixCache
 from edgekit.tensor_spec import Array
 from tests.fixtures.numpy_decoder import NumpyDecoder
 
-TEXT = [number % 200 for number in range(2 * STEP_TOKENS + 9)]
+TEXT = [number % 200 for number in range(2 * PART_TOKENS + 9)]
 
 
 def test_only_what_is_new_in_a_text_is_computed() -> None:
@@ -21,8 +21,6 @@ def test_only_what_is_new_in_a_text_is_computed() -> None:
     before = cache.computed
     again, expected = cache.logits([*TEXT[:40], 7, 8]), alone.logits([*TEXT[:40], 7, 8])
     assert cache.computed - before == 2
-    assert again is not None
-    assert expected is not None
     np.testing.assert_allclose(again, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -39,12 +37,12 @@ def test_after_a_failure_or_an_interrupt_the_cache_is_empty(kind: type[BaseExcep
     assert (cache.tokens, runner.length) == ([], 0)
 
 
-def test_what_was_read_before_it_was_stopped_is_kept() -> None:
+def test_a_prompt_is_read_in_parts() -> None:
     runner = NumpyDecoder()
     cache = CachedDecoder(runner, PrefixCache())
-    assert cache.logits(TEXT, stopped=lambda: runner.steps == 1) is None
-    assert cache.tokens == TEXT[:STEP_TOKENS]
-    assert cache.logits(TEXT) is not None
+    assert cache.read(TEXT) is None
+    assert cache.tokens == TEXT[:PART_TOKENS]
+    assert cache.logits(TEXT).shape[0] == 1
     assert cache.computed == len(TEXT)
 
 
@@ -82,6 +80,4 @@ def test_an_interrupt_while_the_cache_is_emptied_after_another_one(
     assert cache.common(TEXT) == 0
     assert not cache.lacks_one([*TEXT[:40], 9])
     again, expected = cache.logits([*TEXT[:40], 9]), alone.logits([*TEXT[:40], 9])
-    assert again is not None
-    assert expected is not None
     np.testing.assert_allclose(again, expected, rtol=1e-5, atol=1e-5)

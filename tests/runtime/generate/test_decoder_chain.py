@@ -169,7 +169,7 @@ def test_what_failed_is_tried_again_after_its_cooldown_when_no_text_goes_on(load
         assert session.generate(PROMPT, max_tokens=3).text() == whole[:3]
         assert session.active.variant == "tflite-fp32"
         loader.before.clear()
-        health = session._decoders._health  # type: ignore[attr-defined]
+        health = session._decoders._health  # type: ignore[union-attr]
         (cooldown,) = health.cooldowns.values()
         health.cooldowns["ort-fp32"] = cooldown._replace(until_s=0.0)
         going = session.generate(PROMPT, max_tokens=30)
@@ -188,7 +188,7 @@ def test_a_text_that_goes_on_is_not_disturbed_by_a_retry(loader: Loader) -> None
         loader.before.clear()  # a retry would succeed
         going = session.generate(PROMPT, max_tokens=30)
         next(going)
-        health = session._decoders._health  # type: ignore[attr-defined]
+        health = session._decoders._health  # type: ignore[union-attr]
         health.cooldowns["ort-fp32"] = health.cooldowns["ort-fp32"]._replace(until_s=0.0)
         session.generate("another", max_tokens=2).text()
         assert session.active.variant == "tflite-fp32"
@@ -199,7 +199,7 @@ def test_one_that_fails_again_cools_down_for_twice_as_long(loader: Loader) -> No
     loader.before["ort-fp32"] = failing_after(12)
     with TextSession(language_bundle("ort-fp32", "tflite-fp32"), speculate="off") as session:
         session.generate(PROMPT, max_tokens=30).text()
-        health = session._decoders._health  # type: ignore[attr-defined]
+        health = session._decoders._health  # type: ignore[union-attr]
         health.cooldowns["ort-fp32"] = health.cooldowns["ort-fp32"]._replace(until_s=0.0)
         loader.refused["ort-fp32"] = EngineError("still broken")
         assert session.generate(PROMPT, max_tokens=3).text()

@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.errors import BundleError, UsageError
 from edgekit.runtime.generate import TextSession
-from edgekit.runtime.generate.cached_decoder import STEP_TOKENS
+from edgekit.runtime.generate.cached_decoder import PART_TOKENS
 from edgekit.runtime.generate.draft_model import DraftModel
 from edgekit.runtime.generate.measure_speculation import speculation_on
 from edgekit.runtime.generate.speculation import StepTimes, draft_gain, draft_pays
@@ -146,7 +146,7 @@ def test_a_text_that_is_cancelled_while_the_draft_reads_ends_within_a_step(loade
         streams.append(session.generate("a" * 280, max_tokens=15))
         streams[0].text()
         assert streams[0].result.reason == "cancelled"
-        assert loader.runners["ort-draft"].computed - measured == STEP_TOKENS
+        assert loader.runners["ort-draft"].computed - measured == PART_TOKENS
 
 
 @pytest.mark.needs_tokenizers

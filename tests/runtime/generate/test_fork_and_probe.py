@@ -17,7 +17,7 @@ from edgekit.runtime.loading import probe
 from tests.fixtures.gguf_files import write_tiny
 
 SCRIPT = """
-import os, sys
+import os, sys, threading
 from edgekit.errors import UsageError
 from edgekit.runtime.generate import TextParts, TextSession
 from tests.fixtures.numpy_decoder import STOP_ID, NumpyDecoder, byte_tokenizer
@@ -27,13 +27,15 @@ session._threads = int(sys.argv[1])
 expected = session.generate("once", max_tokens=9).text()
 going = session.generate("once", max_tokens=9)
 begun = next(going)
+entered, freed = threading.Event(), threading.Event()
+other = threading.Thread(target=session._scheduler.run, args=(lambda: entered.set() or freed.wait(),))
 if sys.argv[2] == "mid":
-    session._pool._turns.ask()
+    other.start()
+    entered.wait()
 pid = os.fork()
 if pid:
     _, status = os.waitpid(pid, 0)
-    if sys.argv[2] == "mid":
-        session._pool._turns.leave()
+    freed.set()
     assert begun + "".join(going) == expected
     session.close()
     sys.exit(os.waitstatus_to_exitcode(status))

@@ -1,7 +1,8 @@
-"""An interrupt before any instruction of a text: the next text is right."""
+"""A signal handler that raises wherever one may be called in a text: the next text is right."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.runtime.interrupted_everywhere import interrupted_at
 
 pytestmark = pytest.mark.needs_tokenizers
 PLACE = Path(generate.__file__).parent
-NAMES = ("decoder_pool", "cached_decoder", "prefix_cache", "draft_model")
+NAMES = ("scheduler", "loaded_decoder", "cached_decoder", "prefix_cache", "draft_model")
 CACHES = tuple(PLACE / f"{name}.py" for name in NAMES)
 
 
@@ -29,7 +30,7 @@ def everywhere(
     expected = [text() for text in texts]
     number, turn, uninterrupted = 1, 0, 0
     while uninterrupted < len(texts):
-        place = interrupted_at(texts[turn], number, files)
+        place = interrupted_at(texts[turn], number, files, as_signals=True)
         uninterrupted = 0 if place else uninterrupted + 1
         turn = (turn + 1) % len(texts)
         assert texts[turn]() == expected[turn], f"a wrong text after an interrupt at {place}"
@@ -44,4 +45,26 @@ def once(session: TextSession, prompt: str, count: int = 3) -> Callable[[], str]
 
 def test_one_conversation(opened: Open) -> None:
     session = opened()
-    assert everywhere(session, [once(session, "once")], CACHES) > 500
+    assert everywhere(session, [once(session, "once")], CACHES) > 200
+
+
+def test_another_thread_is_not_disturbed(opened: Open) -> None:
+    """Whichever instruction of the scheduler is interrupted: the other conversation goes on, and is right."""
+    session, ended, texts = opened(conversations=2), threading.Event(), list[str]()
+    expected = session.generate("other", max_tokens=5).text()
+
+    def generate() -> None:
+        while not ended.is_set():
+            texts.append(session.generate("other", max_tokens=5).text())
+
+    thread = threading.Thread(target=generate)
+    thread.start()
+    try:
+        interrupts = everywhere(session, [once(session, "once")], CACHES[:1])
+    finally:
+        ended.set()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert interrupts > 100
+    assert set(texts) == {expected}
+    assert session._scheduler._requests == []

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.runtime.generate.stop_words import StopWords
+from edgekit.runtime.generate.text_tokens import StopWords
 
 short = st.text("ab#", max_size=12)
 
@@ -22,7 +22,7 @@ def test_pieces_are_what_stands_before_the_first_stop_word(
     shown = ""
     for piece in pieces:
         shown += stop.push(piece)
-    found = stop.found
+    found = stop.reached
     shown += stop.rest()
     # What ends first is what is found first, piece by piece; of several at one place any may be it.
     ends = [text.find(word) + len(word) for word in words if word in text]

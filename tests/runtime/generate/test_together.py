@@ -11,7 +11,7 @@ from edgekit.errors import NonFiniteOutputError
 from edgekit.runtime.generate import TextSession, TextStream
 from tests.fixtures.numpy_decoder import NumpyDecoder
 from tests.fixtures.threads import until
-from tests.runtime.generate.conftest import Open
+from tests.runtime.generate.conftest import Open, held
 
 pytestmark = pytest.mark.needs_tokenizers
 PROMPTS = ("the cat sat on the mat", "one, two, three", "é and è", "a much longer one. " * 4)
@@ -19,14 +19,14 @@ PROMPTS = ("the cat sat on the mat", "one, two, three", "é and è", "a much lon
 
 def at_once(session: TextSession, streams: Sequence[TextStream], pieces: int = 1) -> None:
     """Ask for pieces of each in a thread of its own, all of them waiting before the first is served."""
-    turns = session._pool._turns
+    scheduler = session._scheduler
     threads = [
         Thread(target=lambda stream=stream: [next(stream, "") for _ in range(pieces)]) for stream in streams
     ]
-    with turns:
+    with held(scheduler):
         for number, thread in enumerate(threads):
             thread.start()
-            until(lambda expected=number + 1: turns.waiting == expected)  # type: ignore[misc]
+            until(lambda expected=number + 2: len(scheduler._requests) == expected)  # type: ignore[misc]
     for thread in threads:
         thread.join()
 
@@ -44,7 +44,7 @@ def test_those_that_wait_share_a_step(opened: Open) -> None:
     streams = [session.generate(prompt, max_tokens=20) for prompt in PROMPTS]
     for stream in streams:
         next(stream)
-    session._pool._step_s = 0.0  # nobody is waited for: all are there
+    session._scheduler._step_s = 0.0  # nobody is waited for: all are there
     before = session.facts()["together"]
     assert before == {"on": True, "steps": 0, "tokens": 0}
     at_once(session, streams)
@@ -117,7 +117,7 @@ def test_a_thread_that_writes_several_texts_in_turn_waits_for_none_of_them(opene
     made = sum(len(stream.tokens) for stream in streams)
     for _ in range(3):
         for stream in streams:
-            session._pool._step_s = 1e6  # of which a quarter would be waited
+            session._scheduler._step_s = 1e6  # of which a quarter would be waited
             next(stream, "")
     assert sum(len(stream.tokens) for stream in streams) > made + 1
 
@@ -130,5 +130,5 @@ def test_a_text_without_finite_logits_costs_the_others_of_its_step_nothing(
 
     alone = opened().generate(PROMPTS[0], max_tokens=9).text()
     session = opened(conversations=2)
-    monkeypatch.setattr("edgekit.runtime.generate.decoder_pool.logits_of_each", another_is_bad)
+    monkeypatch.setattr("edgekit.runtime.generate.scheduler.logits_of_batch", another_is_bad)
     assert session.generate(PROMPTS[0], max_tokens=9).text() == alone

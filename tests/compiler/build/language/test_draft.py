@@ -71,7 +71,7 @@ def test_verify_runs_its_golden_prompts_too(built: Bundle) -> None:
 def test_texts_are_those_without_it(built: Bundle, options: dict[str, float]) -> None:
     texts = []
     with TextSession(built, speculate="off", threads=1) as plain:
-        for cache in plain._pool._caches:  # the same kernels, whatever the number of rows
+        for cache in plain._scheduler.decoder.load()._caches:  # the same kernels, whatever the number of rows
             cache.runner.row_consistent = True
         texts = [plain.generate(prompt, max_tokens=40, **options).text() for prompt in PROMPTS]
     with TextSession(built, speculate="draft", threads=1) as session:
