@@ -19,6 +19,7 @@ from tests.arm import emulated
 from tests.devices import board
 from tests.fixtures.smollm2 import smollm2_file
 from tests.report import browser
+from tests.vulkan import lavapipe
 
 # Tests import ONNX Runtime themselves: none of them sends telemetry. Those that are about it choose their
 # environment in a process of their own.
@@ -54,6 +55,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_arm": (
         lambda: (emulated.folder() / "qemu-aarch64-static").is_file(),
         "no emulated ARM: tests/arm/setup makes it (Debian, a minute)",
+    ),
+    "needs_vulkan": (
+        lambda: lavapipe.driver().is_file() and find_spec("onnxruntime_ep_webgpu") is not None,
+        "no software GPU: tests/vulkan/setup makes it (Debian, half a minute)",
     ),
     "needs_sshd": (board.present, "no board behind sshd: tests/devices/setup makes it (Debian, a minute)"),
     "needs_arm_counts": (

@@ -39,15 +39,15 @@ def remember(bundle: Bundle, variant: Variant, engine: str, threads: int, p50_ms
     return timings.record(key(bundle, variant, threads, KIND), timing)
 
 
-def compare(runners: tuple[Runner, Runner], feeds: Mapping[str, Array]) -> tuple[float, float]:
-    """Measure the fastest of some runs of each, in ms, interleaved: a slow machine affects both."""
-    best = [float("inf"), float("inf")]
+def compare(runners: Sequence[Runner], feeds: Mapping[str, Array]) -> list[float]:
+    """Measure the fastest of some runs of each, in ms, interleaved: a slow machine affects all."""
+    best = [float("inf")] * len(runners)
     for _ in range(COMPARED_RUNS):
         for index, runner in enumerate(runners):
             began = time.perf_counter()
             runner.run(feeds)
             best[index] = min(best[index], 1000 * (time.perf_counter() - began))
-    return best[0], best[1]
+    return best
 
 
 def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str = "") -> str:

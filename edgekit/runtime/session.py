@@ -44,28 +44,28 @@ class Session:
     or it fails to load, raises, or its outputs have wrong names, dtypes or shapes, or NaN where the golden
     outputs are finite, the session falls back to the next one and records it in ``fallbacks``. A variant
     that failed while running is retried in the background after a cooldown. If every variant fails on one
-    input, the input is at fault: ``run`` raises, and the next call starts from the state before. An interrupt
-    (Ctrl-C, a signal handler that raises) at any moment leaves the session usable. A forked process can use a
-    session with one thread and no deadline; open any other after the fork.
+    input, ``run`` raises, and the next call starts from the state before. An interrupt (Ctrl-C, a signal
+    handler that raises) at any moment leaves the session usable. A forked process can use a session with one
+    thread and no deadline; open any other after the fork.
 
     Args:
         bundle: A path, or an open bundle, which is not closed.
         engine: The engine to try first, e.g. ``"tflite"``.
-        variant: The variant to try first, by its name in the bundle, e.g. ``"tflite-int8"``. One that was
-            rejected is a fallback to the next, or an error if ``strict``.
+        variant: The variant to try first, by its name in the bundle, e.g. ``"tflite-int8"``.
         strict: Raise instead of falling back.
-        threads: Threads of one run. None: the cores that this process may use, at most 4. Small batches scale
-            little beyond four cores, and the app needs some too.
+        threads: Threads of one run. None: the cores that this process may use, at most 4.
         deadline_ms: Time of a request. Shortly before its end the standby variant runs too; the first answer
             is taken, late if need be. It costs a thread and the memory of a second variant.
-        probe: Load each variant first in a child process, once: a crash then costs a fallback, not the app.
+        probe: Load each variant first in a child process, once: a crash costs a fallback, not the app.
         warm: Run once before the first request, which is then as fast as later ones.
+        device: ``cpu``, ``gpu``, ``npu``, or ``auto`` for the fastest. An accelerator is verified in the
+            background; until then, and if it is wrong or fails, the CPU answers. ``strict`` waits for it.
         on_state: Called with each new state and the variant it is about; see ``state``.
 
     Raises:
         BundleError: the bundle cannot be opened.
         UsageError: the bundle has no ``variant`` or nothing for ``engine``, ``threads`` is not from 1 to
-            1024, or ``deadline_ms`` is not positive.
+            1024, ``deadline_ms`` is not positive, or ``device`` is unknown.
         NoVariantError: no variant works here; the message lists every reason.
         MissingDependency: ``strict``, and the engine of the first variant is not installed.
         EngineError: ``strict``, and the first variant did not load.
@@ -82,6 +82,7 @@ class Session:
         deadline_ms: float | None = None,
         probe: bool = False,
         warm: bool = False,
+        device: str = "cpu",
         on_state: Callable[[str, str], None] | None = None,
     ) -> None:
         self.threads: int = default_threads() if threads is None else allowed_threads(threads)
@@ -105,7 +106,7 @@ class Session:
                 from edgekit.runtime.deadline.deadline import Deadline  # here: most sessions have none
 
                 deadline = Deadline(deadline_ms, self.inputs)
-            options = SessionOptions(engine, variant, strict, self.threads, probe, warm)
+            options = SessionOptions(engine, variant, strict, self.threads, probe, warm, device)
             self._chain = SessionChain(self.bundle, options, self._states, deadline)
             self._check = self._chain.output_checks.check
             self._cascade: Cascade | None = None

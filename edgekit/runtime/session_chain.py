@@ -18,11 +18,12 @@ from edgekit.errors import (
 from edgekit.runtime import background
 from edgekit.runtime.chain import Chain
 from edgekit.runtime.fallback import policy
-from edgekit.runtime.fallback.policy import Candidate, Cooldown, Failure, best_candidate
+from edgekit.runtime.fallback.policy import PENDING, Candidate, Cooldown, Failure, best_candidate
 from edgekit.runtime.loading.load_variant import VariantLoader
 from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs
 from edgekit.runtime.session_state import SessionOptions, States, log
 from edgekit.system.interrupts import pass_on
+from edgekit.target import registry
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class SessionChain(Chain["Runner"]):
         self._retries = background.Preparations()
         self.deadline = deadline
         self._loader = VariantLoader(bundle, options, self.output_checks, deadline)
+        for name in self._copies():
+            self._health.failed_loading(name, PENDING)
         self._load_next()
         self._prepare()
         self._end_change()
@@ -256,6 +259,19 @@ class SessionChain(Chain["Runner"]):
         for variant in background.variants_to_prepare(variants, out, self._options):
             if variant.name not in self.preparations.states():
                 self.preparations.begin(variant.name, partial(self._loader.open, variant))
+        for name, variant in self._copies().items():  # one after the other: each would slow down the others
+            if failed.get(name) is PENDING and not self.preparations.waiting:
+                self.preparations.begin(name, partial(self._loader.open, variant), self._known_feeds())
+
+    def _copies(self) -> dict[str, Variant]:
+        """Return the accelerated copies to prepare. A strict session that asks for one loads it at once."""
+        if self._options.device == "cpu" or (self._options.strict and self._options.device != "auto"):
+            return {}
+        return {
+            c.variant.name: c.variant
+            for c in self.load_order.candidates
+            if registry.ACCELERATOR in c.variant.options
+        }
 
     def _switch_to_prepared(self) -> None:
         """Activate prepared variants that are faster."""
@@ -263,8 +279,11 @@ class SessionChain(Chain["Runner"]):
             return
         # Not the caller's feeds: if every variant fails on those, the prepared one is not at fault.
         feeds = self._known_feeds()
-        active = None if self._options.engine or self._options.variant else self.runner
-        for name, runner, why in self.preparations.poll_finished(active, feeds):
+        options = self._options
+        wanted = bool(options.engine or options.variant)
+        if copies := self._copies():
+            wanted = options.device != "auto" and self._active_name() not in copies
+        for name, runner, why in self.preparations.poll_finished(None if wanted else self.runner, feeds):
             if name == self._active_name():  # activated meanwhile, from an engine that was built already
                 background.close_quietly(runner)
                 continue
@@ -274,6 +293,8 @@ class SessionChain(Chain["Runner"]):
                 continue
             candidate, self.load_order = policy.move_to_front(self.load_order, name)
             self._replace(candidate, runner, "its preparation finished")
+        if copies:
+            self._prepare()
 
     def _retry_cooled_down(self) -> None:
         """Retry cooled-down variants in the background; one that passes its checks becomes active again."""

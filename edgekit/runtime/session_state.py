@@ -63,6 +63,7 @@ class SessionOptions(NamedTuple):
     threads: int = 1
     probe: bool = False
     warm: bool = False
+    device: str = "cpu"
 
 
 class Active(NamedTuple):

@@ -201,6 +201,8 @@ class EngineInfo(NamedTuple):
         decoder: Name of a module with ``open_decoder(files, options, threads, capacity) -> DecoderRunner``
             (target/decoder.py): it loads language models. "": none.
         triton: How Triton runs the artifacts; None: it does not.
+        accelerators: Name of a module that runs the same files on a GPU or an NPU, as the protocol
+            ``Accelerators`` says (target/accelerators.py). "": the engine has none.
     """
 
     packages: tuple[str, ...] = ()
@@ -212,6 +214,7 @@ class EngineInfo(NamedTuple):
     stands_in_for: Callable[[], str] | None = None
     decoder: str = ""
     triton: TritonForm | None = None
+    accelerators: str = ""
 
 
 class Engine(Protocol):

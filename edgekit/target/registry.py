@@ -9,17 +9,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from edgekit.errors import EngineNotReady, ProfileError
+from edgekit.errors import EngineError, EngineNotReady, ProfileError
 from edgekit.tensor_spec import Json, TensorSpec
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from edgekit.target.accelerators import Accelerators
     from edgekit.target.contract import Compiler, Engine, Runner
     from edgekit.target.decoder import DecoderCompiler, DecoderRunner
     from edgekit.target.node_reports import NodeReports
 
 
+ACCELERATOR = "accelerator"
+"""Option of a variant's accelerated copy, which only a session makes: ``gpu`` or ``npu``."""
 _OWN = {"deferral": "edgekit.target.deferral"}
 """Targets that are none of a device's: they run variants of others, and nothing is built for them alone."""
 
@@ -113,6 +116,36 @@ def engine(name: str) -> Engine:
     return cast("Engine", module if module is not None else _find("edgekit.runners", name).load())
 
 
+def accelerators_of(engine: Engine) -> Accelerators:
+    """Return the module that runs an engine's variants on accelerators.
+
+    Raises:
+        EngineError: the engine has none.
+    """
+    module = engine.ENGINE.accelerators
+    if not module:
+        raise EngineError(f"{engine.engine_version()} runs on the CPU only")
+    return cast("Accelerators", import_module(module))
+
+
+def version_of(name: str, options: Mapping[str, Json]) -> str:
+    """Return the version of a target's engine; with its accelerator and drivers if the options name one.
+
+    Raises:
+        ProfileError: no such target.
+        MissingDependency: the engine is not installed.
+        EngineError: there is no accelerator of that kind.
+    """
+    found = engine(name)
+    version, kind = found.engine_version(), options.get(ACCELERATOR)
+    if kind is None:
+        return version
+    accelerator = accelerators_of(found).find_accelerator(kind)
+    if accelerator is None:
+        raise EngineError(f"{version} found no {kind.upper()} on this machine")
+    return f"{version}, {accelerator.name} {accelerator.version}"
+
+
 @cache
 def _by_its_name(name: str) -> ModuleType | None:
     """Return the module ``run`` of a target whose package is named after it. This avoids reading the entry
@@ -142,7 +175,10 @@ def open_runner(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> Runner:
-    """``engine.open_runner``; a text encoder at each of its lengths."""
+    """Call ``engine.open_runner``; open a text encoder at each of its lengths, and an accelerated copy on its
+    accelerator."""
+    if (kind := options.get(ACCELERATOR)) is not None:
+        return accelerators_of(engine).open_on(kind, files, inputs, outputs, options, threads)
     if "lengths" not in options:
         return engine.open_runner(files, inputs, outputs, options, threads)
     from edgekit.target import text_lengths  # here: most models are no text encoders

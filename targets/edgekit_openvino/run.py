@@ -20,6 +20,7 @@ ENGINE = EngineInfo(
     node_reports="edgekit_openvino.node_reports",
     plain_use="edgekit_openvino.plain_use",
     decoder="edgekit_openvino.decoder",
+    accelerators="edgekit_openvino.accelerators",
     triton=TritonForm(
         "openvino",
         {"model.xml": "model.xml", "model.bin": "model.bin"},
@@ -87,15 +88,20 @@ def open_runner(
 
 
 def compiled_model(
-    files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, counted: bool = False
+    files: Mapping[str, Path],
+    options: Mapping[str, Json],
+    threads: int | None,
+    counted: bool = False,
+    on: tuple[str, dict[str, str]] | None = None,
 ) -> Any:
-    """Return an ``openvino.CompiledModel`` on the CPU with EdgeKit's settings.
+    """Return an ``openvino.CompiledModel`` with EdgeKit's settings.
 
     Args:
         files: ``model.xml`` and ``model.bin``.
         options: Options as given to ``open_runner``.
         threads: Threads for one run; None is OpenVINO's default.
         counted: Measure every layer's time, for ``OpenvinoRunner.counters``.
+        on: Another device than the CPU, and its settings.
 
     Raises:
         MissingDependency: openvino is not installed.
@@ -114,9 +120,9 @@ def compiled_model(
         settings["INFERENCE_NUM_THREADS"] = str(threads)
     if counted:
         settings["PERF_COUNT"] = "YES"
-    path = files[XML_FILE]
+    path, (device, settings) = files[XML_FILE], on or ("CPU", settings)
     try:
-        return core.compile_model(core.read_model(str(path), str(files[BIN_FILE])), "CPU", settings)
+        return core.compile_model(core.read_model(str(path), str(files[BIN_FILE])), device, settings)
     except RuntimeError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {plain(problem)}") from None
 

@@ -26,6 +26,7 @@ ENGINE = EngineInfo(
     packages=("onnxruntime",),
     node_reports="edgekit_ort.node_reports",
     decoder="edgekit_ort.decoder",
+    accelerators="edgekit_ort.accelerators",
     triton=TritonForm("onnxruntime", {"model.onnx": "model.onnx"}, threads="intra_op_thread_count"),
 )
 MODEL_FILE = "model.onnx"
@@ -109,8 +110,9 @@ def open_session(
     fast_math: bool = False,
     profile_into: Path | None = None,
     weights_in: Path | None = None,
+    accelerator: tuple[str, dict[str, str], Sequence[Any]] | None = None,
 ) -> Any:
-    """Open an ``onnxruntime.InferenceSession`` on the CPU with EdgeKit's settings.
+    """Open an ``onnxruntime.InferenceSession`` with EdgeKit's settings.
 
     Args:
         model: A path, or the serialized model.
@@ -122,6 +124,8 @@ def open_session(
         fast_math: Whether to set FAST_MATH.
         profile_into: Path prefix of the file that ``end_profiling`` writes the time of every node into.
         weights_in: Folder of the file with a serialized model's weights.
+        accelerator: Name, options and devices of an execution provider that comes before the CPU's; the
+            devices are empty unless a plug-in brings it (accelerators.py).
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -147,11 +151,19 @@ def open_session(
         settings.profile_file_prefix = str(profile_into)
     source = model if isinstance(model, bytes) else str(model)
     disabled = [*WRONG_OPTIMIZERS, *([QUANTIZING_OPTIMIZER] if keep_float_regions else [])]
+    providers: list[Any] = ["CPUExecutionProvider"]
+    if accelerator is not None:
+        name, provider_options, devices = accelerator
+        if devices:
+            settings.add_provider_for_devices(devices, provider_options)
+            providers = []
+        else:
+            providers.insert(0, (name, provider_options))
     try:
         return ort.InferenceSession(
             source,
             settings,
-            providers=["CPUExecutionProvider"],
+            providers=providers,
             disabled_optimizers=disabled,
             enable_fallback=0,  # it would print what it refuses to stdout, and try the same again
         )

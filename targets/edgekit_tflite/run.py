@@ -6,22 +6,20 @@ the newer CompiledModel 3.2 us. Inference itself takes the same time.
 
 from __future__ import annotations
 
-import os
 import platform
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.system import cpu
-from edgekit.system.redirection import redirected
+from edgekit.system.redirection import without_lines
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
@@ -29,10 +27,11 @@ ENGINE = EngineInfo(
     packages=("ai-edge-litert", "tflite-runtime"),
     node_reports="edgekit_tflite.node_reports",
     decoder="edgekit_tflite.decoder",
+    accelerators="edgekit_tflite.accelerators",
 )
 FILE = "model.tflite"
 
-_Binding = tuple[str, int, "np.dtype[Any] | None", tuple[int, ...] | None, tuple[int, ...] | None]
+Binding = tuple[str, int, "np.dtype[Any] | None", tuple[int, ...] | None, tuple[int, ...] | None]
 """Source name, tensor index, and what must be done to the array (None where it fits): dtype to convert
 to, shape to give, axes to transpose by. An array that is transposed has its shape from that."""
 
@@ -84,9 +83,9 @@ def open_runner(
         raise EngineError(f"{path} has no signature {options['signature']!r}; it has {found}")
     ends = (*interpreter.get_input_details(), *interpreter.get_output_details())
     details = {detail["index"]: detail for detail in ends}
-    into = _bindings(inputs, options["inputs"], signature["inputs"], details, path, into=True)
+    into = bindings(inputs, options["inputs"], signature["inputs"], details, path, into=True)
     _refuse_unfed(interpreter, signature["inputs"], into, path)
-    out_of = _bindings(outputs, options["outputs"], signature["outputs"], details, path, into=False)
+    out_of = bindings(outputs, options["outputs"], signature["outputs"], details, path, into=False)
     precision = "fp32" if watched or cpu.lacking(options) else options["precision"]
     return TfliteRunner(interpreter, version, into, out_of, precision)
 
@@ -124,8 +123,8 @@ class TfliteRunner:
         self,
         interpreter: Any,
         version: str,
-        inputs: Sequence[_Binding],
-        outputs: Sequence[_Binding],
+        inputs: Sequence[Binding],
+        outputs: Sequence[Binding],
         precision: str,
     ) -> None:
         self.precision = precision
@@ -139,7 +138,7 @@ class TfliteRunner:
         for name, index, dtype, shape, order in self._inputs:
             array = feeds[name]
             if dtype is not None:
-                array = _converted(array, dtype, name)
+                array = converted(array, dtype, name)
             if order is not None:
                 _write(interpreter.tensor(index)(), array, order)
             else:
@@ -155,7 +154,7 @@ class TfliteRunner:
             else:
                 array = interpreter.get_tensor(index)  # a copy, so the caller's
             if dtype is not None:
-                array = _converted(array, dtype, name)
+                array = converted(array, dtype, name)
             outputs[name] = array if shape is None else array.reshape(shape)
         return outputs
 
@@ -208,7 +207,7 @@ class SignatureRunner:
         calls = self._interpreter._interpreter
         try:
             for name, (index, entry) in self._into.items():
-                array = _converted(feeds[name], np.dtype(entry["dtype"]), name).reshape(entry["shape"])
+                array = converted(feeds[name], np.dtype(entry["dtype"]), name).reshape(entry["shape"])
                 calls.SetTensor(index, array, self._graph)
             calls.Invoke(self._graph)
         except (RuntimeError, ValueError) as problem:
@@ -216,7 +215,7 @@ class SignatureRunner:
         found = {}
         for name, dtype, shape in self._specs:
             array = calls.GetTensor(self._out_of[name], self._graph)
-            found[name] = _converted(array, np.dtype(dtype), name).reshape(shape)
+            found[name] = converted(array, np.dtype(dtype), name).reshape(shape)
         return found
 
     def facts(self) -> dict[str, Json]:
@@ -250,7 +249,7 @@ def outside_delegates(
     return [ran[index] for index in sorted(ran)]
 
 
-def _bindings(
+def bindings(
     specs: Sequence[TensorSpec],
     described: Sequence[Mapping[str, Json]],
     signature: Mapping[str, int],
@@ -258,11 +257,11 @@ def _bindings(
     path: Path,
     *,
     into: bool,
-) -> list[_Binding]:
+) -> list[Binding]:
     """Return the tensor of each input (``into``) or output, and the conversion of its array."""
     entries = {entry["name"]: entry for entry in described}
     names = {name: entry["signature_name"] for name, entry in entries.items()}
-    bindings: list[_Binding] = []
+    bindings: list[Binding] = []
     for spec in specs:
         index = signature.get(names.get(spec.name, ""))
         if index is None:
@@ -289,7 +288,7 @@ def _bindings(
 
 
 def _refuse_unfed(
-    interpreter: Any, signature: Mapping[str, int], into: Sequence[_Binding], path: Path
+    interpreter: Any, signature: Mapping[str, int], into: Sequence[Binding], path: Path
 ) -> None:
     """Reject unknown inputs: the engine would compute an input that is not set from stale memory.
 
@@ -313,7 +312,7 @@ def _write(stored: Array, array: Array, order: tuple[int, ...]) -> None:
         stored[...] = array.transpose(order)
 
 
-def _converted(array: Array, dtype: np.dtype[Any], name: str) -> Array:
+def converted(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     """Convert numbers to another width: TFLite's indices are int32, ONNX's int64; its floats are float32.
 
     Raises:
@@ -364,32 +363,12 @@ _said: list[bool] = []
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep "INFO: Created TensorFlow Lite XNNPACK delegate for CPU." off stderr.
-
-    The engine writes it once per process, from C++, and has no switch for it. So until it is written, a load
-    redirects stderr's descriptor to a file; any other text written there is passed on.
-    """
+    """Keep "INFO: Created TensorFlow Lite XNNPACK delegate for CPU." off stderr. The engine writes it once,
+    from C++, and has no switch for it."""
     with _loading:
-        if _said or sys.stderr is None:
+        if _said:
             yield
             return
-        with _aside() as aside:
-            try:
-                with redirected(2, aside.fileno()):
-                    yield
-            finally:
-                aside.seek(0)
-                for line in aside:
-                    if line.startswith(b"INFO: Created TensorFlow Lite"):
-                        _said.append(True)
-                    else:
-                        os.write(2, line)
-
-
-def _aside() -> IO[bytes]:
-    """Open an unnamed file, in memory where the system supports it: importing tempfile takes 4 ms."""
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("edgekit"), "w+b")
-    import tempfile
-
-    return tempfile.TemporaryFile()
+        with without_lines(b"INFO: Created TensorFlow Lite") as dropped:
+            yield
+        _said.extend([True] * bool(dropped))

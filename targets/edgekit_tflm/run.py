@@ -7,16 +7,14 @@ outputs are the device's, its times are not.
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.system.redirection import redirected
+from edgekit.system.redirection import without_lines
 from edgekit.target.contract import EngineInfo
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
@@ -146,7 +144,7 @@ def try_once(content: bytes, inputs: Sequence[Mapping[str, Json]]) -> None:
     interpreter = load(content, FILE)[0]
     for index, entry in enumerate(inputs):
         interpreter.set_input(np.zeros(entry["shape"], entry["dtype"]), index)
-    with _said() as lines:
+    with without_lines(b"") as lines:
         try:
             interpreter.invoke()
             return
@@ -158,7 +156,7 @@ def try_once(content: bytes, inputs: Sequence[Mapping[str, Json]]) -> None:
 
 def _interpreter(content: bytes, arena: int) -> tuple[Any, str]:
     """Return an interpreter, or None, and TFLM's messages."""
-    with _said() as lines:
+    with without_lines(b"") as lines:
         try:
             return _module().Interpreter.from_bytes(content, arena_size=arena), ""
         except MissingDependency:
@@ -204,7 +202,7 @@ class TflmRunner:
         """Return the arena that TFLM recorded and the smallest one that the file loaded with, in bytes."""
         if not self._ran:
             return {}
-        with _said() as lines:
+        with without_lines(b"") as lines:
             self._interpreter.print_allocations()
         recorded = {kind.decode(): int(size) for kind, size in RECORDED.findall(b"".join(lines))}
         if "total" not in recorded:
@@ -264,16 +262,3 @@ def _module() -> Any:
             "tflite-micro", "running a .tflite file as a microcontroller does", extra="tflm"
         ) from None
     return runtime
-
-
-@contextmanager
-def _said() -> Iterator[list[bytes]]:
-    """Capture the lines that TFLM writes to stderr from C++: errors and recorded allocations."""
-    lines: list[bytes] = []
-    with tempfile.TemporaryFile() as aside:
-        try:
-            with redirected(2, aside.fileno()):
-                yield lines
-        finally:
-            aside.seek(0)
-            lines += aside.readlines()

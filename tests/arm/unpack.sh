@@ -11,15 +11,16 @@ if [ -z "$mirror" ] || [ ! -e "$keys" ]; then
     exit 3
 fi
 
-# unpack ARCHITECTURE SUITE INTO PACKAGE...: with all that the packages need, from lists of their own.
+# unpack ARCHITECTURE SUITES INTO PACKAGE...: with all that the packages need, from lists of their own. Of several
+# suites (one argument), the last is preferred.
 unpack() {
-    local architecture=$1 from=$2 into=$3 state
+    local architecture=$1 from=$2 into=$3 state suite
     shift 3
     state=$(mktemp -d)
     mkdir -p "$state/lists/partial" "$state/archives/partial" "$into"
     : >"$state/status"
-    echo "deb [signed-by=$keys] $mirror $from main" >"$state/sources"
-    local apt=(apt-get -q -y -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture"
+    for suite in $from; do echo "deb [signed-by=$keys] $mirror $suite main"; done >"$state/sources"
+    local apt=(apt-get -q -y -t "${from##* }" -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture"
         -o "Dir::State=$state" -o "Dir::State::lists=$state/lists" -o "Dir::State::status=$state/status"
         -o "Dir::Cache=$state" -o "Dir::Etc::sourcelist=$state/sources" -o Dir::Etc::sourceparts=/dev/null
         -o Dir::Etc::preferencesparts=/dev/null -o APT::Install-Recommends=false -o APT::Sandbox::User=

@@ -20,14 +20,14 @@ def lower_priority() -> None:
 
 
 def confine(memory_mb: int, seconds: float) -> None:
-    """Limits for a process that handles untrusted files: address space, CPU time, no core dump, no new
-    privileges; preferred by the OOM killer, and killed with the app. Limits that a system does not support
-    are skipped."""
+    """Limit this process, which handles untrusted files: address space (0: no limit), CPU time, no core dump,
+    no new privileges; preferred by the OOM killer, and killed with the app. Limits that a system does not
+    support are skipped."""
     with contextlib.suppress(ImportError):  # not on Windows
         import resource
 
         limits = {
-            resource.RLIMIT_AS: memory_mb << 20,
+            **({resource.RLIMIT_AS: memory_mb << 20} if memory_mb else {}),
             resource.RLIMIT_CPU: int(seconds) + 1,
             resource.RLIMIT_CORE: 0,
         }

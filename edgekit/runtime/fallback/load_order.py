@@ -57,11 +57,18 @@ def rank_variants(
     known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
     profiles, kind = bundle.manifest["profiles"], cpu.processor_kind()
     unsuited = {v.name: why for v in variants if (why := cpu.lacking(v.options))}
+    forged = (v.name for v in variants if registry.ACCELERATOR in v.options)
+    unsuited |= dict.fromkeys(forged, f"its option {registry.ACCELERATOR} is for a session to set")
     preferred: frozenset[str] = frozenset()
     if not here:
         suited = [v for v in variants if v.name not in unsuited]
         preferred = built_for_processor(variants, profiles, kind) or built_for_instructions(suited, profiles)
-    return rank(variants, estimates(known, here), requested, preferred, name, unsuited)
+    order = rank(variants, estimates(known, here), requested, preferred, name, unsuited)
+    if options.device == "cpu":
+        return order
+    from edgekit.runtime.fallback.accelerated import with_copies  # here: most sessions run on the CPU
+
+    return with_copies(order, options)
 
 
 def why_emulated(variant: Variant, options: SessionOptions) -> str:

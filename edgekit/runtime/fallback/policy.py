@@ -63,6 +63,10 @@ class Failure(NamedTuple):
     rejected: bool = False
 
 
+PENDING = Failure("is being verified in the background")
+"""Of an accelerated copy until it is ready (accelerated.py)."""
+
+
 class Cooldown(NamedTuple):
     """Backoff state of a variant that failed while running.
 

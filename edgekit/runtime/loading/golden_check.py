@@ -1,7 +1,7 @@
 """Compare a loaded variant with the golden vectors on the device: does it run, and is it the right model?
 
 It only rejects garbage; accuracy is judged by the build and ``edgekit verify``. What passed there must not
-fail here by a tenth of a decibel.
+fail here by a tenth of a decibel. On an accelerator, where no build has run it, its whole limit holds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import EngineError
+from edgekit.target import registry
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
+    from edgekit.bundle.variant import Variant
     from edgekit.runtime.loading.output_checks import Golden, OutputChecks
     from edgekit.target.contract import Runner
 
@@ -32,7 +34,7 @@ def check_golden(
         runner: The variant, loaded.
         golden: Feeds and the reference's outputs.
         output_checks: Checks names, dtypes, shapes and NaN.
-        limits_db: Lowest SNR by output, as :func:`garbage_limits_db` gives it.
+        limits_db: Lowest SNR by output, as :func:`limits_db` gives it.
 
     Raises:
         EngineError: its outputs differ.
@@ -52,11 +54,21 @@ def check_golden(
             raise
 
 
-def garbage_limits_db(evidence: Mapping[str, Json], outputs: Sequence[str]) -> dict[str, float]:
-    """Return the SNR below which an output is garbage, by name; without outputs that have no limit in the
-    evidence."""
-    limits = {name: evidence_limit_db(evidence, name) for name in outputs}
-    return {name: GARBAGE_SHARE * limit_db for name, limit_db in limits.items() if limit_db is not None}
+def limits_db(variant: Variant, outputs: Sequence[str]) -> dict[str, float]:
+    """Return the lowest SNR of each output, without those that have no limit in the evidence.
+
+    Where the build ran the variant, it is the SNR below which an output is garbage. No build has run an
+    accelerated copy, so its whole limit holds.
+
+    Raises:
+        EngineError: an accelerated copy has no limit.
+    """
+    copy = registry.ACCELERATOR in variant.options
+    found = {name: evidence_limit_db(variant.evidence, name) for name in outputs}
+    if copy and None in found.values():
+        raise EngineError("the bundle has no SNR limit that its outputs could be held to on an accelerator")
+    share = 1.0 if copy else GARBAGE_SHARE
+    return {name: share * limit_db for name, limit_db in found.items() if limit_db is not None}
 
 
 def evidence_limit_db(evidence: Mapping[str, Json], output: str) -> float | None:

@@ -58,7 +58,8 @@ class VariantLoader:
         """Probe if requested, unpack, load, warm up. An engine may raise anything."""
         if why := why_emulated(variant, self._options):  # as the standby
             raise EngineError(why)
-        if self._options.probe:  # standby variants and those prepared in the background too
+        # Standby variants and those prepared in the background too.
+        if self._options.probe or registry.ACCELERATOR in variant.options:
             self.probe(variant, on_state)
         on_state("verifying", variant.name)
         bundle, options = self._bundle, self._options
@@ -91,9 +92,7 @@ class VariantLoader:
         """Open a variant that failed before, and compare it with the golden vectors."""
         runner = self.open(variant)
         try:
-            limits_db = golden_check.garbage_limits_db(
-                variant.evidence, [s.name for s in self._bundle.outputs]
-            )
+            limits_db = golden_check.limits_db(variant, [s.name for s in self._bundle.outputs])
             golden = self._bundle.golden_of(variant)
             golden_check.check_golden(runner, golden, self._output_checks, limits_db)
         except BaseException:

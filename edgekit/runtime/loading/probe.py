@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 PROBE_SECONDS = 60.0
 """Timeout of the child. Loading takes a second here, and ten on a small board with a slow card."""
+ACCELERATOR_PROBE_SECONDS = 300.0
+"""Timeout on an accelerator, in the background: a GPU's driver compiles a program for each layer."""
 MEMORY_MB = 4096
 """Address space of the child beyond ten times the variant's files; engines reserve far more than they use."""
 RECORDS_LIMIT, RECORD_LIMIT_BYTES = 2000, 16_384
@@ -72,20 +74,25 @@ def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
     A missing engine is no failure: loading reports it better. A target that prepares its variants on the
     device, in a child process of its own, is not probed; only the target can say so, never a bundle.
     """
+    copy = registry.ACCELERATOR in variant.options
+    if copy and not _is_python():
+        return ProbeResult("it can't be verified: this program can't start a Python process", blame="machine")
     if background.prepares_on_device(variant.target) or not _is_python():
         return ProbeResult("")
     folder, key = cache_folder.cache_folder() / "probes", _key(bundle, variant)
     known = json_records.recall(folder, key, RECORD_LIMIT_BYTES)
     if isinstance(known, dict):
         try:
-            version = registry.engine(variant.target).engine_version()
+            version = registry.version_of(variant.target, variant.options)
         except Exception as problem:  # loading will raise it too
             pass_on(problem)
             return ProbeResult("")
         if version == known.get("engine"):
             why = str(known.get("why", ""))
-            return ProbeResult(why, version, blame="bundle" if why else "")  # only crashes are cached
-    found = probe(bundle, variant, threads)
+            return ProbeResult(why, version, blame=("machine" if copy else "bundle") if why else "")
+    found = probe(bundle, variant, threads, ACCELERATOR_PROBE_SECONDS if copy else PROBE_SECONDS)
+    if copy and found.why:
+        found = found._replace(blame="machine")
     if found.cacheable:
         json_records.record(folder, key, {"engine": found.engine, "why": found.why}, RECORDS_LIMIT)
     unused = json_records.why_unused(folder)
@@ -150,7 +157,8 @@ def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, second
         return ProbeResult("")  # cached under no version: probed once the engine is installed
     said = str(why or f"the probe process ended with code {code}")[:400]
     blame = str(result.get("blame", ""))
-    return ProbeResult(said, engine, cacheable=False, blame=blame if blame in ("bundle", "machine") else "")
+    known = blame if blame in ("bundle", "machine") else ""
+    return ProbeResult(said, engine, cacheable=result.get("same_again") is True and bool(engine), blame=known)
 
 
 def _request(
@@ -167,8 +175,9 @@ def _request(
         "threads": threads,
         "golden": len(bundle.golden),
         **_prompt(bundle, variant),
-        "limits_db": golden_check.garbage_limits_db(variant.evidence, [spec.name for spec in bundle.outputs]),
-        "memory_mb": MEMORY_MB + 10 * size_mb,
+        "limits_db": golden_check.limits_db(variant, [spec.name for spec in bundle.outputs]),
+        # A GPU's driver reserves any amount of address space.
+        "memory_mb": 0 if registry.ACCELERATOR in variant.options else MEMORY_MB + 10 * size_mb,
         "seconds": seconds,
     }
 

@@ -27,7 +27,8 @@ CAPACITY = 64
 
 
 def main(folder: Path) -> None:
-    """Write ``result.json``: ``{"why": ...}``, empty on success, and ``blame`` on failure."""
+    """Write ``result.json``: ``why``, empty on success; on failure also ``blame``, and ``same_again`` if the
+    next run would give the same result."""
     request = strict_json.decode((folder / REQUEST).read_bytes(), REQUEST, REQUEST_LIMIT_BYTES)
     child_limits.confine(request["memory_mb"], request["seconds"])
     result: dict[str, Json] = {"why": ""}
@@ -37,6 +38,8 @@ def main(folder: Path) -> None:
         result = {"why": str(missing), "missing": True}
     except Exception as problem:  # an engine may throw anything
         result = {"why": reason_of(problem), "blame": blame_of(problem)}
+        # An accelerator's outputs are wrong until its driver changes, which changes the engine's version.
+        result["same_again"] = result["blame"] == "bundle" and registry.ACCELERATOR in request["options"]
     (folder / RESULT).write_bytes(strict_json.encode(result))
 
 
@@ -50,7 +53,8 @@ def _try(folder: Path, request: Mapping[str, Json]) -> None:
         for number in range(request["golden"])
     ]
     engine = registry.engine(request["target"])
-    (folder / VERSION).write_bytes(strict_json.encode({"engine": engine.engine_version()}))
+    version = registry.version_of(request["target"], request["options"])
+    (folder / VERSION).write_bytes(strict_json.encode({"engine": version}))
     files = {name: Path(path) for name, path in request["files"].items()}
     if "prompt" in request:
         _try_decoder(files, request)

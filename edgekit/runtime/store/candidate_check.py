@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.runtime.loading.golden_check import check_golden, garbage_limits_db
+from edgekit.runtime.loading.golden_check import check_golden, limits_db
 from edgekit.runtime.loading.output_checks import OutputChecks
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def check_candidate(session: Session) -> None:
         for _ in each.bundle.variants:
             ran = each.active.variant
             variant = next(variant for variant in each.bundle.variants if variant.name == ran)
-            limits_db = garbage_limits_db(variant.evidence, outputs)
-            check_golden(each, each.bundle.golden_of(variant), checks, limits_db)  # type: ignore[arg-type]
+            limits = limits_db(variant, outputs)
+            check_golden(each, each.bundle.golden_of(variant), checks, limits)  # type: ignore[arg-type]
             if each.active.variant == ran:
                 break

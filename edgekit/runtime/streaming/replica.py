@@ -107,9 +107,7 @@ class Replica:
         """Open it, and compare it with the golden vectors."""
         runner, bundle = self._open(), self._session.bundle
         try:
-            limits_db = golden_check.garbage_limits_db(
-                self.variant.evidence, [spec.name for spec in self._session.outputs]
-            )
+            limits_db = golden_check.limits_db(self.variant, [spec.name for spec in self._session.outputs])
             golden = bundle.golden_of(self.variant)
             golden_check.check_golden(runner, golden, OutputChecks(self._session.outputs, golden), limits_db)
         except BaseException:
@@ -157,13 +155,18 @@ def _watched(session: SessionProtocol, active: Watched, open_runner: Callable[[]
 
 
 def variant_of(session: SessionProtocol, name: str) -> Variant:
-    """Return a usable variant of the session's bundle.
+    """Return a usable variant of the session's bundle, or its accelerated copy.
 
     Raises:
         UsageError: there is none of that name.
     """
     usable = {variant.name: variant for variant in session.bundle.variants if variant.usable}
     if name not in usable:
+        base, _, kind = name.rpartition("@")
+        if base in usable:
+            from edgekit.runtime.fallback.accelerated import accelerated_copy  # here: few sessions have one
+
+            return accelerated_copy(usable[base], kind)
         raise UsageError(
             f"{session.bundle.name} has no usable variant {name!r}; it has {', '.join(usable) or 'none'}"
         )

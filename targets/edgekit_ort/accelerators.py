@@ -1,0 +1,172 @@
+"""Run a model on a GPU or an NPU by ONNX Runtime's execution providers. Device side.
+
+ONNX Runtime gives a provider the nodes that it has kernels for, and silently runs the others on the CPU.
+What ran where is read from the profile of the first run, which compiles the kernels anyway.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from edgekit.errors import EngineError
+from edgekit.system.graphics_drivers import drivers_identity
+from edgekit.system.onnx_runtime import onnxruntime
+from edgekit.target.accelerators import Accelerator
+from edgekit.tensor_spec import Json, TensorSpec
+from edgekit_ort.run import MODEL_FILE, OrtRunner, engine_version, open_session
+
+
+class Provider(NamedTuple):
+    """An execution provider of ONNX Runtime.
+
+    Attributes:
+        name: Its name in ONNX Runtime.
+        kind: ``gpu`` or ``npu``.
+        label: Its name for users.
+        options: Options with which it computes what the bundle was verified for.
+        plugin: Package that brings it; "": it is part of a build of onnxruntime.
+    """
+
+    name: str
+    kind: str
+    label: str
+    options: Mapping[str, str] = MappingProxyType({})
+    plugin: str = ""
+
+
+# https://onnxruntime.ai/docs/execution-providers, in the order in which they are preferred.
+PROVIDERS = (
+    # TF32 keeps 10 bits of a mantissa; it is CUDA's default.
+    Provider("CUDAExecutionProvider", "gpu", "CUDA", {"use_tf32": "0"}),
+    Provider("DmlExecutionProvider", "gpu", "DirectML"),
+    Provider("OpenVINOExecutionProvider", "gpu", "OpenVINO", {"device_type": "GPU", "precision": "FP32"}),
+    Provider("CoreMLExecutionProvider", "gpu", "Core ML",
+             {"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"}),
+    Provider("WebGpuExecutionProvider", "gpu", "WebGPU", plugin="onnxruntime_ep_webgpu"),
+    Provider("CoreMLExecutionProvider", "npu", "Core ML",
+             {"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndNeuralEngine"}),
+    Provider("OpenVINOExecutionProvider", "npu", "OpenVINO", {"device_type": "NPU"}),
+)  # fmt: skip
+
+
+class _Found(NamedTuple):
+    provider: Provider
+    devices: Sequence[Any]
+    """``OrtEpDevice`` of a plug-in; empty for a provider that is named."""
+    version: str
+
+
+def find_accelerator(kind: str) -> Accelerator | None:
+    """Return the accelerator that ONNX Runtime would use; None if no provider of the kind is installed.
+
+    Raises:
+        MissingDependency: onnxruntime is not installed.
+    """
+    found = _find(kind)
+    if found is None:
+        return None
+    software = any(device.device.type.name == "CPU" for device in found.devices)
+    version = " ".join(part for part in (found.version, f"drivers {drivers_identity()}") if part)
+    return Accelerator(kind, found.provider.label, version, software)
+
+
+def open_on(
+    kind: str,
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> OrtRunner:
+    """Load ``model.onnx`` on an accelerator and run it once on zeros. The CPU runs nodes without a kernel.
+
+    Raises:
+        MissingDependency: onnxruntime is not installed.
+        EngineError: there is no such accelerator, it refused the model, or it runs no node.
+    """
+    found = _find(kind)
+    if found is None:
+        raise EngineError(
+            f"{engine_version()} has no execution provider for a {kind.upper()} on this machine"
+        )
+    path = files[MODEL_FILE]
+    with TemporaryDirectory(prefix="edgekit-ort-") as folder:
+        try:
+            session = open_session(
+                path,
+                threads,
+                keep_float_regions=bool(options.get("float_islands")),
+                widened_weights=bool(options.get("widened_weights")),
+                profile_into=Path(folder, "profile"),
+                accelerator=(found.provider.name, dict(found.provider.options), found.devices),
+            )
+            runner = AcceleratedRunner(
+                session, [spec.name for spec in outputs], options.get("precision", "fp32")
+            )
+            runner.run({spec.name: spec.zeros() for spec in inputs})
+            runner.nodes = _nodes_by_provider(Path(session.end_profiling()))
+        except EngineError as problem:
+            raise EngineError(f"{found.provider.label}: {problem}") from None
+    on_it, total = runner.nodes[found.provider.name], sum(runner.nodes.values())
+    if not on_it:
+        raise EngineError(f"{found.provider.label} runs none of the {total} nodes")
+    split = "" if on_it == total else f", {total - on_it} of {total} nodes on the CPU"
+    runner.device = f"{kind.upper()} ({found.provider.label}{split})"
+    return runner
+
+
+class AcceleratedRunner(OrtRunner):
+    """A loaded ``model.onnx`` on an accelerator.
+
+    Attributes:
+        nodes: Number of nodes that each provider ran.
+    """
+
+    def __init__(self, session: Any, outputs: Sequence[str], precision: str) -> None:
+        super().__init__(session, outputs, precision)
+        self.nodes: Counter[str] = Counter()
+
+    def facts(self) -> dict[str, Json]:
+        return {**super().facts(), "nodes_by_provider": dict(sorted(self.nodes.items()))}
+
+
+def _find(kind: str) -> _Found | None:
+    ort = onnxruntime("running an ONNX model", "ort")
+    available = ort.get_available_providers()
+    for provider in PROVIDERS:
+        if provider.kind != kind:
+            continue
+        if not provider.plugin:
+            if provider.name in available:
+                return _Found(provider, (), "")
+            continue
+        try:
+            plugin = import_module(provider.plugin)
+        except ModuleNotFoundError as problem:
+            if problem.name != provider.plugin:
+                raise
+            continue
+        devices = _devices(ort, provider)
+        if not devices:
+            ort.register_execution_provider_library(provider.plugin, plugin.get_library_path())
+            devices = _devices(ort, provider)
+        if devices:
+            return _Found(provider, devices[:1], str(devices[0].ep_metadata.get("version", "")))
+    return None
+
+
+def _devices(ort: Any, provider: Provider) -> list[Any]:
+    return [device for device in ort.get_ep_devices() if device.ep_name == provider.name]
+
+
+def _nodes_by_provider(profile: Path) -> Counter[str]:
+    events = json.loads(profile.read_text("utf-8"))
+    kernels = [e for e in events if e.get("cat") == "Node" and e["name"].endswith("_kernel_time")]
+    return Counter(str(event["args"].get("provider", "")) for event in kernels)

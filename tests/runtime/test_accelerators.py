@@ -1,0 +1,252 @@
+"""An accelerator answers only when it answers rightly; until then, and if it fails, the CPU does.
+
+The engine is a package on ``sys.path``, like a third party's, because a child process verifies it.
+Its accelerator does what a file beside it says.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.bundle import Bundle, Variant
+from edgekit.errors import EngineError, UsageError
+from edgekit.runtime import Session
+from edgekit.runtime.loading import probe
+from edgekit.target import registry
+from tests.fixtures.bundles import X, small_bundle
+
+RUN = """
+from edgekit.target.contract import EngineInfo
+ENGINE = EngineInfo(accelerators="edgekit_toy.accelerators")
+
+def engine_version():
+    return "Toy 1"
+
+class Runner:
+    device, precision = "CPU", "fp32"
+    def run(self, feeds):
+        return {"y": 2 * feeds["x"]}
+    def facts(self):
+        return {}
+    def close(self):
+        pass
+
+def open_runner(files, inputs, outputs, options, threads):
+    return Runner()
+"""
+ACCELERATORS = """
+import os, signal, threading, time
+from pathlib import Path
+APP = int(os.environ["TOY_APP"])
+from edgekit.target.accelerators import Accelerator
+from edgekit_toy.run import Runner
+
+def said(name):
+    path = Path(__file__).with_name(name)
+    return path.read_text() if path.is_file() else ""
+
+def find_accelerator(kind):
+    return Accelerator(kind, "Toy", "driver " + said("driver")) if kind == "gpu" else None
+
+class Accelerated(Runner):
+    device = "GPU (Toy)"
+    def run(self, feeds):
+        with Path(__file__).with_name("runs").open("a") as file:
+            print(threading.current_thread().name if os.getpid() == APP else "child", file=file)
+        fault = said("fault")
+        if fault == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if fault == "hang":
+            time.sleep(60)
+        if fault == "memory":
+            raise MemoryError("out of the GPU's memory")
+        if fault == "slow":
+            time.sleep(0.05)
+        return {"y": 2 * feeds["x"] + (0.01 if fault == "wrong" else 0)}
+
+def open_on(kind, files, inputs, outputs, options, threads):
+    return Accelerated()
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Install the engine; return its folder."""
+    folder = tmp_path / "site" / "edgekit_toy"
+    folder.mkdir(parents=True)
+    for name, text in (("__init__", ""), ("run", RUN), ("accelerators", ACCELERATORS)):
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder.parent))
+    monkeypatch.setenv("PYTHONPATH", str(folder.parent))
+    monkeypatch.setenv("TOY_APP", str(os.getpid()))
+    registry._by_its_name.cache_clear()
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "edgekit_toy"]:
+        del sys.modules[name]
+    registry._by_its_name.cache_clear()
+
+
+LIMIT = {"accuracy": {"y": {"limit_db": 60.0}}}
+
+
+def toy_bundle(**changes: object) -> Bundle:
+    fields = {"options": {}, "status": "verified", "evidence": LIMIT, **changes}
+    return small_bundle([Variant("toy-fp32", "toy", "toy", "fp32", {"m": "variants/m"}, **fields)])  # type: ignore[arg-type]
+
+
+def settled(session: Session) -> Session:
+    """Run until nothing is being prepared, and nothing more begins."""
+    until = time.monotonic() + 60
+    while True:
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        before = dict(session.preparing)
+        session.run({"x": X})
+        states = session.preparing
+        if states == before and all(s == "ready" or s.startswith("failed") for s in states.values()):
+            return session
+        assert time.monotonic() < until, states
+        time.sleep(0.01)
+
+
+def reasons(session: Session) -> list[tuple[str, str, str]]:
+    return [(hop.from_, hop.to, hop.reason) for hop in session.fallbacks]
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_cpu_answers_until_the_gpu_is_verified() -> None:
+    with Session(toy_bundle(), device="gpu") as session:
+        assert session.active.device == "CPU"
+        assert reasons(session) == [("toy-fp32@gpu", "toy-fp32", "is being verified in the background")]
+        settled(session)
+        assert session.active.device == "GPU (Toy)"
+        assert session.active.variant == "toy-fp32@gpu"
+        assert session.fallbacks == ()
+
+
+@pytest.mark.usefixtures("toy")
+def test_by_default_the_gpu_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "accelerators_of", lambda engine: pytest.fail("asked for accelerators"))
+    with Session(toy_bundle()) as session:
+        assert session.preparing == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("wrong", "output y of a golden vector: SNR 55.6 dB; the limit is 60.0 dB"),
+        ("crash", "it crashed the probe process (SIGSEGV)"),
+        ("hang", "it did not load within 2 s in the probe process"),
+        ("memory", "MemoryError: out of the GPU's memory"),
+    ],
+)
+def test_a_gpu_that_fails_leaves_the_cpu(
+    toy: Path, fault: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the limit, at which garbage begins on the CPU, would let the wrong one pass."""
+    if fault == "hang":
+        monkeypatch.setattr(probe, "ACCELERATOR_PROBE_SECONDS", 2.0)
+    (toy / "fault").write_text(fault)
+    with Session(toy_bundle(), device="gpu", deadline_ms=10_000) as session:
+        settled(session)
+        assert session.active.device == "CPU"
+        assert reasons(session) == [("toy-fp32@gpu", "toy-fp32", reason)]
+
+
+def test_a_verdict_holds_until_the_driver_changes(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (toy / "fault").write_text("wrong")
+    with Session(toy_bundle(), device="gpu") as session:
+        assert len(reasons(settled(session))) == 1
+    started: list[object] = []
+    real = probe.probe
+    monkeypatch.setattr(probe, "probe", lambda *given: started.append(given) or real(*given))
+    with Session(toy_bundle(), device="gpu") as session:
+        assert len(reasons(settled(session))) == 1
+    assert started == []
+    (toy / "fault").unlink()
+    (toy / "driver").write_text("2")
+    with Session(toy_bundle(), device="gpu") as session:
+        assert settled(session).active.device == "GPU (Toy)"
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(("fault", "device"), [("slow", "CPU"), ("", "GPU (Toy)")])
+def test_auto_takes_the_faster_one(
+    toy: Path, fault: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fault:  # the CPU is the slower one
+        text = (toy / "run.py").read_text()
+        (toy / "run.py").write_text(
+            text.replace("def run(self, feeds):", "def run(self, feeds):\n        wait()")
+        )
+        with (toy / "run.py").open("a") as file:
+            file.write("\nimport time\ndef wait():\n    time.sleep(0.02)\n")
+    (toy / "fault").write_text(fault)
+    with Session(toy_bundle(), device="auto") as session:
+        settled(session)
+        assert session.active.device == device
+        assert session.fallbacks == ()
+        if fault:
+            assert session.preparing["toy-fp32@gpu"].startswith("failed: slower here: 5")
+        assert session.preparing["toy-fp32@npu"] == "failed: Toy 1 found no NPU on this machine"
+
+
+def test_strict_waits_for_the_gpu_and_raises_without_it(toy: Path) -> None:
+    with Session(toy_bundle(), device="gpu", strict=True) as session:
+        assert session.active.device == "GPU (Toy)"
+    with pytest.raises(EngineError, match=r"toy-fp32@npu.* found no NPU on this machine"):
+        Session(toy_bundle(), device="npu", strict=True)
+
+
+def test_a_gpu_that_fails_later_falls_back(toy: Path) -> None:
+    with Session(toy_bundle(), device="gpu") as session:
+        assert settled(session).active.device == "GPU (Toy)"
+        (toy / "fault").write_text("memory")
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert session.active.device == "CPU"
+        assert reasons(session) == [("toy-fp32@gpu", "toy-fp32", "MemoryError: out of the GPU's memory")]
+
+
+@pytest.mark.usefixtures("toy")
+def test_without_a_limit_nothing_is_admitted() -> None:
+    with Session(toy_bundle(evidence={}), device="gpu") as session:
+        ((_, _, reason),) = reasons(settled(session))
+    assert reason == "the bundle has no SNR limit that its outputs could be held to on an accelerator"
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_bundle_does_not_choose_the_accelerator() -> None:
+    forged = toy_bundle(options={registry.ACCELERATOR: "gpu"})
+    plain = small_bundle(
+        [
+            forged.variants[0],
+            Variant("toy-2", "toy", "toy", "fp32", {"m": "variants/m2"}, {}, "verified", LIMIT),
+        ]
+    )
+    with Session(plain) as session:
+        assert session.active.variant == "toy-2"
+        assert session.skipped == {"toy-fp32": "its option accelerator is for a session to set"}
+
+
+@pytest.mark.usefixtures("toy")
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(UsageError, match="device is 'tpu'; it must be one of cpu, auto, gpu, npu"):
+        Session(toy_bundle(), device="tpu")
+
+
+def test_far_slower_is_not_run_while_the_app_waits(toy: Path) -> None:
+    """A run of 50 ms must not be compared with microseconds between two requests."""
+    (toy / "fault").write_text("slow")
+    with Session(toy_bundle(), device="auto") as session:
+        settled(session)
+        assert session.preparing["toy-fp32@gpu"].startswith("failed: slower here")
+    lines = (toy / "runs").read_text().splitlines()
+    assert lines
+    assert threading.current_thread().name not in lines
