@@ -67,6 +67,11 @@ verbose_option = click.option(
 variant_option = click.option(
     "--variant", metavar="NAME", help="Use this variant of the bundle, e.g. tflite-int8 (edgekit inspect)."
 )
+accelerator_option = click.option(
+    "--accelerator",
+    type=click.Choice(["gpu", "npu"]),
+    help="Run on this processor, once it has reproduced the golden vectors.",
+)
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Number of threads for one inference."
 )

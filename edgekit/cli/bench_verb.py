@@ -9,6 +9,7 @@ import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
+    accelerator_option,
     as_json_option,
     bundle_argument,
     engine_option,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @bundle_argument
 @engine_option
 @variant_option
+@accelerator_option
 @threads_option
 @click.option("--seconds", type=float, default=3.0, show_default=True, help="Measuring time for each engine.")
 @click.option("--against", metavar="OTHER", help="Compare with this bundle, or this variant of BUNDLE.")
@@ -74,6 +76,7 @@ def bench(
     bundle: Path,
     engine: str | None,
     variant: str | None,
+    accelerator: str | None,
     threads: int | None,
     seconds: float,
     against: str | None,
@@ -113,7 +116,9 @@ def bench(
         )
     if points and threads is not None:
         raise UsageError("--sweep sets the threads; leave --threads away")
-    need_device(device, merge, {"--against": against, "--sweep": sweep})
+    need_device(device, merge, {"--against": against, "--sweep": sweep, "--accelerator": accelerator})
+    if accelerator is not None and (against is not None or points):
+        raise UsageError("--accelerator does not combine with --against or --sweep")
     options: dict[str, Json] = {
         "engine": engine,
         "variant": variant,
@@ -131,7 +136,13 @@ def bench(
                 "--sweep": sweep,
                 "--price-per-hour": price_per_hour,
             }
-            given |= {"--fail-if": limits, "--baseline": baseline, "--history": history, "--device": device}
+            given |= {
+                "--accelerator": accelerator,
+                "--fail-if": limits,
+                "--baseline": baseline,
+                "--history": history,
+                "--device": device,
+            }
             bench_text.refuse_for_text(given)
             rows = bench_text.bench_text(
                 opened, engine=engine, variant=variant, threads=threads, seconds=seconds
@@ -170,7 +181,7 @@ def bench(
             )
             terminal.answer(as_json, {"comparisons": found}, bench_compare.render_comparisons(found))
             return
-        results = benching.bench_engines(opened, **options)
+        results = benching.bench_engines(opened, accelerator=accelerator, **options)
         names = dict.fromkeys(str(result["variant"]) for result in results)
         swept = [
             point

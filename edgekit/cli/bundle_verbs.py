@@ -10,6 +10,7 @@ import click
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
     NamedFile,
+    accelerator_option,
     as_json_option,
     bundle_argument,
     engine_option,
@@ -170,6 +171,7 @@ def explain(
 )
 @engine_option
 @variant_option
+@accelerator_option
 @threads_option
 @click.option("--strict", is_flag=True, help="Fail instead of falling back to another variant.")
 @as_json_option
@@ -181,6 +183,7 @@ def run(
     drawing: Path | None,
     engine: str | None,
     variant: str | None,
+    accelerator: str | None,
     threads: int | None,
     strict: bool,
     as_json: bool,
@@ -206,7 +209,8 @@ def run(
             engine=engine,
             variant=variant,
             threads=threads,
-            strict=strict,
+            device=accelerator or "cpu",
+            strict=strict or accelerator is not None,
             text=text,
         )
     if output is not None:

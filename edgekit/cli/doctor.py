@@ -24,6 +24,7 @@ from edgekit.errors import MissingDependency, install_line
 from edgekit.system import cache_folder, confinement, cpu, json_records, onnx_runtime
 from edgekit.system.formats import plain_text
 from edgekit.target import registry
+from edgekit.target.accelerators import KINDS
 from edgekit.target.installed_profiles import find_profile, profile_names
 
 
@@ -116,6 +117,20 @@ def tools() -> list[dict[str, Any]]:
     return found
 
 
+def accelerators() -> list[dict[str, Any]]:
+    """List the GPUs and NPUs that the engines reach: ``{target, kind, name, version, software}``."""
+    rows = []
+    for name in registry.target_names():
+        for kind in KINDS:
+            try:
+                engine = registry.engine(name)
+                found = registry.accelerators_of(engine).find_accelerator(kind)
+            except Exception:  # a vendor's package may break anything; the row of its engine says so
+                continue
+            rows += [{"target": name, **found._asdict()}] if found is not None else []
+    return rows
+
+
 HOST_PACKAGES = {
     # module -> its name for pip: what the extra ``build`` installs
     "onnx": "onnx",
@@ -169,6 +184,7 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
         "containment": confinement.kept(),
         "engines": [engine.as_json() for engine in engines],
         "packaging": packaging(),
+        "accelerators": accelerators(),
         "tools": tools(),
         "toolchains": toolchain_rows(),
         "warnings": warnings,
@@ -226,6 +242,7 @@ def doctor_text(found: Mapping[str, Any]) -> str:
         *_missing(found["engines"]),
         "",
         f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
+        *(f"  {row['kind']:<9} {_accelerator_words(row)}" for row in found["accelerators"]),
         *(f"  tools     {t['tool']}: {t['found'] or 'not found'}; {t['purpose']}" for t in found["tools"]),
         *(f"  toolchain {toolchain_words(row)}" for row in found["toolchains"]),
         f"  cpu       {found['cpu']}, {found['cores']} cores, {features}",
@@ -236,6 +253,10 @@ def doctor_text(found: Mapping[str, Any]) -> str:
         *(f"  warning   {warning}" for warning in found["warnings"]),
     ]
     return "\n".join(lines)
+
+
+def _accelerator_words(row: Mapping[str, Any]) -> str:
+    return f"{row['name']} (target {row['target']})" + (", computed in software" if row["software"] else "")
 
 
 def _containment(kept: Mapping[str, str]) -> list[str]:

@@ -28,11 +28,12 @@ def drivers_identity() -> str:
     facts = [sys.platform, platform.release(), platform.version()]
     if sys.platform == "linux":
         facts += [_text(Path(path)) for path in KERNEL_DRIVERS]
-        facts += [f"{path} {_library(path)}" for path in _manifests()]
+        facts += [f"{path} {_library(path)}" for path in vulkan_drivers()]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
 
 
-def _manifests() -> list[Path]:
+def vulkan_drivers() -> list[Path]:
+    """Return the manifests of the Vulkan drivers of this Linux machine."""
     named = os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES")
     if named:
         return [Path(path) for path in named.split(os.pathsep)]

@@ -93,9 +93,7 @@ def open_on(
     """
     found = _find(kind)
     if found is None:
-        raise EngineError(
-            f"{engine_version()} has no execution provider for a {kind.upper()} on this machine"
-        )
+        raise EngineError(f"{engine_version()} found no {kind.upper()} on this machine")
     path = files[MODEL_FILE]
     with TemporaryDirectory(prefix="edgekit-ort-") as folder:
         try:

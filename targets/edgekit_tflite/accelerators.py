@@ -7,6 +7,7 @@ float32. LiteRT's own default is float16 where the GPU has it (EfficientNet-Lite
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.system.graphics_drivers import drivers_identity
+from edgekit.system.graphics_drivers import drivers_identity, vulkan_drivers
 from edgekit.system.redirection import without_lines
 from edgekit.target.accelerators import Accelerator
 from edgekit.tensor_spec import Array, Json, TensorSpec
@@ -28,14 +29,14 @@ LOGGED = b"INFO: "
 
 
 def find_accelerator(kind: str) -> Accelerator | None:
-    """Return the GPU as LiteRT reaches it; whether there is one shows when a model is opened. tflite-runtime
-    has none, and there is no NPU.
+    """Return the GPU as LiteRT reaches it: on Linux by Vulkan, elsewhere by the system's own interface.
+    tflite-runtime has none, and neither has an NPU.
 
     Raises:
         MissingDependency: the engine is not installed.
     """
     version = engine_version()
-    if kind != "gpu" or not version.startswith("LiteRT"):
+    if kind != "gpu" or not version.startswith(LABEL) or (sys.platform == "linux" and not vulkan_drivers()):
         return None
     return Accelerator(kind, LABEL, f"drivers {drivers_identity()}")
 
@@ -56,7 +57,7 @@ def open_on(
     """
     version, path = engine_version(), files[FILE]
     if find_accelerator(kind) is None:
-        raise EngineError(f"{version} has no {kind.upper()}")
+        raise EngineError(f"{version} found no {kind.upper()} on this machine")
     from ai_edge_litert.compiled_model import CompiledModel
     from ai_edge_litert.hardware_accelerator import HardwareAccelerator
     from ai_edge_litert.options import GpuOptions, Options

@@ -100,7 +100,7 @@ PACKAGES_OF = {
     "repository_keys.py": {"cryptography", "securesystemslib"},
 }
 """Files of the device side that import one more package."""
-ON_DEVICE = ("run.py", "decoder.py")
+ON_DEVICE = ("run.py", "decoder.py", "accelerators.py")
 """Files of a target that are its device side; the second one runs language models."""
 BESIDE_RUN = ("device", "interpreter")
 """Folders of a target that are its device side too: ``run.py`` may import them, and they ``run.py``."""

@@ -1,6 +1,6 @@
 """An accelerator answers only when it answers rightly; until then, and if it fails, the CPU does.
 
-The engine is a package on ``sys.path``, like a third party's, because a child process verifies it.
+The engine is a package on ``sys.path``, because a child process verifies it.
 Its accelerator does what a file beside it says.
 """
 
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,7 +167,12 @@ def test_a_verdict_holds_until_the_driver_changes(toy: Path, monkeypatch: pytest
         assert len(reasons(settled(session))) == 1
     started: list[object] = []
     real = probe.probe
-    monkeypatch.setattr(probe, "probe", lambda *given: started.append(given) or real(*given))
+
+    def counted(*given: Any) -> probe.ProbeResult:
+        started.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(probe, "probe", counted)
     with Session(toy_bundle(), device="gpu") as session:
         assert len(reasons(settled(session))) == 1
     assert started == []

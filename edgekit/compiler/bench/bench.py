@@ -38,6 +38,7 @@ def bench(
     engine: str | None = None,
     variant: str | None = None,
     threads: int | None = None,
+    accelerator: str | None = None,
     seconds: float = BENCH_SECONDS,
     price_per_hour: float | None = None,
 ) -> dict[str, Any]:
@@ -48,6 +49,7 @@ def bench(
         engine: A target, or None.
         variant: Name of a variant, or None.
         threads: Number of threads of a run; None: a Session's default.
+        accelerator: ``gpu`` or ``npu``; None: the CPU.
         seconds: Duration of the timed runs, in seconds.
         price_per_hour: Price of this machine per hour, in any currency.
 
@@ -73,8 +75,10 @@ def bench(
         raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
     feeds, _ = bundle.golden[0]
     started = time.perf_counter()
-    strict = engine is not None or variant is not None
-    with Session(bundle, engine=engine, variant=variant, strict=strict, threads=threads) as session:
+    strict, device = any((engine, variant, accelerator)), accelerator or "cpu"
+    with Session(
+        bundle, engine=engine, variant=variant, strict=strict, threads=threads, device=device
+    ) as session:
         loaded = time.perf_counter()
         session.run(feeds)
         first = time.perf_counter()
@@ -115,22 +119,24 @@ def bench_engines(
     engine: str | None,
     variant: str | None = None,
     threads: int | None,
+    accelerator: str | None = None,
     seconds: float = BENCH_SECONDS,
     price_per_hour: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Run ``bench`` for the requested engine or variant, or for every installed engine that the bundle has
-    variants for.
+    """Run ``bench`` for the requested engine, variant or accelerator, or for every installed engine that the
+    bundle has variants for.
 
     Raises:
         NoVariantError: no variant of the bundle works here.
     """
-    if engine is not None or variant is not None:
+    if any((engine, variant, accelerator)):
         return [
             bench(
                 bundle,
                 engine=engine,
                 variant=variant,
                 threads=threads,
+                accelerator=accelerator,
                 seconds=seconds,
                 price_per_hour=price_per_hour,
             )

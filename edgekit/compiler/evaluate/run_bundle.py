@@ -83,6 +83,7 @@ def run_files(
     engine: str | None = None,
     variant: str | None = None,
     threads: int | None = None,
+    device: str = "cpu",
     strict: bool = False,
     text: str | None = None,
 ) -> RunResult:
@@ -92,7 +93,7 @@ def run_files(
         bundle: The bundle.
         paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture, a sound or a text file.
             "" is the only input that is neither constant nor a state in the card.
-        engine, variant, threads, strict: Arguments of a Session.
+        engine, variant, threads, device, strict: Arguments of a Session.
         text: One text, instead of files.
 
     Raises:
@@ -104,7 +105,9 @@ def run_files(
     card = parse_card(bundle.card) if bundle.card is not None else None
     whole = read_whole(paths, text, card, bundle.name)
     feeds, picture = ({}, None) if whole is not None else read_feeds(bundle, paths, card)
-    with Session(bundle, engine=engine, variant=variant, strict=strict, threads=threads) as session:
+    with Session(
+        bundle, engine=engine, variant=variant, strict=strict, threads=threads, device=device
+    ) as session:
         placed = answer = None
         if whole is not None:
             answer, outputs = run_whole(session, whole)
