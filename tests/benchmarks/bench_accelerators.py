@@ -5,7 +5,7 @@
 
 Each model is built for ort and tflite in fp32. On lavapipe (tests/vulkan) each variant's accelerated copy is
 verified as a session does it, and compared with the CPU on further random inputs. Printed are the
-verdict, the nodes by provider, and the lowest SNR of any output on the golden vectors' inputs and on the others.
+verdict, the nodes by provider, and the lowest SNR of any output on the golden vectors and on the others.
 The adapter computes on the CPU: its times say nothing of a GPU, and are not printed.
 """
 

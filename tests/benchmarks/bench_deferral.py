@@ -13,7 +13,8 @@ Both variants see each photograph once. Then, many times:
 Time: in each round the threshold is found on such a split, and stated what ``edgekit bundle defer`` states,
 from the times of the two alone; then the deferral and the large variant run the unseen photographs in turns.
 Processor time of one thread: other load counts in neither. With --wall, on a quiet machine, it is what the
-command itself stated, in milliseconds of the clock and with all its threads, and the mean of those of the unseen.
+command itself stated, in milliseconds of the clock and with all its threads, and the mean of those of the
+unseen.
 """
 
 from __future__ import annotations
