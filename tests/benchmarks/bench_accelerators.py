@@ -69,10 +69,7 @@ def check(model: Path, inputs: int) -> list[dict[str, object]]:
     """Build a model and check its variants."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.edgekit")
-        card = SHARED / "models" / f"{model.stem}.card.toml"
-        options = {"card": card} if card.is_file() else {}
-        bundle = edgekit.build(model, targets=["ort", "tflite"], shapes=SHAPES.get(model.name), **options)
-        bundle.save(path)
+        edgekit.build(model, targets=["ort", "tflite"], shapes=SHAPES.get(model.name)).save(path)
         return [json.loads(line) for line in lavapipe.python(CHECK, str(path), str(inputs)).splitlines()]
 
 
