@@ -21,7 +21,12 @@ from edgekit.errors import EdgeKitError
 from tests.conftest import SHARED
 from tests.vulkan import lavapipe
 
-SHAPES = {"silero_vad_16k_sequence.onnx": {"input": [4, 576]}}
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "silero_vad_16k_sequence.onnx": {"input": (4, 576)},
+    "ch_PP-OCRv4_det_infer.onnx": {"x": (1, 3, 320, 320)},
+    "ch_PP-OCRv4_rec_infer.onnx": {"x": (1, 3, 48, 320)},
+    "ch_ppocr_mobile_v2.0_cls_infer.onnx": {"x": (1, 3, 48, 192)},
+}
 LEFT_OUT = ("silero_vad.onnx",)  # its graph runs for one value of sr only
 CHECK = """
 import json, sys

@@ -90,7 +90,7 @@ def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
         if version == known.get("engine"):
             why = str(known.get("why", ""))
             return ProbeResult(why, version, blame=("machine" if copy else "bundle") if why else "")
-    found = probe(bundle, variant, threads, ACCELERATOR_PROBE_SECONDS if copy else PROBE_SECONDS)
+    found = probe(bundle, variant, threads)
     if copy and found.why:
         found = found._replace(blame="machine")
     if found.cacheable:
@@ -99,7 +99,7 @@ def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
     return found._replace(note=f"{unused}; probe results are not cached" if unused else "")
 
 
-def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float = PROBE_SECONDS) -> ProbeResult:
+def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float | None = None) -> ProbeResult:
     """Load a variant in a child process and run it on the golden vectors.
 
     Raises:
@@ -109,6 +109,9 @@ def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float = PROBE
     import subprocess  # here: takes 9 ms, and a cached probe does not need it
     import tempfile
 
+    if seconds is None:
+        copy = registry.ACCELERATOR in variant.options
+        seconds = ACCELERATOR_PROBE_SECONDS if copy else PROBE_SECONDS
     paths = unpacked_files.unpack(bundle, variant)
     with tempfile.TemporaryDirectory(prefix="edgekit-probe-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
