@@ -23,13 +23,13 @@ CLASSES = {
         "Change the option or argument that the message names. [Commands](commands.md) lists them all.",
     ),
     "ModelError": Example(
-        "notes.onnx: is not an ONNX model: it is not protobuf, or it is cut short (3 bytes): "
-        "export or download it again",
+        "notes.onnx: is not an ONNX model: it is not valid protobuf, or it is truncated (3 bytes): export "
+        "or download it again",
         "Export the model again, or give what the message asks for, e.g. `--shape`. "
         "[Other frameworks](importing.md) says which files can be opened.",
     ),
     "CrashError": Example(
-        "model.onnx: its process was ended by SIGFPE\n"
+        "model.onnx: its process was killed by SIGFPE\n"
         "  at reference, node halves (Div)\n"
         "  the model may be hostile or malformed, or an engine has a bug; this process is unharmed",
         "Do not use a model that you do not trust. If you made it, look at the node and report it: an engine "
@@ -37,8 +37,8 @@ CLASSES = {
     ),
     "UnsupportedError": Example(
         "1 of 1 nodes of custom.onnx can't run on tflite\n"
-        "  EK1001  Swish2_0  my.ops.Swish2  tflite has no form for my.ops.Swish2 at opset 23; "
-        "build it for ort, or see docs/add-an-op.md\n"
+        "  EK1001  Swish2_0  my.ops.Swish2  tflite does not support my.ops.Swish2 at opset 23; build it "
+        "for ort, or see docs/add-an-op.md\n"
         "nothing was written",
         "Every node has a code and, where there is one, its own remedy: see [findings](#findings). "
         "Leave the target out, or change the nodes in the model.",
@@ -53,12 +53,12 @@ CLASSES = {
         "Choose a name that `edgekit targets` lists. A profile of your own: correct the fact that is named.",
     ),
     "SampleError": Example(
-        "no samples at photographs: the folder is empty; give a folder or a glob of .npz, .npy, .jpg, ...",
+        "no samples at photographs: the folder is empty; pass a folder or a glob of .npz, .npy, .jpg, ...",
         "Give samples that the model takes: arrays by the names of its inputs or, with a card, images, "
         "videos, sounds or texts.",
     ),
     "BuildFault": Example(
-        "model.onnx could be built for no target\n"
+        "model.onnx could not be built for any target\n"
         "  ort  RuntimeError: boom; traceback: /tmp/edgekit/ort-compile.txt\n"
         "  nothing was written; please report this with the traceback",
         "This is a bug, of EdgeKit or of the engine. Report it with the files that are named; meanwhile try "
@@ -78,7 +78,7 @@ CLASSES = {
     "ToolchainError": Example(
         "the toolchain demo could not be installed (code 1)\n"
         "  ERROR: No matching distribution found for demo==1.0\n"
-        "  nothing was left behind; see pip's lines above, and run the same command again",
+        "  nothing was left behind; read pip's output above, and run the same command again",
         "Do what pip's lines ask for: most often it can't reach the index that has the packages. "
         "[Adding a target](add-a-target.md#6-a-compiler-in-an-environment-of-its-own) says what a toolchain "
         "is.",
@@ -133,16 +133,16 @@ CLASSES = {
 
 CODES = {
     "EK1001": Example(
-        "tflite has no form for my.ops.Swish2 at opset 23; build it for ort, or see docs/add-an-op.md",
+        "tflite does not support my.ops.Swish2 at opset 23; build it for ort, or see docs/add-an-op.md",
         "Build for a target that has the operator ([Operators](ops.md)), replace it in the model, or "
         "[add it](add-an-op.md).",
     ),
     "EK1002": Example(
-        "attribute beta is not handled; build it for ort, or see docs/add-an-op.md",
+        "attribute beta is not supported; build it for ort, or see docs/add-an-op.md",
         "Export the model without what is named, or build for a target that takes it.",
     ),
     "EK1003": Example(
-        "the shape of image is [1,3,?,?], not static; freeze it with --shape image=...",
+        "the shape of image is [1,3,?,?], not static; set it with --shape image=...",
         "Give the shape with `--shape`. If it depends on the data, cut the model before that node, or build "
         "it for ort.",
     ),
@@ -183,11 +183,12 @@ CODES = {
         "Nothing, mostly: the report has its price. It goes away when the inputs of the node have one range.",
     ),
     "EK1107": Example(
-        "open in the model and set here: batch 1 of image; to set them yourself: --shape image=1x3x8x8",
+        "not fixed in the model, so these were assumed: batch 1 of image; to choose them: --shape "
+        "image=1x3x8x8",
         "Give `--shape` if another size is wanted.",
     ),
     "EK1108": Example(
-        "it is float64, and computed in float32; so are 1 more; export the model in float32",
+        "it is float64, but computed in float32; so are 1 more; export the model in float32",
         "Export the model in float32. Check the SNR of the variant in the report if it must stay as it is.",
     ),
 }

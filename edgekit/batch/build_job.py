@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 RECORDS = ".records"
 """Folder of the catalogue that says which key each bundle was built from."""
-ENDED = "its process was ended by SIGKILL"
+ENDED = "its process was killed by SIGKILL"
 """Said of a model's process that somebody else ended: the system, where memory is short."""
 
 

@@ -206,7 +206,7 @@ def _built_with(tools: Path, path: Path, arguments: Mapping[str, Any]) -> Bundle
             command, input=request, env=environment, capture_output=True, text=True, check=False
         )
         if ended.returncode != 0:
-            last = (ended.stderr.strip() or f"its process ended with code {ended.returncode}").splitlines()
+            last = (ended.stderr.strip() or f"its process exited with code {ended.returncode}").splitlines()
             kind = CrashError if ended.returncode < 0 else EdgeKitError
             raise kind("\n  ".join([f"the build with {tools} failed", *last[-8:]]))
         with Bundle.open(made) as found:

@@ -136,13 +136,13 @@ class Bundle:
         """Open a bundle: its header and manifest are read and checked; entries are read when asked for.
 
         Raises:
-            BundleError: there is no such file, or it is damaged, hostile or of another version.
+            BundleError: the file does not exist, or it is damaged, hostile or of another version.
         """
         name = os.fsdecode(path)
         try:
             file = PlainFile(name, FILE_LIMIT_BYTES)
         except FileNotFoundError:
-            raise BundleError(f"{name}: there is no such file") from None
+            raise BundleError(f"{name}: file not found") from None
         except (OSError, ValueError, OverflowError) as problem:
             pass_on(problem)
             why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)

@@ -222,7 +222,7 @@ def _content(path: Path, what: str, limit_bytes: int, *, follow: bool) -> bytes:
     try:
         return read_plain(path, limit_bytes, follow=follow)
     except FileNotFoundError:
-        raise CardError(f"{path}: there is no such file") from None
+        raise CardError(f"{path}: file not found") from None
     except OSError as problem:
         raise CardError(f"{path} can't be read as {what}: {problem.strerror or problem}") from None
 

@@ -88,8 +88,8 @@ def ask_compiler(content: bytes, quantized_nodes: Sequence[str] = ()) -> Accepta
         except subprocess.TimeoutExpired:
             return Acceptance(name, (("", "", f"it did not end within {SECONDS_LIMIT:g} s"),), frozenset())
         if not report.exists():
-            words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            died = f"it ended with code {child.returncode}: {words}"
+            words = (child.stderr.strip().splitlines() or ["it printed no message"])[-1]
+            died = f"it exited with code {child.returncode}: {words}"
             return Acceptance(name, (("", "", died),), frozenset())
         found = json.loads(report.read_text("utf-8"))
     refusals = tuple(

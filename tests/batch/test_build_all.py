@@ -185,7 +185,7 @@ def test_a_process_that_is_lost_each_time_is_told(matrix: Path, monkeypatch: pyt
 
 
 def lost(job: Job) -> Row:
-    return failed_row(job, "CrashError", "net0.onnx: its process was ended by SIGKILL", "lost")
+    return failed_row(job, "CrashError", "net0.onnx: its process was killed by SIGKILL", "lost")
 
 
 @pytest.mark.usefixtures("here")

@@ -303,7 +303,7 @@ def test_padding_is_checked(tmp_path: Path) -> None:
 def test_a_folder_a_pipe_and_nothing_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"it cannot be read: (it is not a regular file|Is a directory)"):
         Bundle.open(tmp_path)
-    with pytest.raises(BundleError, match=r"absent\.edgekit: there is no such file$"):
+    with pytest.raises(BundleError, match=r"absent\.edgekit: file not found$"):
         Bundle.open(tmp_path / "absent.edgekit")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
@@ -316,7 +316,7 @@ def test_a_header_that_lies_about_a_huge_file_costs_no_memory(tmp_path: Path) ->
     path = tmp_path / "sparse.edgekit"
     with open(path, "wb") as file:
         file.truncate(65 << 30)
-    with pytest.raises(BundleError, match="it has 69793218560 bytes; 68719476736 are allowed"):
+    with pytest.raises(BundleError, match="it has 69793218560 bytes; the limit is 68719476736"):
         Bundle.open(path)
 
 

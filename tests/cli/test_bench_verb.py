@@ -69,7 +69,7 @@ def test_a_run_beyond_a_limit_is_kept_too(bundle: Path, call: Call, tmp_path: Pa
         (["--plot", "h.html"], "--plot draws the runs of a history: give --history FILE.jsonl as well"),
         (["--history", "h.json"], "h.json is to be a file of JSON lines: end its name in .jsonl"),
         (["--history", "none/h.jsonl"], "none is not a folder"),
-        (["--history", "h.jsonl"], "h.jsonl, line 1 is no run of edgekit bench"),
+        (["--history", "h.jsonl"], "h.jsonl, line 1 is not a run of edgekit bench"),
         (["--history", "new.jsonl", "--plot", "h.svg"], "h.svg is to be an HTML page"),
         (["--history", "new.jsonl", "--against", "ort-fp32"], "--against goes with none of"),
     ],

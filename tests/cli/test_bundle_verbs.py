@@ -19,9 +19,8 @@ def array(tmp_path: Path) -> Path:
 def test_run_refuses_a_format_that_it_does_not_write_before_anything_runs(bundle: Path, call: Call) -> None:
     result = call("run", bundle, "-i", "image=absent.npy", "-o", "out.jpg")
     assert result.exit_code == 2
-    assert (
-        result.stderr
-        == "error: outputs are arrays and are written as .npz: -o out.npz; --draw out.jpg draws the answer\n"
+    assert result.stderr == (
+        "error: outputs are arrays, written as .npz: use -o out.npz; --draw out.jpg draws the answer\n"
     )
 
 

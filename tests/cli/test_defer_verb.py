@@ -46,7 +46,7 @@ def test_nothing_is_written_without_a_gain(folder: Path, call: Call) -> None:
     )  # fmt: skip
     assert done.exit_code == 1
     assert "  answers   small-ort-fp32; ort-fp32 nowhere\n" in done.stdout
-    assert "small-ort-fp32 alone is within the bound: use it by itself" in done.stdout
+    assert "small-ort-fp32 alone is within the bound: use it without a deferral" in done.stdout
     assert "nothing was written" in done.stdout
     assert not output.exists()
 

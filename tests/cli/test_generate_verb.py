@@ -84,5 +84,7 @@ def test_bench_measures_tokens(call: Call, chat: Path) -> None:
 def test_bench_refuses_what_it_does_not_measure_of_texts(call: Call, chat: Path) -> None:
     result = call("bench", chat, "--sweep", "1x1", "--price-per-hour", "1")
     assert result.exit_code == 2
-    assert result.stderr == "error: --sweep, --price-per-hour: not for a language model; leave it out\n"
+    assert (
+        result.stderr == "error: --sweep, --price-per-hour: does not apply to language models; leave it out\n"
+    )
     assert "has no usable variant 'other'" in call("bench", chat, "--variant", "other").stderr

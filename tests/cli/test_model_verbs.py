@@ -15,7 +15,7 @@ def test_check_says_what_it_assumed(tmp_path: Path, call: Call) -> None:
     path = models.write(tmp_path, models.DYNAMIC)
     result = call("check", path, "-t", "ort")
     assert result.exit_code == 0
-    assert "  note: open in the model and set here: batch 1 of image; to set" in result.stdout
+    assert "  note: not fixed in the model, so these were assumed: batch 1 of image; to" in result.stdout
     found = answer(call("check", path, "-t", "ort", "--json"))
     assert (found["ok"], [f["code"] for f in found["findings"]]) == (True, ["EK1107"])
 
@@ -77,7 +77,7 @@ def test_samples_below_a_folder(model: Path, call: Call, tmp_path: Path) -> None
         folder.mkdir(parents=True)
         np.save(folder / "x.npy", np.full((1, 3, 16, 16), number / 4, np.float32))
     given = ["build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "--samples", tmp_path / "photos"]
-    assert "folders are searched with --recursive" in call(*given).stderr
+    assert "to search folders, add --recursive" in call(*given).stderr
     assert answer(call(*given, "--recursive", "--json"))["manifest"]["samples"]["origin"] == "3 files"
 
 
@@ -101,5 +101,5 @@ def test_samples_without_an_answer_are_refused(model: Path, call: Call, tmp_path
     np.save(tmp_path / "nan.npy", np.full((1, 3, 16, 16), np.nan, np.float32))
     result = call("build", model, "-t", "ort", "--samples", tmp_path / "*.npy", "-o", tmp_path / "x.edgekit")
     assert result.exit_code == 2
-    assert "1 file: the source model answers them with NaN alone" in result.stderr
+    assert "1 file: the source model's outputs are all NaN" in result.stderr
     assert not (tmp_path / "x.edgekit").exists()

@@ -51,7 +51,7 @@ def test_nothing_is_written_that_no_engine_runs_faster(
         output,
     )
     assert done.exit_code == 1
-    assert "not faster: 0x or less on one engine is asked for" in done.stdout
+    assert "not faster: 0x or less is required on one engine" in done.stdout
     assert "nothing was written" in done.stdout
     assert not output.exists()
 

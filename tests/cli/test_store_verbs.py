@@ -73,7 +73,7 @@ def test_a_folder_with_several_bundles_or_none(tmp_path: Path, stick: Path) -> N
     assert "has no bundle of other (NAME.edgekit), 3 folders deep" in refused(
         "install", stick, "--store", store, "--name", "other"
     )
-    assert "there is no such file" in refused("install", stick / "none.edgekit", "--store", store)
+    assert "file not found" in refused("install", stick / "none.edgekit", "--store", store)
     assert not store.exists()
     for verb in ("status", "commit", "rollback"):
         assert "has no store; `edgekit store install` makes one" in refused(verb, "--store", store)

@@ -104,7 +104,7 @@ def test_from_keys_to_an_installed_bundle(
         (["--add-channel", "Stable"], "cannot name a channel"),
         (["--rotate", "nobody"], "there is no role nobody"),
         (["--rotate", "timestamp"], "signed with its offline key: give --offline-keys"),
-        (["a.edgekit", "--channel", "beta"], "there is no such file|has no channel beta"),
+        (["a.edgekit", "--channel", "beta"], "file not found|has no channel beta"),
         (["--rollout", "5", "--channel", "beta"], " --offline-keys FOLDER --add-channel beta makes it"),
     ],
 )

@@ -70,7 +70,7 @@ def test_what_io_asks_for_is_what_export_writes(model: Path, call: Call, tmp_pat
         ),
         (
             ["-t", "ort", "-o", "m.edgekit", "--io", "nhwc"],
-            "error: ort takes inputs and gives outputs in the source's layout only; build the targets",
+            "error: ort supports the source's layout only; build it without --io nhwc",
         ),
         (
             ["-o", "m.edgekit"],
@@ -86,7 +86,7 @@ def test_what_io_asks_for_is_what_export_writes(model: Path, call: Call, tmp_pat
         ),
         (
             ["-t", "ort", "-o", "m.edgekit", "--samples", "absent"],
-            "error: no samples at absent: there is nothing; give a folder or a",
+            "error: no samples at absent: nothing found; give a folder or a",
         ),
     ],
 )
@@ -121,8 +121,9 @@ def test_a_file_that_is_no_model(call: Call, tmp_path: Path) -> None:
     result = call("build", tmp_path / "m.onnx", "-t", "ort", "-o", tmp_path / "m.edgekit")
     assert result.exit_code == 2
     assert result.stderr == (
-        "error: m.onnx: is not an ONNX model: it is not protobuf, or it is cut short (19 bytes): "
-        "export or download it again\n  nothing was written\n"
+        "error: m.onnx: is not an ONNX model: it is not valid protobuf, or it is truncated (19 bytes): "
+        "export or download it again\n"
+        "  nothing was written\n"
     )
     assert not (tmp_path / "m.edgekit").exists()
 
@@ -361,11 +362,11 @@ def test_card_drafts_a_card_and_says_what_it_guessed(call: Call, model: Path, tm
     result = call("model", "card", model, "-o", card)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "  task      none was recognized",
+        "  task      not recognized",
         "  guessed   inputs.image.colour, inputs.image.resize, inputs.image.std",
         "",
         f"  {card}",
-        f"  next: look at the guessed lines, then edgekit build {model} --card {card} -t ort",
+        f"  next: check the guessed lines, then edgekit build {model} --card {card} -t ort",
     ]
     again = call("model", "card", model, "-o", card)
     assert again.exit_code == 2
@@ -385,5 +386,5 @@ def test_card_of_no_model_writes_nothing(call: Call, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"<html>")
     result = call("model", "card", tmp_path / "model.onnx", "-o", tmp_path / "card.toml")
     assert result.exit_code == 2
-    assert result.stderr.endswith("it is a web page: download the file itself\n  nothing was written\n")
+    assert result.stderr.endswith("it is a web page: download the model file itself\n  nothing was written\n")
     assert not (tmp_path / "card.toml").exists()

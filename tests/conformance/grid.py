@@ -97,7 +97,7 @@ FAMILIES: Mapping[str, Sequence[AnyCase]] = {
 CASES: Mapping[str, AnyCase] = {
     f"{family}/{case.name}": case for family, cases in FAMILIES.items() for case in cases
 }
-WHOLE_MODEL = ("is written in opset", "imports no ONNX opset", "has dimensions that are not fixed")
+WHOLE_MODEL = ("it uses opset", "does not import an ONNX opset", "has dimensions that are not fixed")
 """What the front end says of a model as a whole, naming no node."""
 
 

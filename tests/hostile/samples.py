@@ -99,13 +99,13 @@ SAMPLES = {
     "negative shape": Case(
         "array",
         file("a.npy", _npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -6), }")),
-        "a shape that no array has",
+        "invalid shape in the header",
     ),
     "npy of version 9": Case("array", file("a.npy", b"\x93NUMPY\x09\0" + bytes(90)), "version 9.0"),
     "archive of zeros": Case("array", _zeros, "67,108,864 follow"),
     "encrypted": Case("array", file("a.npz", _encrypted()), "is encrypted"),
     "another packing": Case(
-        "array", file("a.npz", _npz({"x.npy": npy_bytes(X)}, zipfile.ZIP_LZMA)), "packed in a way"
+        "array", file("a.npz", _npz({"x.npy": npy_bytes(X)}, zipfile.ZIP_LZMA)), "has a compression method"
     ),
     "path in an archive": Case(
         "array", file("a.npz", _npz({"../../evil.npy": npy_bytes(X)})), "the model's inputs are"
@@ -118,10 +118,10 @@ SAMPLES = {
     "cut picture": Case("picture", file("a.png", _png(64, 64)), "can't be read as a picture"),
     "scans": Case("picture", file("a.jpg", b"\xff\xd8\xff\xda" * 2000), "can't be read as a picture"),
     "PostScript": Case(
-        "picture", file("a.png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"), "it holds none of"
+        "picture", file("a.png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"), "it is not one of"
     ),
-    "SVG": Case("picture", file("a.png", b"<svg xmlns='http://www.w3.org/2000/svg'/>"), "it holds none of"),
-    "TIFF in a circle": Case("picture", file("a.tif", _tiff((34665, 4, 1, 8))), "its directory is cut short"),
+    "SVG": Case("picture", file("a.png", b"<svg xmlns='http://www.w3.org/2000/svg'/>"), "it is not one of"),
+    "TIFF in a circle": Case("picture", file("a.tif", _tiff((34665, 4, 1, 8))), "its directory is truncated"),
     "TIFF, one place many times": Case(
         "picture",
         file("a.tif", _tiff(*((tag, 1, 60, 8) for tag in range(300, 900)))),
@@ -130,7 +130,7 @@ SAMPLES = {
     "TIFF tiles": Case(
         "picture", file("a.tif", _tiff((322, 4, 1, 1 << 20), (323, 4, 1, 1 << 20))), "its tiles have"
     ),
-    "BigTIFF": Case("picture", file("a.tif", b"II+\0" + bytes(60)), "it is no plain TIFF"),
+    "BigTIFF": Case("picture", file("a.tif", b"II+\0" + bytes(60)), "it is not a plain TIFF"),
     "name of a picture": Case("picture", file("\x1b[2J.png", b"x"), r"\x1b[2J.png"),
     "sound of no rate": Case("sound", file("a.wav", _wav(rate=0)), "at 0 Hz"),
     "sound of 60,000 channels": Case("sound", file("a.wav", _wav(channels=60_000, bits=8)), "60000 channels"),
@@ -138,8 +138,8 @@ SAMPLES = {
     "sound of NaN": Case(
         "sound", file("a.wav", _wav(3, bits=32, data=b"\0\0\xc0\x7f" * 2)), "NaN or infinite"
     ),
-    "RIFX": Case("sound", file("a.wav", b"RIFX" + bytes(60)), "it is no WAV file"),
-    "playlist": Case("video", file("a.mp4", PLAYLIST), "it is none of MP4"),
+    "RIFX": Case("sound", file("a.wav", b"RIFX" + bytes(60)), "it is not a WAV file"),
+    "playlist": Case("video", file("a.mp4", PLAYLIST), "it is not one of MP4"),
     "boxes": Case(
         "video",
         file("a.mp4", struct.pack(">I4s", 0xFFFFFFFF, b"ftyp") + bytes(99)),

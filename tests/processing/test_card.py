@@ -200,7 +200,7 @@ def test_a_card_that_fits_its_model() -> None:
         (
             TensorSpec("x", "float32", IMAGES.shape),
             OUTPUT,
-            "detector: the model has no input images; it has x",
+            "detector: the model has no input images; its inputs are x",
         ),
         (
             TensorSpec("images", "float32", (1, 3, 32, 32)),
@@ -236,10 +236,10 @@ def test_labels_in_a_file_beside_the_card(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "card.toml"
-    with pytest.raises(CardError, match=r"card\.toml: there is no such file$"):
+    with pytest.raises(CardError, match=r"card\.toml: file not found$"):
         load_card(path)
     path.write_text(TOML, "utf-8")
-    with pytest.raises(CardError, match=r"names\.txt: there is no such file$"):
+    with pytest.raises(CardError, match=r"names\.txt: file not found$"):
         load_card(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(CardError, match=r"card\.toml can't be read as a card: .*utf-8"):

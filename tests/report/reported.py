@@ -52,7 +52,7 @@ def variant(name: str, precision: str, status: str = "verified on Ort 1", **evid
     return Variant(name, "ort", "ort", precision, files, {}, status, evidence)
 
 
-def reported_bundle(node: str = "conv", reason: str = "self-mAP 0.072; 0.750 is asked for") -> Bundle:
+def reported_bundle(node: str = "conv", reason: str = "self-mAP 0.072; 0.750 is required") -> Bundle:
     """fp32, fp16, int8 with its search, and a rejected one.
 
     Args:

@@ -132,7 +132,7 @@ def test_a_mark_tells_its_variant_on_hover(running: Any, small_page: Path) -> No
     with opened(running, small_page) as (page, _):
         page.locator("[data-chart=variants] svg [aria-label*='ort-int8: ']").first.hover(force=True)
         tooltip = page.locator("#vg-tooltip-element.visible")
-        assert "rejected: self-mAP 0.072; 0.750 is asked for" in tooltip.inner_text()
+        assert "rejected: self-mAP 0.072; 0.750 is required" in tooltip.inner_text()
 
 
 def test_the_keyboard_reaches_tables_and_unfolds_what_is_folded(running: Any, small_page: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_search_has_its_price_and_its_damage_the_worst_first() -> None:
     )
     assert search.damage == (("conv", 3.2, True, "depthwise range"), ("stem", 25.0, False, ""))
     assert search.floats == (("ort-int8-mixed", "conv"),)
-    assert [each.lost for each in search.candidates] == ["", "self-mAP 0.072; 0.750 is asked for"]
+    assert [each.lost for each in search.candidates] == ["", "self-mAP 0.072; 0.750 is required"]
 
 
 def test_a_block_is_called_as_the_author_of_the_model_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:

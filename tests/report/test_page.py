@@ -37,7 +37,7 @@ def test_the_page_has_the_advice_and_the_text_report_s_facts() -> None:
     assert (
         "<p>Use ort-int8-mixed on ort (1.5 MB); timed on A CPU, 2 threads: ort-int8-mixed 6 ms.</p>" in page
     )
-    assert "self-mAP 0.072; 0.750 is asked for" in page
+    assert "self-mAP 0.072; 0.750 is required" in page
     assert "Compared with the source model on 8 files" in page
     assert "1 block stays float: conv" in page
     assert "channels reach from 0.16 to 132.7 under one scale" in page

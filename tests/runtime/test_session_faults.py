@@ -177,7 +177,7 @@ def test_nothing_works(engines: Engines, path: Path) -> None:
         "  onnx16  ort is not installed (pip install 'edgekit-sdk[ort]')",
     ]
     assert error.value.exit_code == 3
-    with pytest.raises(BundleError, match="there is no such file"):
+    with pytest.raises(BundleError, match="file not found"):
         Session(path.with_name("absent.edgekit"))
 
 

@@ -59,13 +59,13 @@ def test_a_step_that_ended_a_process_is_not_begun(
     with breadcrumbs.at_risk("int8"), breadcrumbs.at_risk(step):
         left = breadcrumbs.read(path.read_bytes())[2]
     assert breadcrumbs.read(path.read_bytes())[2] == ""
-    breadcrumbs.leave_in(path, {left: "its process was ended by SIGSEGV"})
+    breadcrumbs.leave_in(path, {left: "its process was killed by SIGSEGV"})
     with breadcrumbs.at_risk(step), breadcrumbs.at_risk("int8"):  # others of these names
         assert not breadcrumbs.has_ended(step)
     with breadcrumbs.at_risk("int8"):
         assert breadcrumbs.has_ended(step)
         with (
-            pytest.raises(EngineError, match=r"^its process was ended by SIGSEGV$"),
+            pytest.raises(EngineError, match=r"^its process was killed by SIGSEGV$"),
             breadcrumbs.at_risk(step),
         ):
             raise AssertionError

@@ -16,7 +16,7 @@ def test_a_file_has_a_size_within_its_limit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^it is empty$"):
         PlainFile(str(path), 3)
     path.write_bytes(b"1234")
-    with pytest.raises(ValueError, match=r"^it has 4 bytes; 3 are allowed$"):
+    with pytest.raises(ValueError, match=r"^it has 4 bytes; the limit is 3$"):
         PlainFile(str(path), 3)
     assert PlainFile(str(path), 4).read(1, 9) == b"234"
 

@@ -81,19 +81,20 @@ def test_a_checkpoint_is_of_one_training(digits_pair: Digits, tmp_path: Path) ->
     checkpoint = tmp_path / "c"
     with pytest.raises(UsageError) as found:
         distilled(digits_pair, checkpoint=checkpoint, resume=True)
-    assert str(found.value) == f"there is no checkpoint {checkpoint} to resume; start without --resume"
+    assert str(found.value) == f"checkpoint {checkpoint} does not exist; start without --resume"
     distilled(digits_pair, checkpoint=checkpoint, progress=StopAt(3))
     with pytest.raises(UsageError) as found:
         distilled(digits_pair, checkpoint=checkpoint, resume=True, seed=1)
     assert str(found.value) == (
-        f"{checkpoint} is of another training: the teacher, the student, the samples or an option differ;"
-        " start without --resume"
+        f"{checkpoint} belongs to another training (teacher, student, samples or options differ); start "
+        "without --resume"
     )
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(UsageError) as found:
         distilled(digits_pair, checkpoint=checkpoint, resume=True)
-    assert str(found.value) == (
-        f"{checkpoint} is no checkpoint of edgekit model distil, or a damaged one; delete it"
+    assert (
+        str(found.value)
+        == f"{checkpoint} is not a checkpoint of edgekit model distil, or is damaged; delete it"
     )
 
 
@@ -174,7 +175,7 @@ def test_nothing_is_written_that_is_not_better(digits_pair: Digits, tmp_path: Pa
 def test_what_is_refused(digits_pair: Digits, tmp_path: Path, call: Call) -> None:
     with pytest.raises(UsageError) as found:
         distilled(digits_pair, epochs=None)
-    assert str(found.value) == "training needs an end: give epochs, minutes or both"
+    assert str(found.value) == "training needs a limit: set epochs, minutes or both"
     with pytest.raises(UsageError) as found:
         distilled(digits_pair, batch=0)
     assert str(found.value) == "batch is 0; it must be above 0"
@@ -183,14 +184,14 @@ def test_what_is_refused(digits_pair: Digits, tmp_path: Path, call: Call) -> Non
     assert str(found.value) == "--augment blur: 'blur' is not one of none, flip, crop, brightness"
     with pytest.raises(UsageError) as found:
         distilled(digits_pair, augment="flip", card=None)
-    assert str(found.value) == "--augment flip: it changes pictures, and no card says which input is one"
+    assert str(found.value) == "--augment flip: needs a card that describes an image input"
     with pytest.raises(SampleError) as refused:
         edgekit.distil(
             digits_pair.teacher, student=digits_pair.student, samples=digits_pair.samples[:9], epochs=1
         )
     assert str(refused.value) == (
-        "9 samples given: 16 or more different samples are needed to train, 9 were given;"
-        " hundreds to thousands are better, and they need no labels"
+        "9 samples given: training needs 16 or more different samples, but has 9; hundreds to thousands "
+        "are better (no labels needed)"
     )
     with pytest.raises(UsageError) as found:
         distilled(digits_pair, learning_rate=1e30)

@@ -81,17 +81,17 @@ def test_what_is_stopped_and_resumed_is_what_was_not_stopped(model: Path, tmp_pa
     assert again.finished
     for name, weight in whole.weights.items():
         assert np.array_equal(weight, again.weights[name]), name
-    with pytest.raises(UsageError, match="is of another training"):
+    with pytest.raises(UsageError, match="belongs to another training"):
         distil_draft(model, checkpoint=checkpoint, resume=True, seed=1, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "training needs an end: give epochs, minutes or both"),
+        ({}, "training needs a limit: set epochs, minutes or both"),
         ({"epochs": 0}, "epochs is 0; it must be above 0"),
-        ({"epochs": 1, "layers": 2}, "a draft of 2 layers: tiny has 2, and a draft fewer"),
-        ({"epochs": 1, "resume": True}, "resume needs the checkpoint of the training that it goes on with"),
+        ({"epochs": 1, "layers": 2}, "a draft of 2 layers: tiny has 2, and a draft must have fewer"),
+        ({"epochs": 1, "resume": True}, "resume needs the checkpoint of the interrupted training"),
     ],
 )
 def test_options_are_refused_with_the_reason(model: Path, options: dict[str, float], message: str) -> None:
@@ -105,8 +105,8 @@ def test_other_models_and_texts_are_one_error(model: Path, tmp_path: Path) -> No
     other.write_text("too short")
     with pytest.raises(UsageError) as raised:
         distil_draft(other, epochs=1)
-    assert str(raised.value) == f"{other} is no language model; give a GGUF file or a Hugging Face folder"
-    with pytest.raises(SampleError, match=r"short\.txt has \d+ tokens; 256 or more are needed"):
+    assert str(raised.value) == f"{other} is not a language model; pass a GGUF file or a Hugging Face folder"
+    with pytest.raises(SampleError, match=r"short\.txt has \d+ tokens; at least 256 are needed"):
         distil_draft(model, samples=other, epochs=1)
 
 

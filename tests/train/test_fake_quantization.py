@@ -129,11 +129,11 @@ def scales_of(model: ir.Model) -> set[float]:
 def test_what_is_refused(tmp_path: Path) -> None:
     from edgekit.compiler.compress.torch import fake_quantize
 
-    with pytest.raises(UsageError, match="fake_quantize needs samples"):
+    with pytest.raises(UsageError, match="fake_quantize needs 16 or more samples"):
         fake_quantize(None, "ort", [])
     graph = Graph({"x": [1, 4]})
     model = graph.model(tmp_path, graph("Relu", "x"))
-    with pytest.raises(UsageError, match="ort computes nothing of this model on integers"):
+    with pytest.raises(UsageError, match="ort runs no node of this model on integers"):
         place_int8(model, "ort", samples_for(model, 4))
 
 

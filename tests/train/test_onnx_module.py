@@ -220,8 +220,8 @@ def test_nodes_without_a_form_are_named(tmp_path: Path) -> None:
         OnnxModule(graph.model(tmp_path, graph("Relu", y)))
     assert str(found.value) == (
         "PyTorch cannot run 2 nodes of the model here, so it cannot be trained\n"
-        "  Det_0: PyTorch has no form for Det at opset 23\n"
-        "  LRN_1: PyTorch has no form for LRN at opset 23"
+        "  Det_0: PyTorch does not support Det at opset 23\n"
+        "  LRN_1: PyTorch does not support LRN at opset 23"
     )
     assert [each.code for each in found.value.findings] == ["EK1001", "EK1001"]
 
@@ -233,4 +233,4 @@ def test_half_floats(tmp_path: Path) -> None:
     y = graph("MatMul", graph("Cast", "x", to=10), graph.weights(4, 4).astype(np.float16))
     with pytest.raises(UsageError) as refusal:
         OnnxModule(graph.model(tmp_path, graph("Cast", y, to=1)))
-    assert str(refusal.value) == "weight constant0 is float16; training takes models of float32"
+    assert str(refusal.value) == "weight constant0 is float16; training needs a float32 model"

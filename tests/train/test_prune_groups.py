@@ -83,7 +83,7 @@ def test_removed_is_zeroed() -> None:
     assert count[1] < 0.75 * count[0]
     assert (module.stem.out_channels, module.grouped.groups, module.hidden.out_features) == (4, 2, 6)
     assert module.blocks[0].norm.num_features == len(module.blocks[0].norm.running_var) == 10
-    with pytest.raises(UsageError, match="units were removed already"):
+    with pytest.raises(UsageError, match="units were already removed"):
         groups.remove({})
     assert [group.units for group in prune_groups(module, (x,))] == [2, 10, 10, 4, 4, 6]
     module.train()
@@ -92,7 +92,7 @@ def test_removed_is_zeroed() -> None:
 
 def check_refusals(groups: Any) -> None:
     for units, message in (
-        ({"stam": [0]}, "no group 'stam'; there are stem, "),
+        ({"stam": [0]}, "no group 'stam'; available: stem, "),
         ({"left": [6]}, "group left has no unit 6: it has 6, from 0"),
         ({"left": range(6)}, "group left has 6 units, and at least one has to stay"),
     ):
@@ -146,7 +146,7 @@ def test_a_weight_that_is_used_twice() -> None:
     groups = prune_groups(Tied(), torch.randn(1, 6))
     assert not groups
     assert set(groups.refused.values()) == {
-        "a parameter of it is used twice, and elsewhere not with these channels"
+        "one of its parameters is also used elsewhere, without these channels"
     }
 
 

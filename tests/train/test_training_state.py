@@ -30,7 +30,7 @@ def test_a_file_cut_anywhere_is_damaged(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in range(0, len(whole), 5):
         path.write_bytes(whole[:size])
-        with pytest.raises(UsageError, match="a damaged one; delete it"):
+        with pytest.raises(UsageError, match="is damaged; delete it"):
             load_state(path, "key")
 
 

@@ -72,7 +72,7 @@ def bench(
         raise UsageError(f"the price per hour must be greater than 0, not {price_per_hour:g}")
     refuse_generation(bundle.card, bundle.name)
     if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
+        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
     feeds, _ = bundle.golden[0]
     started = time.perf_counter()
     strict, device = any((engine, variant, accelerator)), accelerator or "cpu"

@@ -107,10 +107,10 @@ def compare_bundles(
     kept = [v for v in kept_variants(bundle) if engine in (None, v.target) and variant in (None, v.name)]
     names = [v.name for v in kept if is_installed(v.target)]
     if not names:
-        raise UsageError(f"{bundle.name} has no such variant that can run here")
+        raise UsageError(f"{bundle.name} has no variant of that name that can run here")
     if against in [v.name for v in bundle.variants if v.files]:
         if variant is None and len(names) != 1 and (names := [n for n in names if n != against][:2])[1:]:
-            raise UsageError(f"--against {against} is a variant; give --variant too: {', '.join(names)}, ...")
+            raise UsageError(f"--against {against} is a variant; add --variant too: {', '.join(names)}, ...")
         second = Side(bundle, against, against)
         return [
             compare(Side(bundle, names[0], names[0]), second, threads=threads, seconds=seconds, clock=clock)
@@ -122,7 +122,7 @@ def compare_bundles(
         there = [v.name for v in other.variants if v.files]
         both = [name for name in names if name in there]
         if not both:
-            raise UsageError(f"no variant in common: {', '.join(names)}; {', '.join(there)}")
+            raise UsageError(f"no variant in common: {', '.join(names)} and {', '.join(there)}")
         return [
             compare(
                 Side(bundle, name, f"{bundle.name}:{name}"),
@@ -165,9 +165,9 @@ def compare(
     if not 0 < seconds < math.inf:
         raise UsageError(f"seconds must be greater than 0, not {seconds:g}")
     if not first.bundle.golden:
-        raise BundleError(f"{first.bundle.name} has no golden vector to run; build it again")
+        raise BundleError(f"{first.bundle.name} has no golden vectors to run; build it again")
     if first.bundle.inputs != second.bundle.inputs:
-        raise UsageError(f"{first.name} and {second.name} take other inputs, so they can't be compared")
+        raise UsageError(f"{first.name} and {second.name} have different inputs, so they cannot be compared")
     feeds = first.bundle.golden[0][0]
     shuffled = random.Random(0)
     ratios, times, rounds, used = [], [], 0, 0
@@ -240,7 +240,10 @@ def statement(found: Comparison) -> str:
     first, second, sure = found["first"], found["second"], f"{100 * found['confidence']:g} %"
     ratio, low, high = (100 * (found[key] - 1) for key in ("ratio", "low", "high"))
     if not found["differs"]:
-        return f"no difference at {sure}: {first} takes {low:+.1f} to {high:+.1f} % more time than {second}"
+        return (
+            f"no significant difference ({sure}): {first} takes {low:+.1f} to {high:+.1f} % more time "
+            f"than {second}"
+        )
     if high < 0:
         return f"{first} is {-ratio:.1f} % faster than {second}, {sure}: {-high:.1f} to {-low:.1f}"
     return f"{first} is {ratio:.1f} % slower than {second}, {sure}: {low:.1f} to {high:.1f}"
@@ -263,6 +266,6 @@ def _lines(found: Comparison) -> list[str]:
     if found["busy"] and found["clock"] == "wall":
         load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "high"
         lines.append(
-            f"  note      the machine is busy (load {load}): wall time wobbles; --clock cpu does less"
+            f"  note      the machine is busy (load {load}), so wall times vary; --clock cpu varies less"
         )
     return lines

@@ -104,7 +104,7 @@ def read_history(path: Path) -> list[Run]:
     except OSError as problem:
         raise UsageError(f"{path} can't be read: {problem.strerror or problem}") from None
     if len(content) > HISTORY_LIMIT_BYTES:
-        raise UsageError(f"{path} has over {HISTORY_LIMIT_BYTES >> 20} MB; begin another history")
+        raise UsageError(f"{path} is larger than {HISTORY_LIMIT_BYTES >> 20} MB; start another history file")
     lines = content.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -114,8 +114,8 @@ def read_history(path: Path) -> list[Run]:
             runs.append(_run(decode(line, "the line", LINE_LIMIT_BYTES)))
         except ValueError as problem:
             raise UsageError(
-                f"{path}, line {number} is no run of edgekit bench: {problem}\n"
-                "  remove this line, or give --history another file"
+                f"{path}, line {number} is not a run of edgekit bench: {problem}\n"
+                "  remove this line, or use another file for --history"
             ) from None
     return runs
 
@@ -153,12 +153,12 @@ def _run(value: Json) -> Run:
     try:
         datetime.strptime(time, TIME_FORMAT)
     except ValueError:
-        raise ValueError(f"time is {brief(time)}, not e.g. 2026-11-22T20:10:00Z") from None
+        raise ValueError(f"time is {brief(time)}; it must be like 2026-11-22T20:10:00Z") from None
     isa, results = machine.get("isa"), whole.get("results")
     if not isinstance(isa, list) or not all(isinstance(name, str) for name in isa):
-        raise ValueError(f"isa is {brief(isa)}, not a list of names")
+        raise ValueError(f"isa is {brief(isa)}; it must be a list of names")
     if not isinstance(results, list):
-        raise ValueError(f"results is {brief(results)}, not a list")
+        raise ValueError(f"results is {brief(results)}; it must be a list")
     for result in results:
         _check_result(_object(result, "a result"))
     return Run(
@@ -178,17 +178,17 @@ def _check_result(result: Mapping[str, Json]) -> None:
     for key in ("threads", "p50_ms", "p95_ms", "p99_ms", "load_ms", "first_ms"):
         number = result.get(key)
         if isinstance(number, bool) or not isinstance(number, (int, float)) or number < 0:
-            raise ValueError(f"{key} is {brief(number)}, not a number from 0 on")
+            raise ValueError(f"{key} is {brief(number)}; it must be a number of 0 or more")
 
 
 def _object(value: Json, what: str) -> Mapping[str, Json]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{what} is {brief(value)}, not an object")
+        raise ValueError(f"{what} is {brief(value)}; it must be an object")
     return value
 
 
 def _text(value: Mapping[str, Json], key: str) -> str:
     text = value.get(key)
     if not isinstance(text, str):
-        raise ValueError(f"{key} is {brief(text)}, not a text")
+        raise ValueError(f"{key} is {brief(text)}; it must be a string")
     return text

@@ -42,7 +42,7 @@ def parse_limit(text: str) -> Limit:
     found = _LIMIT.fullmatch(text.strip())
     if found is None or found["metric"] not in METRICS:
         raise UsageError(
-            f"--fail-if takes e.g. 'p95>+10%' or 'p95>20ms', with one of {', '.join(METRICS)}; not {text!r}"
+            f"--fail-if must be like 'p95>+10%' or 'p95>20ms', with one of {', '.join(METRICS)}; not {text!r}"
         )
     relative, own = found["unit"] == "%", METRICS[found["metric"]][1]
     if not relative and found["unit"] != own:
@@ -65,7 +65,7 @@ def read_baseline(path: Path) -> dict[str, dict[str, Any]]:
         raise UsageError(f"{path} can't be read: {problem.strerror or problem}") from None
     except (JsonError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
-            f"{path} is no baseline ({problem}); write one with edgekit bench BUNDLE --json > {path}"
+            f"{path} is not a baseline ({problem}); write one with edgekit bench BUNDLE --json > {path}"
         ) from None
 
 
@@ -84,13 +84,13 @@ def beyond(
             key, unit = METRICS[limit.metric]
             now = result.get(key)
             if now is None:
-                raise UsageError(f"{limit.text}: {limit.metric} can't be measured on this system")
+                raise UsageError(f"{limit.text}: {limit.metric} cannot be measured on this system")
             most = limit.number
             if limit.relative:
                 most = _base(result, limit, key, baseline) * (1 + limit.number / 100)
             if now > most:
                 lines.append(
-                    f"{result['variant']}: {limit.text}: {now:.4g} {unit}, at most {most:.4g} {unit}"
+                    f"{result['variant']}: {limit.text}: {now:.4g} {unit}, the limit is {most:.4g} {unit}"
                 )
     return lines
 
@@ -103,13 +103,13 @@ def _base(
     known = baseline.get(result["variant"])
     if known is None:
         raise UsageError(
-            f"the baseline has no {result['variant']}; it has {', '.join(baseline) or 'nothing'}"
+            f"the baseline has no {result['variant']}; available: {', '.join(baseline) or 'nothing'}"
         )
     for what in ("cpu", "threads"):
         if known.get(what) != result[what]:
             raise UsageError(
-                f"the baseline of {result['variant']} is of another machine or setting: {what} "
-                f"{known.get(what)}, here {result[what]}; times can't be compared"
+                f"the baseline of {result['variant']} is from another machine or setting: {what} "
+                f"{known.get(what)}, here {result[what]}; measure a new baseline here"
             )
     base = known.get(key)
     if isinstance(base, bool) or not isinstance(base, (int, float)) or base <= 0:

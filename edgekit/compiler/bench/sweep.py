@@ -47,7 +47,7 @@ def parse_sweep(text: str) -> list[tuple[int, int]]:
         streams, _, threads = part.strip().partition("x")
         if not (streams.isdecimal() and threads.isdecimal() and 1 <= int(streams) <= MAX_STREAMS):
             most = f"with up to {MAX_STREAMS} streams"
-            raise UsageError(f"--sweep takes streams x threads, e.g. 1x1,1x2,2x1, {most}; not {part!r}")
+            raise UsageError(f"--sweep must be streams x threads, e.g. 1x1,1x2,2x1, {most}; not {part!r}")
         points.append((int(streams), int(threads)))
     return points
 
@@ -69,7 +69,7 @@ def sweep(
         UsageError: a number of threads is not from 1 to 1024.
     """
     if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
+        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
     return [_point(bundle, variant, streams, threads, seconds) for streams, threads in points]
 
 

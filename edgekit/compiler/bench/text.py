@@ -32,7 +32,7 @@ def refuse_for_text(given: Mapping[str, object]) -> None:
     """
     named = [flag for flag, value in given.items() if value]
     if named:
-        raise UsageError(f"{', '.join(named)}: not for a language model; leave it out")
+        raise UsageError(f"{', '.join(named)}: does not apply to language models; leave it out")
 
 
 def bench_text(
@@ -78,7 +78,7 @@ def bench_text(
         with session:
             rows.append(_measured(session, 1000 * (time.perf_counter() - began), seconds))
     if not rows:
-        raise EngineError("\n  ".join([f"no variant of {bundle.name} runs here", *failed]))
+        raise EngineError("\n  ".join([f"no variant of {bundle.name} can run here", *failed]))
     return rows
 
 

@@ -48,7 +48,7 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
         refuse_options(request)
         return build_language_model(source, targets, request, claim)
     if beside := request.given_beside("any", "graph"):
-        raise UsageError(f"{beside[0]} is of a language model, and this is none; leave it out")
+        raise UsageError(f"{beside[0]} applies to language models only; leave it out")
     job = open_source(source, _card(request.card), targets, build_options(request), request)
     texts = None
     if request.lengths:

@@ -81,7 +81,7 @@ class Goal:
         if self.snr_db is not None:
             enough = found.snr_db >= self.snr_db
             figure = f"SNR {_figure(found.snr_db)} dB{_where(chance_of)}"
-            return "" if enough else f"{figure}; {self.snr_db:g} dB is asked for"
+            return "" if enough else f"{figure}; {self.snr_db:g} dB is required"
         if self.drop is not None and found.task is not None and parent is not None:
             return _below(found.task, (1 - self.drop) * parent.value, chance_of)
         if found.score.unit:
@@ -169,7 +169,7 @@ def build_options(request: BuildRequest) -> BuildOptions:
     precision, shrink, time_budget = request.precision, request.shrink, request.time_budget
     row = precision_of(precision)
     if row.name == precision and row.stage == "language":
-        raise UsageError(f"{precision} is for language models, and this is none; use int8 or auto")
+        raise UsageError(f"{precision} applies to language models only; use int8 or auto")
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}; available: {', '.join(PRECISIONS)}")
     if shrink not in (None, AUTO):
@@ -180,12 +180,12 @@ def build_options(request: BuildRequest) -> BuildOptions:
     shrinkable = (*(row.name for row in rows if row.is_float or row.stage == "searched"), AUTO)
     if shrink and precision not in shrinkable:
         raise UsageError(
-            f"--shrink builds smaller models in {', '.join(shrinkable)}, and in no {precision}; leave it "
-            "out, or build the model that edgekit model shrink writes"
+            f"--shrink builds smaller models in {', '.join(shrinkable)}, not in {precision}; leave it out, "
+            "or build the model that edgekit model shrink writes"
         )
     if request.lengths and shrink:
         raise UsageError(
-            "--lengths does not go with --shrink; build the model that edgekit model shrink writes"
+            "--lengths cannot be combined with --shrink; build the model that edgekit model shrink writes"
         )
     options = BuildOptions(precision)
     given = {
@@ -196,16 +196,18 @@ def build_options(request: BuildRequest) -> BuildOptions:
     }
     for flag in (flag for flag, is_given in given.items() if is_given):
         if not options.has_goal and not (shrink and flag == "--max-drop"):
-            raise UsageError(f"{flag} is about int8, and precision is {precision}; use int8 or auto")
+            raise UsageError(f"{flag} applies to int8, but the precision is {precision}; use int8 or auto")
         if flag == "--time-budget" and not options.makes("searched"):
-            raise UsageError(f"--time-budget limits a search, and {precision} needs none; use int8 or auto")
+            raise UsageError(
+                f"--time-budget limits the int8 search, and {precision} has no search; use int8 or auto"
+            )
         if flag == "--no-fallback" and options.makes("quantized"):
             raise UsageError(
-                f"{precision} is never timed, so its float parent stays; leave --no-fallback out"
+                f"{precision} is never timed, so its float variant must stay; leave --no-fallback out"
             )
         if flag == "--no-fallback" and options.for_size:
             raise UsageError(
-                f"{precision} is shipped without its float parent anyway; leave --no-fallback out"
+                f"{precision} is always built without its float variant; leave --no-fallback out"
             )
     if time_budget is not None and not 0 <= time_budget < math.inf:
         raise UsageError(f"--time-budget is {time_budget:g}; it must be a number of seconds, 0 or more")
@@ -232,8 +234,8 @@ def parse_max_drop(text: str) -> Goal:
     if match and match[2] != "%":
         return Goal(snr_db=float(match[1]))
     raise UsageError(
-        f"--max-drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
-        "or the least SNR, e.g. 24dB"
+        f"--max-drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, or a "
+        "minimum SNR, e.g. 24dB"
     )
 
 
@@ -245,7 +247,7 @@ def _below(score: Score, least: float, chance_of: int | None = None) -> str:
         return ""
     wanted = "an exact answer" if least == math.inf else f"{least:.1f} dB" if score.unit else f"{least:.3f}"
     figure = f"{score.metric if score.unit else ''} {score}{_where(chance_of)}".lstrip()
-    return f"{figure}; {wanted} is asked for"
+    return f"{figure}; {wanted} is required"
 
 
 def _where(chance_of: int | None) -> str:
@@ -258,9 +260,9 @@ def _lost(kept: Kept | None, least: float, where: str, strict: bool) -> str:
     based on may be lost by chance."""
     if kept is None or not kept.total or kept.share >= least - (not strict) / kept.of:
         return ""
-    counted = f"{kept.found} of {kept.total} sure findings kept{where}"
+    counted = f"{kept.found} of {kept.total} confident detections kept{where}"
     estimate = f"an estimated {100 * kept.share:.1f} % by {kept.of} changes of score"
-    return f"{counted}, {estimate}; {100 * least:.3g} % is asked for"
+    return f"{counted}, {estimate}; {100 * least:.3g} % is required"
 
 
 def _is_counted(name: str) -> bool:
@@ -284,7 +286,7 @@ def precisions_to_compile(
     row = precision_of(precision)
     without = [t.profile.name for t in targets if row.is_narrow and precision not in t.info.precisions]
     if without:
-        raise UsageError(f"{', '.join(without)} has no {precision}; use fp32, fp16, int8 or auto")
+        raise UsageError(f"{', '.join(without)} does not support {precision}; use fp32, fp16, int8 or auto")
     if quantized:
         if precision not in (AUTO, FULL_PRECISION) and row.stage != "searched":
             raise UsageError(f"{name} is already quantized; build it with --precision int8 or auto")

@@ -39,7 +39,7 @@ def build_cascade(path: str | os.PathLike[str]) -> Bundle:
     table = load_toml(_text(path), str(path), CardError)
     for key in table:
         if key != "stages":
-            raise CardError(f"{path} has an unknown key {key!r}; it may have stages")
+            raise CardError(f"{path} has an unknown key {key!r}; the only key is stages")
     entries = get(table, "stages", list, str(path))
     bundles = {}
     for number, entry in enumerate(entries):
@@ -49,14 +49,14 @@ def build_cascade(path: str | os.PathLike[str]) -> Bundle:
         name = stage_name(entry, where)
         bundle = Bundle.open(path.parent / get(entry, "bundle", str, where))
         if name in bundles:
-            raise CardError(f"{path}: stages: there are two stages called {name!r}")
+            raise CardError(f"{path}: stages: two stages are called {name!r}")
         bundles[name] = bundle
     later = [{key: value for key, value in entry.items() if key != "bundle"} for entry in entries[1:]]
     stages = read_stages(later, f"{path}: stages")
     if entries[0].keys() - {"name", "bundle"}:
         odd = sorted(entries[0].keys() - {"name", "bundle"})[0]
         raise CardError(
-            f"{path}: stages[0].{odd}: the first stage sees the whole frame; it has name and bundle"
+            f"{path}: stages[0].{odd}: the first stage gets the whole frame, so it has name and bundle only"
         )
     for name, bundle in bundles.items():
         _card(bundle, f"{path}: stage {name}")
@@ -80,13 +80,15 @@ def _contents(bundle: Bundle) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 def _card(bundle: Bundle, where: str) -> Card:
     if bundle.stages:
-        raise CardError(f"{where}: {bundle.name} is a cascade itself; name the bundles of its stages")
+        raise CardError(f"{where}: {bundle.name} is a cascade; name the bundles of its stages instead")
     if bundle.card is None:
         raise CardError(f"{where}: {bundle.name} has no card; build it with --card")
     card = parse_card(bundle.card, bundle.inputs, bundle.outputs)
     card.image_input()
     if card.task is None:
-        raise CardError(f"{where}: the card of {bundle.name} has no task; a cascade needs predictions")
+        raise CardError(
+            f"{where}: the card of {bundle.name} has no task; add a [task], since a cascade needs predictions"
+        )
     return card
 
 
@@ -94,7 +96,7 @@ def _text(path: Path) -> str:
     try:
         return read_plain(path, CASCADE_LIMIT_BYTES).decode("utf-8")
     except FileNotFoundError:
-        raise CardError(f"{path}: there is no such file") from None
+        raise CardError(f"{path}: file not found") from None
     except (OSError, UnicodeDecodeError) as problem:
         why = getattr(problem, "strerror", None) or problem
         raise CardError(f"{path} can't be read as a cascade: {why}") from None

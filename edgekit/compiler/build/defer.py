@@ -65,9 +65,9 @@ class Deferral:
     def why_not(self) -> str:
         """Return why there is no gain; "" if there is one."""
         if self.found.threshold == NEVER:
-            return f"{self.small} alone is within the bound: use it by itself"
+            return f"{self.small} alone is within the bound: use it without a deferral"
         if self.expected_ms >= self.large_ms:
-            return f"{self.large} alone is as fast: give a smaller model, or allow more disagreement"
+            return f"{self.large} alone is as fast: use a smaller model, or allow more disagreement"
         return ""
 
     @property
@@ -142,8 +142,8 @@ def defer(
     ]
     if chosen[0].name == chosen[1].name and bundles[0].digest == bundles[1].digest:
         raise UsageError(
-            f"{bundles[0].name}: {chosen[0].name} would be the small one and the large one\n"
-            "  give the bundle of a larger model too, or name two variants with --small and --large"
+            f"{bundles[0].name}: {chosen[0].name} would be both the small and the large variant\n"
+            "  pass the bundle of a larger model too, or name two variants with --small and --large"
         )
     names = (in_bundle_of_large(chosen[0].name, *bundles), chosen[1].name)
     inputs = bundles[1].inputs
@@ -153,8 +153,9 @@ def defer(
     needed = samples_needed(limit, sure)
     if len(given.arrays) < needed:
         raise SampleError(
-            f"{given.origin} can't show a bound of {100 * limit:g} % with {100 * sure:g} % confidence\n"
-            f"  give {needed} or more, or allow more disagreement"
+            f"{given.origin} are too few to prove a bound of {100 * limit:g} % with {100 * sure:g} % "
+            "confidence\n"
+            f"  use {needed} or more, or allow more disagreement"
         )
     with ExitStack() as stack, stage(progress, "compared", live=True) as say:
         runners = [_opened(stack, *each) for each in zip(bundles, chosen, strict=True)]
@@ -230,23 +231,23 @@ def _check_fit(small: Bundle, large: Bundle) -> Card:
     """
     for bundle in (small, large):
         if any(v.target == "deferral" for v in bundle.variants):
-            raise UsageError(f"{bundle.name} has a deferral already; give the bundles it was made of")
+            raise UsageError(f"{bundle.name} already has a deferral; pass the bundles it was made from")
         if bundle.card is None:
-            raise UsageError(f"{bundle.name} has no card; build it with --card: it says what the scores are")
+            raise UsageError(f"{bundle.name} has no card, which names the scores; build it with --card")
     if (small.inputs, small.outputs) != (large.inputs, large.outputs):
         raise UsageError(
-            f"{small.name} and {large.name} have other inputs or outputs; a Session gives both the same "
-            "arrays: build them with the same names, dtypes and shapes"
+            f"{small.name} and {large.name} have different inputs or outputs; build them with the same "
+            "names, dtypes and shapes"
         )
     if _plain(small) != _plain(large):
-        raise UsageError(f"{small.name} and {large.name} have other cards; build both with the same one")
+        raise UsageError(f"{small.name} and {large.name} have different cards; build both with the same card")
     card = parse_card(large.card or {}, large.inputs, large.outputs)
     if card.task is None or card.task.kind != "classify":
         kind = "none" if card.task is None else card.task.kind
-        raise UsageError(f"{large.name}: the task of its card is {kind}; a deferral needs classify")
+        raise UsageError(f"{large.name}: its card has task {kind}; a deferral needs classify")
     scores = next(spec for spec in large.outputs if spec.name == card.task.outputs["scores"])
     if len(scores.shape) > 1 and scores.shape[0] != 1:
-        raise UsageError(f"{large.name} takes {scores.shape[0]} inputs in one run; build it for one")
+        raise UsageError(f"{large.name} runs a batch of {scores.shape[0]}; build it with a batch of 1")
     return card
 
 
@@ -260,13 +261,15 @@ def _chosen(bundle: Bundle, name: str | None, option: str, best: Any) -> Variant
         named = next((v for v in bundle.variants if v.name == name), None)
         if named is None or not named.verified or not named.usable:
             have = ", ".join(v.name for v in bundle.variants if v.verified and v.usable) or "none"
-            raise UsageError(f"{bundle.name} has no verified variant {name!r} for {option}; it has {have}")
+            raise UsageError(
+                f"{bundle.name} has no verified variant {name!r} for {option}; available: {have}"
+            )
         registry.engine(named.target).engine_version()
         return named
     usable = [v for v in bundle.variants if v.verified and v.usable and not cpu.lacking(v.options)]
     here = [v for v in usable if _installed(v.target)]
     if not here:
-        raise UsageError(f"no variant of {bundle.name} can run here; edgekit verify says why")
+        raise UsageError(f"no variant of {bundle.name} can run here; run edgekit verify to see why")
     chosen: Variant = min(here, key=best)
     return chosen
 

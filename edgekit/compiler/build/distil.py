@@ -65,7 +65,7 @@ def distil(request: DistilRequest) -> DistilledModel:
     given = card if isinstance(card, Card) or card is None else load_card(card)
     augmentation = PictureAugmentation(given, changes_for(given, request.augment))
     if request.resume and request.checkpoint is None:
-        raise UsageError("resume needs the checkpoint of the training that it goes on with")
+        raise UsageError("resume needs the checkpoint of the interrupted training")
     with stage(progress, "opened") as say:
         importing = ImportOptions(trust_pickle=request.trust_pickle)
         fixed = {**(given.shapes() if given else {}), **(request.shapes or {})}
@@ -159,12 +159,13 @@ def _check_signatures(teacher: ir.Model, student: ir.Model) -> dict[str, str]:
     for kind, ours, theirs in zip(("input", "output"), signature(teacher), signature(student), strict=True):
         if len(ours) != len(theirs):
             raise UsageError(
-                f"the teacher has {len(ours)} {kind}s, the student {len(theirs)}; they must be the same"
+                f"the teacher has {len(ours)} {kind}s but the student has {len(theirs)}; both need "
+                "the same number"
             )
         for one, other in zip(ours, theirs, strict=True):
             if (one.shape, one.dtype) != (other.shape, other.dtype):
                 raise UsageError(
-                    f"the teacher's {kind} is {one}, the student's {other}; they must be the same"
+                    f"the teacher's {kind} is {one} but the student's is {other}; make them the same"
                 )
             names[one.name] = other.name
     return names

@@ -94,8 +94,8 @@ class DistilledDraft:
             f" {duration(self.seconds)}{stopped}",
             f"  divergence       {self.losses[0]:.3f} -> {min(self.losses):.3f} nats a token on"
             f" {self.texts['validation']} validation texts",
-            f"  right guesses    {self.before:.3f} -> {self.after:.3f} of the tokens of"
-            f" {self.texts['test']} test texts",
+            f"  accepted tokens  {self.before:.3f} -> {self.after:.3f} of the tokens of "
+            f"{self.texts['test']} test texts",
         ]
         return "\n".join([*lines, *([] if self.better else ["  not better than before"])])
 
@@ -122,7 +122,7 @@ def distil_draft(request: DraftRequest) -> DistilledDraft:
     checked_end(epochs, minutes, batch, rate)
     seed, progress = request.seed, request.progress
     if request.resume and request.checkpoint is None:
-        raise UsageError("resume needs the checkpoint of the training that it goes on with")
+        raise UsageError("resume needs the checkpoint of the interrupted training")
     options = TrainingOptions(
         epochs, minutes, batch or BATCH, LEARNING_RATE if rate is None else rate, seed=seed
     )
@@ -175,7 +175,7 @@ def distil_draft(request: DraftRequest) -> DistilledDraft:
 
 def _opened(path: Path) -> LanguageModel:
     if not is_language_model(path):
-        raise UsageError(f"{path} is no language model; give a GGUF file or a Hugging Face folder")
+        raise UsageError(f"{path} is not a language model; pass a GGUF file or a Hugging Face folder")
     model = open_language_model(path)
     check_writable(model.config, model.name)
     return model
@@ -186,7 +186,7 @@ def _kept(model: LanguageModel, layers: int | None) -> int:
     if layers is None:
         return max(1, most // LAYERS)
     if not 1 <= layers < most:
-        raise UsageError(f"a draft of {layers} layers: {model.name} has {most}, and a draft fewer")
+        raise UsageError(f"a draft of {layers} layers: {model.name} has {most}, and a draft must have fewer")
     return layers
 
 
@@ -201,10 +201,10 @@ def _prompts(model: LanguageModel, samples: str | Path | None) -> list[list[int]
         except OSError as problem:
             raise SampleError(f"{samples} can't be read: {problem.strerror or problem}") from None
         except UnicodeDecodeError:
-            raise SampleError(f"{samples} is no text in UTF-8") from None
+            raise SampleError(f"{samples} is not UTF-8 text") from None
         tokens = tokens_of(model, text, special_tokens=False)
     if len(tokens) < TEXTS:
-        raise SampleError(f"{origin} has {len(tokens)} tokens; {TEXTS} or more are needed")
+        raise SampleError(f"{origin} has {len(tokens)} tokens; at least {TEXTS} are needed")
     before = [] if model.bos_id is None else [model.bos_id]
     starts = sorted({round(n * (len(tokens) - PROMPT_TOKENS) / (TEXTS - 1)) for n in range(TEXTS)})
     return [[*before, *tokens[start : start + PROMPT_TOKENS]] for start in starts]

@@ -31,10 +31,10 @@ def refuse_without_float8(options: BuildOptions, targets: Sequence[BuildTarget],
         if precision not in target.info.precisions or fast is None or precision not in fast.value:
             without.append(target.profile.name)
     if without:
-        raise UsageError(f"{', '.join(without)} has no {precision}; use fp32, fp16, int8 or auto")
+        raise UsageError(f"{', '.join(without)} does not support {precision}; use fp32, fp16, int8 or auto")
     if not has_samples:
         raise UsageError(
-            f"{precision} is calibrated on samples: give --samples, 64 to 128 inputs like those of use"
+            f"{precision} needs calibration samples: add --samples with 64 to 128 typical inputs"
         )
 
 

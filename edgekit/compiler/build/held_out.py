@@ -111,7 +111,10 @@ def score_outputs(
     note_scores(variant, found, len(outputs), held_out, before)
     missed = options.goal.missed(found, held_out.labelled, before=before)
     if hold_one_value(reference.expected):
-        missed = "the float model's outputs hold one value on all test samples, which proves nothing"
+        missed = (
+            "the float model's outputs are constant on all test samples, so int8 cannot be judged; add "
+            "different samples"
+        )
     if missed:
         variant.reject(missed)
 

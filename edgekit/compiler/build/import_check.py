@@ -90,7 +90,7 @@ def check_import(
     if are_random and (example := _fitting(imported.example, reference.inputs)) is not None:
         reference = run_reference(model, reference.inputs, reference.outputs, [example])
     if imported.answers is None:
-        return ImportCheck("", f"nothing runs {imported.importer.source_format} models here")
+        return ImportCheck("", f"no package that runs {imported.importer.source_format} models is installed")
     try:
         answers = imported.answers(reference.samples)
     except MissingDependency as missing:
@@ -110,15 +110,15 @@ def check_import(
         name for name in reference.saturating & found.keys() if found[name].max_abs <= NEGLIGIBLE
     )
     wrong = [
-        f"output {name}: {error}; {error.limit_db:g} dB is asked for"
+        f"output {name}: {error}; {error.limit_db:g} dB is required"
         for name, error in found.items()
         if not error.within_limit and name not in negligible
     ]
     if wrong:
         raise ModelError(
-            f"{imported.name}: imported as ONNX, it answers otherwise than on {answers.engine}:\n"
+            f"{imported.name}: the imported ONNX model gives other results than {answers.engine}:\n"
             + "\n".join(f"  {line}" for line in wrong)
-            + "\n  this is a fault of the importer: please report it with the model"
+            + "\n  this is a bug of the importer: please report it with the model"
         )
     return ImportCheck(answers.engine, "", len(reference.samples), found, negligible)
 

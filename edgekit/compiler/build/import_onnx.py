@@ -103,7 +103,7 @@ def import_model(
     source = as_source(model)
     opened, imported = open_source_model(source, shapes, ImportOptions({}, example_inputs, trust_pickle))
     if imported is None:
-        raise UsageError(f"{source_name(source)} is an ONNX model already; edgekit build takes it as it is")
+        raise UsageError(f"{source_name(source)} is already an ONNX model; pass it to edgekit build as it is")
     inputs, outputs = signature(opened)
     samples = random_samples(inputs, found=input_ranges(opened))
     reference = run_reference(opened, inputs, outputs, samples.arrays)

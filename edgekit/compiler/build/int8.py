@@ -60,13 +60,13 @@ def find_all_rules(
         return {}, ""
     by_name = options.precision != AUTO
     if not has_samples:
-        why = "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see"
+        why = "int8 needs calibration samples: add --samples with 64 to 128 typical inputs"
         if by_name:
-            raise UsageError(f"{why}; or use int8-weights, which needs none, fp32, fp16 or auto")
+            raise UsageError(f"{why}; or use int8-weights, which needs no samples, fp32, fp16 or auto")
         return {}, why
     rules = {target.profile.name: target.rules for target in targets if target.rules is not None}
     without = ", ".join(target.profile.name for target in targets if target.rules is None)
-    why = f"{without} has no rules for quantizing" if without else ""
+    why = f"{without} has no quantization rules" if without else ""
     if without and by_name:
         raise UsageError(f"{why}; use fp32, fp16 or auto")
     return rules, why
@@ -135,7 +135,7 @@ def _contained(
     name = f"{own.profile.name}-int8"
     found: list[VariantBuild] | Fault
     if parent is None:
-        found = Fault(f"{own.name}, its parent, was lost", is_bug=False)
+        found = Fault(f"its float parent, {own.name}, failed", is_bug=False)
     elif isinstance(first, Fault):
         found = first
     else:

@@ -19,7 +19,7 @@ from edgekit.system import breadcrumbs
 from edgekit.system.timings import files_digest
 from edgekit.target.contract import Artifact
 
-OTHER_PROCESSOR = "its processor is of another kind: times measured here were not used"
+OTHER_PROCESSOR = "its processor is of a different kind, so times measured here were not used"
 NAMED = 3
 """How many blocks a reason names."""
 

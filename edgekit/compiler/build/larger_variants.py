@@ -48,7 +48,7 @@ def _reasons(source: ir.Model, canonical: ir.Model, variant: VariantBuild) -> It
         yield f"the simplified graph has {grown} more weights than the source, e.g. {named}{more}"
     if variant.precision != FULL_PRECISION:
         for name, ops in _of_two_forms(canonical):
-            yield f"{shortened(name)} is stored for its products and again, as floats, for {ops}"
+            yield f"{shortened(name)} is stored twice: quantized, and as floats for {ops}"
     files = sorted(((len(content), name) for name, content in variant.artifact.files.items()), reverse=True)
     yield "its files: " + ", ".join(f"{name} {size(count)}" for count, name in files[:3])
 

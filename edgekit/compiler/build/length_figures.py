@@ -131,7 +131,7 @@ def _reject_inaccurate(
     for length, figures in found.items():
         if _snr(figures) < least:
             variant.reject(
-                f"SNR {_snr(figures):.1f} dB at {length} tokens, and {_snr(found[str(whole)]):.1f} at {whole}"
+                f"SNR {_snr(figures):.1f} dB at {length} tokens, but {_snr(found[str(whole)]):.1f} at {whole}"
             )
 
 

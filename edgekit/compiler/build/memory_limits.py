@@ -26,8 +26,8 @@ def hold_to_memory(variants: Sequence[VariantBuild]) -> None:
             continue
         variant.evidence["memory"] = found
         over = [
-            f"{kibibytes(use['bytes'])} of {name.upper() if name == 'ram' else name} ({use['by']}), and"
-            f" {variant.profile.title} has {kibibytes(use['limit_bytes'])}"
+            f"{kibibytes(use['bytes'])} of {name.upper() if name == 'ram' else name} ({use['by']}), but "
+            f"{variant.profile.title} has {kibibytes(use['limit_bytes'])}"
             for name, use in found.items()
             if use["limit_bytes"] is not None and use["bytes"] > use["limit_bytes"]
         ]

@@ -69,7 +69,7 @@ def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkMode
         parts = split(found.arrays)
         if parts.shared:
             raise SampleError(
-                f"{found.origin}: four or more different samples are needed; 64 to 128 are better"
+                f"{found.origin}: at least four different samples are needed; 64 to 128 are better"
             )
         validation, test = (source_evaluator(source, loaded, part) for part in (parts.validation, parts.test))
         say(found.origin)
@@ -111,7 +111,7 @@ def _reach(
         total = multiplications(plan.model) if goal.kind == "multiplications" else weight_bytes(plan.model)
         removed = allocate(plan, goal.kind, goal.share, total)
         if removed is None:
-            raise _unreachable(plan, goal, "all groups together do not have that much")
+            raise _unreachable(plan, goal, "all groups together are smaller than that")
         return pruned_model(plan, removed), removed
     if goal.target not in timer.targets:
         raise UsageError(f"{goal.target} cannot be timed: {timer.not_timed.get(goal.target, 'no engine')}")
@@ -131,7 +131,7 @@ def _reach(
         else:
             low = share
     if best is None:
-        raise _unreachable(plan, goal, f"{100 * low:.0f} % fewer multiplications do not bring it")
+        raise _unreachable(plan, goal, f"{100 * low:.0f} % fewer multiplications are not enough")
     return best
 
 

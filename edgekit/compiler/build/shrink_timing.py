@@ -39,7 +39,7 @@ class ModelTimer:
                 refuse_unsupported("it", model, check_canonical(model, [target]))
                 parent = build_variant(model, target, "fp32", reference, [])
             except UnsupportedError:
-                self.not_timed[target.profile.name] = "it has nodes that this target cannot express"
+                self.not_timed[target.profile.name] = "it has nodes that this target does not support"
                 continue
             if parent.timed:
                 self._parents.append(parent)

@@ -48,11 +48,13 @@ def refuse_what_cannot_shrink(
         return
     if not has_samples:
         raise UsageError(
-            "--shrink fits and judges smaller models on samples: give --samples, 64 to 128 inputs like those "
-            "that the model will see"
+            "--shrink needs samples to fit and judge smaller models: add --samples with 64 to 128 typical "
+            "inputs"
         )
     if quantized:
-        raise UsageError("--shrink is for float models, and this one is quantized; give the one it came from")
+        raise UsageError(
+            "--shrink needs a float model, and this one is quantized; pass the original float model"
+        )
     refuse_what_cannot_be_trained(options, model)
 
 
@@ -86,7 +88,7 @@ def add_shrunk(
     search = data.search_context
     of = multiplications(search.model)
     untimed = [parent for parent in parents.values() if all(parent is not other for other in timed)]
-    why = "a smaller model is kept only where it is timed, and its engine or processor is not here"
+    why = "smaller models must be timed, and their engine or processor is not available here"
     added = [rejected(parent, _asked(of, shares[0]), why) for parent in untimed]
     if not timed:
         return [*variants, *added]
@@ -99,7 +101,7 @@ def add_shrunk(
         if graph is not None and graph.shrunk.multiplications[1] in done:
             continue  # of a small network the least step may be larger than a share
         if graph is None:
-            why = "all groups of channels together do not have that much"
+            why = "all channel groups together are smaller than that"
             added += [rejected(parent, _asked(of, share), why) for parent in timed]
             break
         done.add(graph.shrunk.multiplications[1])
@@ -156,7 +158,7 @@ def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs)
         if not variant.timed:
             variant.reject("it could not be timed here")
         elif variant.parent is not None and variant.parent.rejected:
-            variant.reject(f"{variant.parent.name} was rejected, and this is made from it")
+            variant.reject(f"its parent {variant.parent.name} was rejected")
         elif (better := _fastest_better(variant, kept)) is not None:
             ratio = ratio_to_parent(variant.to_time, better.to_time, reference)
             if ratio > FASTER:

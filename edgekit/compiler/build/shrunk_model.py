@@ -109,12 +109,12 @@ class ShrunkModel:
             lines.append(f"  latency          {ratio:.2f}x on {target}, fp32, one thread, measured here")
         lines += [f"  not timed        {target}: {why}" for target, why in self.not_timed.items()]
         if not self.faster:
-            lines.append(f"  not faster: {FASTER:g}x or less on one engine is asked for")
+            lines.append(f"  not faster: {FASTER:g}x or less is required on one engine")
         rows = [
             (shortened(each.name), str(each.before), str(each.after), f"{each.error:.4f}")
             for each in self.groups
         ]
-        heads = ("channels of", "before", "after", "change of the outputs, alone")
+        heads = ("channels of", "before", "after", "change of the outputs, for each step alone")
         return "\n".join([*lines, "", *(f"  {line}" for line in table(heads, rows))])
 
 

@@ -335,7 +335,7 @@ def add_quantized_variants(
             context = weight_only_context(job.canonical, samples.reference, data)
             variants = add_weight_only(variants, context, job.weight_forms, job.options, job.faults, say)
             added = (v.precision for v in variants if "stored_weights" in v.evidence)
-            say(", ".join(dict.fromkeys(added)) or "none is large enough")
+            say(", ".join(dict.fromkeys(added)) or "no weights are large enough")
     if job.options.shrink and data is not None:
         with stage(progress, "shrunk", live=True) as say:
             few, rules = samples.reference, job.int8_rules

@@ -125,7 +125,9 @@ def with_lengths(job: BuildJob, model: Source, request: BuildRequest) -> tuple[B
             try:
                 sources[length], _ = open_source_model(model, given, importing(request))
             except EdgeKitError as problem:
-                raise UsageError(f"--lengths: it can't be opened with {length} tokens: {problem}") from None
+                raise UsageError(
+                    f"--lengths: the model cannot be opened with {length} tokens: {problem}"
+                ) from None
         axes = _axes(job, mask, parts, sources)
         ends = {name: own for name, own in axes.axes.items() if name in {spec.name for spec in job.outputs}}
         canonical = {}
@@ -138,7 +140,7 @@ def with_lengths(job: BuildJob, model: Source, request: BuildRequest) -> tuple[B
         targets = [
             replace(target, compiler=LengthsCompiler(target.compiler, texts)) for target in job.targets
         ]
-        say(f"{', '.join(map(str, lengths))} tokens, beside {mask.tokens}")
+        say(f"{', '.join(map(str, lengths))} tokens, in addition to {mask.tokens}")
     return replace(job, targets=targets), texts
 
 
@@ -147,11 +149,11 @@ def _parts(card: Card | None, lengths: Sequence[int], io: object) -> list[TextIn
     parts = [entry for entry in card.inputs.values() if isinstance(entry, TextInput)] if card else []
     if not any(entry.part == "mask" for entry in parts):
         raise UsageError(
-            "--lengths cuts the padding off a text, which the mask tells: it needs a card with an input of "
-            'kind = "text" and part = "mask" (edgekit model card MODEL -o card.toml drafts one)'
+            '--lengths needs the text\'s mask: add a card with an input of kind = "text" and part = "mask" '
+            "(edgekit model card MODEL -o card.toml drafts one)"
         )
     if io:
-        raise UsageError("--lengths does not go with --io; leave one of them out")
+        raise UsageError("--lengths cannot be combined with --io; leave one of them out")
     whole = parts[0].tokens
     wrong = [length for length in lengths if not 0 < length < whole]
     if wrong or list(lengths) != sorted(set(lengths)):
@@ -176,7 +178,7 @@ def _axes(
                 any(pairs[axis][1] != (length, mask.tokens) for axis in own)
                 or axes.get(spec.name, own) != own
             ):
-                raise UsageError(f"--lengths: with {length} tokens {spec} is not {whole} with fewer of them")
+                raise UsageError(f"--lengths: with {length} tokens {spec} is not the shorter form of {whole}")
             if own:
                 axes[spec.name] = own
     ids = next(entry for entry in parts if entry.part == "ids")
@@ -272,7 +274,6 @@ def check_mask(job: BuildJob, texts: TextLengths, reference: ReferenceOutputs) -
         for name, error in verify.compare_outputs(expected, found, limits).items():
             if not error.within_limit:
                 raise UsageError(
-                    f"{job.name} does not honour its mask: output {name} of at most {length} tokens is "
-                    f"another with padding up to {texts.whole} ({error}; {error.limit_db:g} dB is asked "
-                    "for); leave --lengths out"
+                    f"{job.name} ignores its mask: output {name} for {length} tokens changes with padding "
+                    f"up to {texts.whole} ({error}; {error.limit_db:g} dB is required); leave --lengths out"
                 )

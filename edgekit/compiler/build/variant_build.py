@@ -212,7 +212,7 @@ def build_variant(
     digest = files_digest(artifact.files)
     name = f"{profile.name}-{precision}"
     if parent is not None and (digest, artifact.options) == (parent.digest, parent.artifact.options):
-        copied, why = deepcopy(parent.evidence), f"the same bytes as {parent.name}"
+        copied, why = deepcopy(parent.evidence), f"identical to {parent.name}"
         return VariantBuild(name, target, precision, artifact, digest, copied, parent, Status.REJECTED, why)
     key = (target.name, precision, digest)
     of_key = (t for t in before if (t.target.name, t.precision, t.digest) == key)
@@ -262,7 +262,7 @@ def _timings(
     """Map target and digest to the timing of variants that still run; others are lost to their fault."""
     ran = [variant for variant in variants if variant.timed]
     unique = {(v.target.name, v.to_time.digest): v.to_time for v in ran}
-    together = f"timing of {', '.join(variant.name for variant in ran)}"
+    together = f"timing {', '.join(variant.name for variant in ran)}"
     try:
         with breadcrumbs.at_risk(together):
             return dict(zip(unique, time_in_turns(list(unique.values()), reference), strict=True))
@@ -321,7 +321,7 @@ def refuse_if_all_are_lost(
     profiles = [target.profile.name for target in targets]
     if any(not v.rejected for v in variants) or not all(profile in lost for profile in profiles):
         return
-    lines = [f"{name} could be built for no target"]
+    lines = [f"{name} could not be built for any target"]
     for profile in profiles:
         path = traceback_path(lost[profile].traceback)
         lines.append(f"  {profile}  {lost[profile].error}" + (f"; traceback: {path}" if path else ""))

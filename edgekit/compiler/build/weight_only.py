@@ -78,7 +78,9 @@ def find_weight_forms(options: BuildOptions, targets: Sequence[BuildTarget]) -> 
             found.update({target.profile.name: (target.rules, forms)} if forms else {})
     without = [target.profile.name for target in targets if target.profile.name not in found]
     if names and without and options.precision != AUTO:
-        raise UsageError(f"{', '.join(without)} has no {options.precision}; use fp32, fp16, int8 or auto")
+        raise UsageError(
+            f"{', '.join(without)} does not support {options.precision}; use fp32, fp16, int8 or auto"
+        )
     return found
 
 
@@ -144,7 +146,7 @@ def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> 
     for variant in [t for t in for_size if t.parent is not None and t.artifact.files]:
         sizes = [t.evidence["size_bytes"] for t in (variant, variant.parent) if t is not None]
         if sizes[0] >= sizes[1]:  # the source stores its weights so already, or few of them are large
-            variant.reject(f"it saves nothing: {size(sizes[0])}, and fp32 {size(sizes[1])}")
+            variant.reject(f"it saves no space: {size(sizes[0])}, while fp32 has {size(sizes[1])}")
     for variant in [t for t in left if "stored_weights" in t.evidence and t.timed]:
         parent, ratio = variant.parent, _ratio(variant)
         faster_int8 = (t for t in left if t.profile == variant.profile and _is_better(t, variant))
@@ -153,7 +155,7 @@ def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> 
         if ratio > FASTER and runs_here(variant.profile) and not options.for_size:
             variant.reject(_no_gain(variant, parent, ratio))
         elif options.precision == AUTO and (over := next(faster_int8, None)):
-            variant.reject(f"{over.name} is faster and no worse")
+            variant.reject(f"{over.name} is faster and as accurate")
     if options.for_size:
         has = {t.profile.name for t in left if t.precision == options.precision and not t.rejected}
         left = [t for t in left if t.profile.name not in has or t.precision == options.precision]
@@ -178,7 +180,8 @@ def _no_gain(variant: VariantBuild, parent: VariantBuild, ratio: float) -> str:
         return words
     sizes = [size(t.evidence["size_bytes"]) for t in (variant, parent)]
     return (
-        f"{words}; it is {sizes[0]} instead of {sizes[1]}, for which --precision {variant.precision} ships it"
+        f"{words}; to save space ({sizes[0]} instead of {sizes[1]}), build it with --precision "
+        f"{variant.precision}"
     )
 
 

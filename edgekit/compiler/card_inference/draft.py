@@ -27,11 +27,11 @@ from edgekit.tensor_spec import TensorSpec
 
 HEAD = (
     "Drafted by edgekit model card from {name}.",
-    'The model does not settle what is marked "guessed": look there first. The formats: docs/cards.md',
+    ('Check the lines marked "guessed" first: the model does not determine them. Format: docs/cards.md'),
 )
 NO_TASK = (
-    "No decoder of EdgeKit reads outputs of this form: {outputs}.",
-    "They stay arrays; a [task] makes them answers.",
+    "EdgeKit has no decoder for outputs of this form: {outputs}.",
+    "Without a [task], results are arrays.",
 )
 
 
@@ -89,7 +89,7 @@ def draft_card(
     if found and found.habits.size and size and size.guessed and is_free(declared):
         wanted = resized(image, found.habits.size, declared)
         if wanted != size.shape:
-            size = Size(wanted, f"the model leaves it open; {found.habits.origin}'s usual size", True)
+            size = Size(wanted, f"not fixed by the model; {found.habits.origin}'s usual size", True)
             sizes = {**sizes, image.name: size}
             facts = read_facts(source, {name: chosen.shape for name, chosen in sizes.items()})
             image = as_image(image.name, wanted) or image
@@ -190,11 +190,9 @@ def _comments(lines: Sequence[str], **named: str) -> str:
 def drafted_text(draft: Draft, model: Path, output: Path) -> str:
     """Return the output of ``edgekit model card``: the task, the guesses, and the next step."""
     task = draft.card.task
-    lines = [
-        f"  task      {task.kind}, decoded as {task.decode}" if task else "  task      none was recognized"
-    ]
+    lines = [f"  task      {task.kind}, decoded as {task.decode}" if task else "  task      not recognized"]
     if draft.guessed:
         lines.append(f"  guessed   {', '.join(draft.guessed)}")
     build = f"edgekit build {quote(str(model))} --card {quote(str(output))} -t ort"
-    advice = f"look at the guessed lines, then {build}" if draft.guessed else build
+    advice = f"check the guessed lines, then {build}" if draft.guessed else build
     return "\n".join([*lines, "", f"  {output}", f"  next: {advice}"])

@@ -11,18 +11,18 @@ from edgekit.compiler.card_inference.lines import Line
 from edgekit.compiler.card_inference.recognized import ImageShape
 from edgekit.compiler.card_inference.tflite_metadata import input_metadata
 
-SPELT = {1.0: "pixels go in as they are", 255.0: "0 to 1 goes in", 127.5: "-1 to 1 goes in"}
+SPELT = {1.0: "pixels are not scaled", 255.0: "0 to 1 goes in", 127.5: "-1 to 1 goes in"}
 
 
 def pixel_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
     """Return lines for ``mean``, ``std`` and ``dtype``; none where the card's defaults are right."""
     dtype = next(spec.dtype for spec in facts.inputs if spec.name == image.name)
     if dtype.startswith(("uint", "int")) and dtype != "int8":
-        return [Line("dtype", dtype, "the input's: pixels go in as they are")]
+        return [Line("dtype", dtype, "the input's: pixels are not scaled")]
     if dtype == "int8":
         quantized = facts.quantization(image.name)
         zero = -128 if quantized is None else quantized[1]
-        why = "the input is int8: pixels less 128 go in" if zero == -128 else "the graph's DequantizeLinear"
+        why = "the input is int8: pixels minus 128" if zero == -128 else "the graph's DequantizeLinear"
         return [Line("mean", [float(-zero)] * image.channels, why, zero != -128), Line("dtype", "int8")]
     lines = _float_lines(facts, image, habits)
     return lines if dtype == "float32" else [*lines, Line("dtype", dtype, "the input's")]
@@ -36,7 +36,7 @@ def _float_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
     arithmetic = in_graph(facts, image.name)
     if arithmetic is not None and arithmetic.divides_pixels:
         return [
-            _plain_line(image, f"{_ops(arithmetic)} in the graph take pixels to the model's units", False)
+            _plain_line(image, f"{_ops(arithmetic)} in the graph convert pixels to the model's units", False)
         ]
     spread = response(facts, image.name)
     if spread is None:
@@ -44,9 +44,9 @@ def _float_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
     measured = f"its first layer spreads over {_units(spread)} on pixels 0 to 255"
     doubt = IN_DOUBT[0] < spread < IN_DOUBT[1]
     if spread < RAW_BELOW:
-        return [_plain_line(image, f"{measured}: they go in as they are", doubt)]
+        return [_plain_line(image, f"{measured}: pixels are not scaled", doubt)]
     if habits.raw:
-        why = f"{measured}, too far for {habits.origin}: 0 to 1 goes in"
+        why = f"{measured}, too far for {habits.origin}: 0 to 1"
         return _habit_lines(image, habits, ZERO_TO_ONE, why, True)
     per_unit = f"{habits.origin}: {_spelt(habits.pixels)}"
     if not habits.certain:
@@ -78,7 +78,7 @@ def _by_channel(numbers: Numbers, channels: int, colour: str) -> list[float]:
 
 
 def _spelt(pixels: tuple[Numbers, Numbers]) -> str:
-    return SPELT.get(pixels[1][0], "less the mean, divided by the deviation of ImageNet's pixels")
+    return SPELT.get(pixels[1][0], "minus the mean, divided by the standard deviation, of ImageNet's pixels")
 
 
 def _units(spread: float) -> str:

@@ -13,7 +13,7 @@ from edgekit.errors import ModelError
 SIZES = ((640, 640), (320, 320), (224, 224), (48, 320), (48, 192), (64, 256), (32, 128))
 """Height and width that are tried where the model leaves them open."""
 TOKENS = 128
-"""Length of a text where the model leaves it open; attention costs its square."""
+"""Length of a text where not fixed by the model; attention costs its square."""
 STALE = 64
 """Height and width up to which a batch above 1 shows a shape that an exporter left behind: CenterFace's file
 says 10x3x32x32, and takes any size."""
@@ -49,7 +49,7 @@ def open_static(source: Source, given: Mapping[str, tuple[int, ...]]) -> tuple[F
         except ModelError as problem:
             refused = refused or problem
             continue
-        fixed = {name: Size(tuple(shape), "as --shape says", False) for name, shape in given.items()}
+        fixed = {name: Size(tuple(shape), "set by --shape", False) for name, shape in given.items()}
         return facts, {**chosen, **fixed}
     assert refused is not None
     raise refused
@@ -101,15 +101,15 @@ def _choices(source: Source, given: Mapping[str, tuple[int, ...]]) -> Iterator[d
         elif declared == (None, None) and SILERO_STATE in source.inputs.values():
             fixed[name] = Size((1, SILERO_WINDOW), "Silero's at 16 kHz", False)
         elif declared == SILERO_STATE:
-            fixed[name] = Size((2, 1, 128), "the model leaves the batch open", False)
+            fixed[name] = Size((2, 1, 128), "the batch is not fixed by the model", False)
         elif len(declared) == 2 and None in declared[1:]:
-            fixed[name] = Size((1, TOKENS), "the model leaves the length open", True)
+            fixed[name] = Size((1, TOKENS), "the length is not fixed by the model", True)
         elif declared[0] is None and None not in declared[1:]:
             shape = (1, *(d for d in declared[1:] if d))
-            fixed[name] = Size(shape, "the model leaves the batch open", False)
+            fixed[name] = Size(shape, "the batch is not fixed by the model", False)
     trained = _trained_size(source.metadata)
     sizes = [(trained, "the size it was trained for, by the model's metadata", False)] if trained else []
-    for size, why, guessed in [*sizes, *((s, "the model leaves it open", True) for s in SIZES)]:
+    for size, why, guessed in [*sizes, *((s, "not fixed by the model", True) for s in SIZES)]:
         chosen = dict(fixed)
         for name, declared in free:
             image = as_image(name, declared)

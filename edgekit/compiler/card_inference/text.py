@@ -40,11 +40,11 @@ def draft_text(facts: Facts, sizes: Mapping[str, Size]) -> Draftable | None:
             Line("part", part, f"by its name, {spec.name!r}"),
         ]
         if part == "ids":
-            why = "the file of the model's origin, beside this card"
+            why = "the model's own tokenizer file, beside this card"
             lines.append(Line("tokenizer", TOKENIZER, why, True))
             if task.reads_pairs:
                 lines.append(
-                    Line("pair", True, "one number for a text is mostly how well it fits another", True)
+                    Line("pair", True, "one number for a text is usually the relevance of a text pair", True)
                 )
         if spec.dtype != "int64":
             lines.append(Line("dtype", spec.dtype, "the input's"))

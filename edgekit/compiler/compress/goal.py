@@ -48,7 +48,7 @@ def shrink_goal(flops: str | float | None, size: str | float | None, latency: st
     """
     given = [option is not None for option in (flops, size, latency)]
     if sum(given) != 1:
-        raise UsageError("give one of --flops -20%, --size -30% and --latency -25%@tflite")
+        raise UsageError("add one of --flops -20%, --size -30% and --latency -25%@tflite")
     if latency is not None:
         share, _, target = str(latency).partition("@")
         if not target:

@@ -158,12 +158,10 @@ def place_int8(model: ir.Model, target: str, samples: Sequence[Sample]) -> Int8P
     """
     rules = resolve(find_profile(target)).rules
     if rules is None:
-        raise UsageError(f"{target} has no int8 to train for")
+        raise UsageError(f"{target} does not support int8, so the model cannot be trained for it")
     found = place_candidate(model, observe(model, samples), rules, rules.placements[0])
     if not found.plan.nodes:
-        raise UsageError(
-            f"{target} computes nothing of this model on integers, so there is nothing to train for"
-        )
+        raise UsageError(f"{target} runs no node of this model on integers, so there is nothing to train for")
     return found
 
 

@@ -45,7 +45,7 @@ def changes_for(card: Card | None, asked: str | None) -> tuple[str, ...]:
     if unknown:
         raise UsageError(f"--augment {asked}: {unknown[0]!r} is not one of none, {', '.join(CHANGES)}")
     if names and not pictures:
-        raise UsageError(f"--augment {asked}: it changes pictures, and no card says which input is one")
+        raise UsageError(f"--augment {asked}: needs a card that describes an image input")
     return tuple(change for change in CHANGES if change in names)
 
 

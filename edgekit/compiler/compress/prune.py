@@ -107,8 +107,8 @@ def plan_pruning(
             found.append((group, fitting))
     if not found:
         raise UsageError(
-            "the model has no channels that can be removed: every Conv, Gemm and MatMul with constant "
-            "weights is read by nodes that need all of its channels"
+            "no channels can be removed: each Conv, Gemm and MatMul with constant weights feeds nodes that "
+            "need all of its channels"
         )
     every = [reader for _, readers in found for reader in readers]
     fitted = moments_of(model, every, calibration, _counting(report, "calibration samples"))

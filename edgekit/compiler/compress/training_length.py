@@ -47,7 +47,9 @@ def training_length(given: str) -> TrainingLength:
     match = re.fullmatch(r"\s*(\d{1,6}(?:\.\d+)?)\s*(s|min|h|epochs?)\s*", given, re.ASCII)
     number = float(match[1]) if match else 0.0
     if match is None or not number:
-        raise UsageError(f"--distil is {given!r}; it says how long to train, e.g. 20min, 1h or 12epochs")
+        raise UsageError(
+            f"--distil is {given!r}; it must be a length of training, e.g. 20min, 1h or 12epochs"
+        )
     if match[2] in MINUTES:
         return TrainingLength(None, number * MINUTES[match[2]], given.strip())
     return TrainingLength(number, None, given.strip())

@@ -16,7 +16,7 @@ def checked_end(
         UsageError: there is no end, or a number is not above 0.
     """
     if epochs is None and minutes is None:
-        raise UsageError("training needs an end: give epochs, minutes or both")
+        raise UsageError("training needs a limit: set epochs, minutes or both")
     numbers = {"epochs": epochs, "minutes": minutes, "batch": batch, "learning rate": learning_rate}
     for name, number in numbers.items():
         if number is not None and not 0 < number < math.inf:

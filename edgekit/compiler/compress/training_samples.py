@@ -50,8 +50,8 @@ def hold_out(samples: Sequence[Sample], origin: str, least_tested: int = 0) -> H
     order = [by_digest[digest] for digest in sorted(by_digest)]
     if len(order) < FEWEST:
         raise SampleError(
-            f"{origin}: {FEWEST} or more different samples are needed to train, {len(order)} were given;"
-            " hundreds to thousands are better, and they need no labels"
+            f"{origin}: training needs {FEWEST} or more different samples, but has {len(order)}; hundreds "
+            "to thousands are better (no labels needed)"
         )
     tested = min(len(order) // HELD_OUT_SHARE, MOST_TEST)
     tested = max(tested, min(least_tested, len(order) // 3))

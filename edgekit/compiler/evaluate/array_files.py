@@ -66,7 +66,9 @@ class _BlockFile(io.FileIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > DIRECTORY_LIMIT_BYTES:
-            raise ValueError(f"its table of contents has {size >> 20} MB: it is no archive of a few arrays")
+            raise ValueError(
+                f"its table of contents has {size >> 20} MB, too large for an archive of a few arrays"
+            )
         return super().read(size) or b""
 
 
@@ -75,7 +77,7 @@ def _members(
 ) -> dict[str, Array]:
     entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
     if len(entries) != len(archive.infolist()):
-        raise ValueError("it holds two arrays of one name")
+        raise ValueError("two arrays have the same name")
     names = [spec.name for spec in inputs]
     if not skip_others and entries.keys() != set(names):
         has, wanted = (", ".join(sorted(each)) or "nothing" for each in (entries, names))
@@ -88,7 +90,7 @@ def _members(
         if entry.flag_bits & ENCRYPTED:
             raise ValueError(f"{entry.filename} is encrypted")
         if entry.compress_type not in METHODS:
-            raise ValueError(f"{entry.filename} is packed in a way that numpy.savez does not use")
+            raise ValueError(f"{entry.filename} has a compression method that numpy.savez does not use")
         try:
             with archive.open(entry) as member:
                 found[spec.name] = _read(member, entry.file_size, spec, path)
@@ -103,7 +105,7 @@ def misfit(where: str, has: TensorSpec, spec: TensorSpec) -> SampleError:
     if has.shape == spec.shape:
         advice = f"; convert it with .astype({spec.dtype!r})"
     elif (1, *has.shape) == spec.shape:
-        advice = "; add the axis of the batch with array[None]"
+        advice = "; add the batch axis with array[None]"
     return SampleError(f"{where}: {has} does not fit the model's input {spec}{advice}")
 
 
@@ -122,7 +124,7 @@ def _read(file: IO[bytes], size_bytes: int, spec: TensorSpec, path: Path) -> Arr
     needed_bytes = count * header.dtype.itemsize
     if needed_bytes != size_bytes - data_start:
         raise ValueError(
-            f"its header says {needed_bytes:,} bytes of data, and {size_bytes - data_start:,} follow"
+            f"its header declares {needed_bytes:,} bytes of data, but it has {size_bytes - data_start:,}"
         )
     has = TensorSpec(spec.name, str(header.dtype), header.shape)
     if not spec.fits(header.shape) or header.dtype != np.dtype(spec.dtype):
@@ -148,7 +150,10 @@ def _header(start: IO[bytes]) -> _Header:
     """
     version = npy_format.read_magic(start)
     if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"it is .npy of version {version[0]}.{version[1]}, which is not for plain numbers")
+        raise ValueError(
+            f"it is .npy version {version[0]}.{version[1]}, which is not used for plain numbers; save "
+            "it with numpy.save"
+        )
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     try:
         with warnings.catch_warnings():
@@ -159,10 +164,10 @@ def _header(start: IO[bytes]) -> _Header:
         raise ValueError(f"its header is malformed: {why[:WHY_CHARS]}") from None
     if header.dtype.hasobject:
         raise ValueError(
-            "it holds Python objects (a pickle), which can run code when they are read; save plain numbers"
+            "it contains Python objects (a pickle), which can run code when read; save plain numbers"
         )
     if header.dtype.kind not in "biuf":
-        raise ValueError(f"it holds {header.dtype}, which is no array of plain numbers")
+        raise ValueError(f"it contains {header.dtype}, not an array of plain numbers")
     if any(not 0 <= size < 2**63 for size in header.shape):
-        raise ValueError("its header says a shape that no array has")
+        raise ValueError("invalid shape in the header")
     return header

@@ -40,8 +40,8 @@ def check_labels(card: Card, outputs: Sequence[TensorSpec]) -> None:
     wanted = count(spec.shape, task.options)
     if wanted != len(task.labels):
         raise CardError(
-            f"{card.title}: task.labels has {len(task.labels)} names, and output {spec} has {wanted} classes "
-            f"as {task.decode} reads it; correct the labels or the decoding"
+            f"{card.title}: task.labels has {len(task.labels)} names, but {task.decode} finds {wanted} "
+            f"classes in output {spec}; correct the labels or the decoding"
         )
 
 
@@ -68,6 +68,6 @@ def check_decoding(card: Card, expected: Sequence[Mapping[str, Array]]) -> None:
             processing.decode(card, outputs, placed)
         except EngineError as problem:
             raise CardError(
-                f"{card.title}: the model's outputs are not what {task.kind} with decode = "
-                f"{task.decode!r} reads: {problem}"
+                f"{card.title}: the model's outputs do not fit {task.kind} with decode = {task.decode!r}: "
+                f"{problem}"
             ) from problem

@@ -104,7 +104,9 @@ def drift_of(
         reference, current = ([_row(session, card, path) for path in each] for each in files)
         active = session.active._asdict()
     if _numbers(reference) != _numbers(current):
-        raise SampleError(f"{base} and {new} are of different kinds: pictures here, arrays there")
+        raise SampleError(
+            f"{base} and {new} are of different kinds (pictures and arrays); use two sets of the same kind"
+        )
     return Drift(reference, current, active)
 
 

@@ -82,7 +82,7 @@ def _classes(files: Sequence[Path]) -> list[Label] | None:
         rows = csv.DictReader(io.StringIO(_text(table), newline=""))
         try:
             if not {"file", "class_index"} <= set(rows.fieldnames or ()):
-                raise SampleError(f"{table} needs the columns file and class_index")
+                raise SampleError(f"{table}: needs the columns file and class_index")
             for row in rows:
                 index = row["class_index"] or ""
                 if not index.isdecimal() or len(index) > INDEX_DIGITS:
@@ -116,11 +116,15 @@ def _read_boxes(path: Path, width: int, height: int) -> Detections:
         try:
             index, cx, cy, w, h = (float(part) for part in line.split())
         except ValueError:
-            raise SampleError(f"{path}, line {number}: {line[:80]!r} is not 'class cx cy w h'") from None
+            raise SampleError(
+                f"{path}, line {number}: {line[:80]!r} does not have the form 'class cx cy w h'"
+            ) from None
         if not (0 <= index < 10**INDEX_DIGITS and index == int(index)):
-            raise SampleError(f"{path}, line {number}: {line[:80]!r} begins with no class number")
+            raise SampleError(f"{path}, line {number}: {line[:80]!r} does not begin with a class number")
         if not all(abs(part) <= COORDINATE_LIMIT for part in (cx, cy, w, h)):  # NaN is not either
-            raise SampleError(f"{path}, line {number}: {line[:80]!r} has no parts of the picture, 0 to 1")
+            raise SampleError(
+                f"{path}, line {number}: {line[:80]!r} has coordinates outside 0 to 1 of the picture"
+            )
         rows.append((index, cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2))
     table = np.array(rows, np.float32).reshape(-1, 5)
     boxes = table[:, 1:] * np.array([width, height, width, height], np.float32)

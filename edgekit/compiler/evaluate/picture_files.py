@@ -49,7 +49,7 @@ def read_picture(path: Path) -> Array:
     try:
         content = read_plain(path, PICTURE_LIMIT_BYTES)
     except FileNotFoundError:
-        raise SampleError(f"{path}: there is no such file") from None
+        raise SampleError(f"{path}: file not found") from None
     except Exception as problem:
         why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
         raise SampleError(f"{path} can't be read as a picture: {why}") from None
@@ -83,7 +83,7 @@ def _opened(read: Callable[[bytes], Result], content: bytes, name: str) -> Resul
             warnings.simplefilter("ignore")  # about corrupt metadata, and sizes that are rejected below
             return read(content)
     except UnidentifiedImageError:
-        why: object = f"it holds none of {', '.join(FORMATS)}; convert it to one of them"
+        why: object = f"it is not one of {', '.join(FORMATS)}; convert it to one of them"
     except Image.DecompressionBombError:
         why = TOO_LARGE
     except Exception as problem:  # a corrupt file: Pillow's plugins and EXIF reader raise anything
@@ -99,7 +99,7 @@ def _need_pillow() -> None:
         raise MissingDependency("pillow", "reading a picture", "pip install pillow") from None
 
 
-TOO_LARGE = f"it has more than {PIXELS_LIMIT // 10**6} million pixels; make it smaller first"
+TOO_LARGE = f"it has more than {PIXELS_LIMIT // 10**6} million pixels; scale it down first"
 
 
 def _pixels(content: bytes) -> int:
@@ -123,7 +123,9 @@ def _decoded(content: bytes) -> Array:
         if image.format in ("JPEG", "MPO") and content.count(b"\xff\xda") > SCANS_LIMIT:
             raise ValueError(f"it is a JPEG of more than {SCANS_LIMIT} scans; save it as a baseline JPEG")
         if image.format == "TIFF" and image.mode in ("I", "F"):
-            raise ValueError("its pixels have 32 bits, and nothing says what is white; save it with 8 or 16")
+            raise ValueError(
+                "its pixels have 32 bits, so the value of white is unknown; save it with 8 or 16"
+            )
         upright = ImageOps.exif_transpose(image)
         if upright.mode.startswith("I"):  # 16-bit grey: convert() would clip it to 255
             high = (np.asarray(upright).astype(np.int32) >> 8).astype(np.uint8)

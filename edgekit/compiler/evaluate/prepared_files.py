@@ -59,13 +59,13 @@ def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -
     assert kind is not None
     if card is None:
         raise SampleError(
-            f"{path} is a {NAMES[kind]}, and only a card says how it becomes an input; build with "
-            "--card card.toml (edgekit model card MODEL -o card.toml drafts one)"
+            f"{path} is a {NAMES[kind]}, which needs a card to become an input; build with --card card.toml "
+            "(edgekit model card MODEL -o card.toml drafts one)"
         )
     source = card.sources()[0]
     if source.kind != kind:
         wanted = f"a {NAMES[source.kind]}: {', '.join(PREPARED[source.kind])}"
-        raise SampleError(f"{path} is a {NAMES[kind]}, and {card.title} takes {wanted}")
+        raise SampleError(f"{path} is a {NAMES[kind]}, but {card.title} takes {wanted}")
     if kind == "audio":
         from edgekit.processing.audio_preparation import loudest, mono
         from edgekit.processing.inputs.audio import AudioInput
@@ -76,7 +76,7 @@ def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -
     elif kind == "text":
         lines = [path] if is_line(path) else text_lines(path)
         if len(lines) > 1:
-            raise SampleError(f"{path} has {len(lines)} texts, one a line; a sample is one")
+            raise SampleError(f"{path} has {len(lines)} texts, one per line; a sample must be one text")
         feeds, _ = processing.prepare(card, read_line(lines[0]))
     else:
         feeds, _ = processing.prepare(card, read_frame(path) if is_frame(path) else read_picture(path))

@@ -89,8 +89,8 @@ def _default(spec: TensorSpec) -> InputRange:
     return InputRange(
         0,
         1,
-        "a guess, nothing in the graph bounds it; give samples, or in a card "
-        f'[inputs.{spec.name}] kind = "tensor", shape = [{shape}], range = [0, 100]',
+        f"a guess, since the graph does not bound it; add samples, or in a card [inputs.{spec.name}] kind = "
+        f'"tensor", shape = [{shape}], range = [0, 100]',
     )
 
 

@@ -142,8 +142,8 @@ def read_feeds(
     pictures = [path for path in paths.values() if path.suffix.lower() in PICTURES]
     if pictures and card is None:
         raise UsageError(
-            f"{pictures[0]} is a picture, and {bundle.name} has no card that says how it becomes an input; "
-            "build it with --card card.toml (edgekit model card MODEL -o card.toml drafts one), or give "
+            f"{pictures[0]} is a picture, but {bundle.name} has no card that describes its preparation; "
+            "build it with --card card.toml (edgekit model card MODEL -o card.toml drafts one), or pass "
             "arrays (.npy, .npz)"
         )
     if card is not None and pictures and len(paths) == 1:
@@ -162,10 +162,12 @@ def _check_names(inputs: Sequence[TensorSpec], needed: Sequence[str], paths: Map
     """Raises: UsageError if a file is missing, or is for no input; it names what to give."""
     specs = {spec.name: spec for spec in inputs}
     if "" in paths:
-        raise UsageError(f"say which input {paths['']} is for: -i NAME={paths['']}, of {', '.join(specs)}")
+        raise UsageError(
+            f"which input is {paths['']} for? Write -i NAME={paths['']}, with one of {', '.join(specs)}"
+        )
     unknown = [name for name in paths if name not in specs]
     if unknown:
-        raise UsageError(f"the model has no input {unknown[0]}; it has {', '.join(map(str, inputs))}")
+        raise UsageError(f"the model has no input {unknown[0]}; its inputs are {', '.join(map(str, inputs))}")
     missing = [name for name in needed if name not in paths]
     if missing:
         wanted = ", ".join(f"-i {name}=FILE" for name in missing)
@@ -195,20 +197,18 @@ def check_output(path: Path) -> None:
     """
     if path.suffix.lower() != SAVED:
         drawn = f"; --draw {path} draws the answer" if path.suffix.lower() in PICTURES else ""
-        raise UsageError(
-            f"outputs are arrays and are written as {SAVED}: -o {path.with_suffix(SAVED)}{drawn}"
-        )
+        raise UsageError(f"outputs are arrays, written as {SAVED}: use -o {path.with_suffix(SAVED)}{drawn}")
 
 
 def draw_answer(path: Path, result: RunResult) -> None:
     """Write the picture with the result drawn into it.
 
     Raises:
-        UsageError: no picture went in, or the bundle has no task; or as ``save_drawing``.
+        UsageError: the input was not a picture, or the bundle has no task; or as ``save_drawing``.
     """
     if result.picture is None or result.answer is None:
-        why = "no picture went in" if result.picture is None else "its card has no task"
-        raise UsageError(f"--draw {path}: there is nothing to draw, because {why}")
+        why = "the input was not a picture" if result.picture is None else "its card has no task"
+        raise UsageError(f"--draw {path}: nothing to draw, because {why}")
     save_drawing(path, result.picture, result.answer)
 
 

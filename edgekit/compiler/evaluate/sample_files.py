@@ -34,15 +34,15 @@ def find_files(source: str, suffixes: Sequence[str]) -> list[Path]:
         why = "" if found else _contents(path)
     elif path.name == RECURSIVE and path.parent.is_dir():
         found = _below(path.parent, suffixes)
-        why = f"no file below {path.parent} ends with one of these"
+        why = f"no file below {path.parent} has one of these endings"
     elif path.is_file():  # a name with [1] in it is no pattern
         found, why = [path], ""
     else:
         found = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())
-        why = "there is nothing"
+        why = "nothing found"
     if not found:
         formats = ", ".join(suffixes)
-        raise SampleError(f"no samples at {source}: {why}; give a folder or a glob of {formats}")
+        raise SampleError(f"no samples at {source}: {why}; pass a folder or a glob of {formats}")
     return found
 
 
@@ -52,7 +52,7 @@ def _below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         entries += len(files)
         if entries > ENTRIES_LIMIT:
-            raise SampleError(f"{folder} has more than {ENTRIES_LIMIT} files below it; give a smaller folder")
+            raise SampleError(f"{folder} has more than {ENTRIES_LIMIT} files below it; use a smaller folder")
         found += [
             Path(root, name)
             for name in files
@@ -69,5 +69,5 @@ def _contents(folder: Path) -> str:
     names = ", ".join(entry.name for entry in entries[:NAMED])
     said = f"the folder has {names}{' ...' if len(entries) > NAMED else ''}"
     if any(entry.is_dir() for entry in entries):
-        said += f", and folders are searched with --recursive ({folder / RECURSIVE})"
+        said += f"; to search folders, add --recursive ({folder / RECURSIVE})"
     return said

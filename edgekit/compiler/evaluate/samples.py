@@ -92,7 +92,7 @@ class FileSamples(Sequence[Sample]):
             return self._cached[path]
         sample = _checked(read_sample(path, self._inputs, self._card), self._inputs, str(path))
         if sample_digest(sample) != self.digests[index]:
-            raise SampleError(f"{path} changed while it was in use; leave the samples alone and start again")
+            raise SampleError(f"{path} changed during the build; run it again without changing the samples")
         return sample
 
     def select(self, indices: Iterable[int]) -> FileSamples:
@@ -153,7 +153,7 @@ def load_samples(
     if not isinstance(source, str | Path):
         chosen = spread(list(source), limit)
         if not chosen:
-            raise SampleError("samples is empty; give at least one, or None for random ones")
+            raise SampleError("samples is empty; pass at least one, or None for random samples")
         arrays = [_checked(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
         return Samples(arrays, f"{len(arrays)} samples given", _digest(arrays))
     found_files: list[Path] = []
@@ -238,18 +238,18 @@ def read_sample(
     if is_frame(path) or is_line(path):
         return read_prepared(path, inputs, card)
     if not path.is_file():
-        raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
+        raise SampleError(f"{path}: {'is not a file' if path.exists() else 'file not found'}")
     if path.suffix.lower() in (".npz", ".npy"):
         if path.suffix.lower() == ".npy" and len(inputs) > 1:
             names = _list(spec.name for spec in inputs)
             raise SampleError(
-                f"{path} holds one array, and the model has {len(inputs)} inputs ({names}); use .npz"
+                f"{path} has one array, but the model has {len(inputs)} inputs ({names}); use .npz"
             )
         return read_arrays(path, inputs, skip_others=skip_others)
     if path.suffix.lower() in VIDEOS:
-        raise SampleError(f"{path} is a video, and this takes one picture; build --samples takes its frames")
+        raise SampleError(f"{path} is a video, but one picture is needed; only build --samples reads videos")
     if kind_of_file(path) is None:
-        raise SampleError(f"{path} is none of .npz, .npy, {', '.join(prepared_suffixes())}")
+        raise SampleError(f"{path} is not one of .npz, .npy, {', '.join(prepared_suffixes())}")
     return read_prepared(path, inputs, card)
 
 
@@ -311,8 +311,8 @@ def need_variation(samples: Samples) -> None:
     """
     if hold_one_value(samples.arrays):
         raise SampleError(
-            f"{samples.origin}: they hold one value throughout, so nothing can be calibrated or tested on "
-            "them; give 64 to 128 inputs like those that the model will see"
+            f"{samples.origin}: all values are the same, so they are useless for calibration and tests; use "
+            "64 to 128 typical inputs"
         )
 
 
@@ -330,8 +330,8 @@ def need_answers(origin: str, outputs: Iterable[Sample]) -> None:
     are_nan = [array.dtype.kind in "fc" and bool(np.isnan(array).all()) for array in values]
     if are_nan and all(are_nan):
         raise SampleError(
-            f"{origin}: the source model answers them with NaN alone, so no variant can be compared with it; "
-            "give inputs like those that the model will see"
+            f"{origin}: the source model's outputs are all NaN, so no variant can be compared with it; use "
+            "typical inputs"
         )
 
 

@@ -42,7 +42,7 @@ def read_sound(path: Path) -> Sound:
     try:
         return _decoded(read_plain(path, SOUND_LIMIT_BYTES))
     except FileNotFoundError:
-        raise SampleError(f"{path}: there is no such file") from None
+        raise SampleError(f"{path}: file not found") from None
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or problem
         raise SampleError(f"{path} can't be read as a sound: {why}") from None
@@ -50,7 +50,7 @@ def read_sound(path: Path) -> Sound:
 
 def _decoded(content: bytes) -> Sound:
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
-        raise ValueError("it is no WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav")
+        raise ValueError("it is not a WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav")
     header: bytes | None = None
     at = 12
     while at + 8 <= len(content):
@@ -74,15 +74,15 @@ def _samples(content: bytes, at: int, size: int, header: bytes) -> Sound:
         form = struct.unpack_from("<H", header, 24)[0]
     if (form, bits) not in (*((PCM, b) for b in (8, 16, 24, 32)), (FLOAT, 32), (FLOAT, 64)):
         raise ValueError(
-            f"its samples are of format {form} with {bits} bits; PCM (8 to 32 bits) and floats are read"
+            f"its samples have format {form} with {bits} bits; supported: PCM (8 to 32 bits) and floats"
         )
     if not 1 <= channels <= CHANNELS_LIMIT or not 1 <= rate <= RATE_LIMIT_HZ:
         raise ValueError(
-            f"it has {channels} channels at {rate} Hz; "
-            f"1 to {CHANNELS_LIMIT} at 1 to {RATE_LIMIT_HZ} Hz are read"
+            f"it has {channels} channels at {rate} Hz; supported: 1 to {CHANNELS_LIMIT} at 1 to "
+            f"{RATE_LIMIT_HZ} Hz"
         )
     if block_bytes != channels * bits // 8:
-        raise ValueError(f"its format says {block_bytes} bytes for {channels} samples of {bits} bits")
+        raise ValueError(f"its format declares {block_bytes} bytes for {channels} samples of {bits} bits")
     there = len(content) - at
     if there < size < STREAMED_BYTES:
         raise ValueError(f"it ends after {there} of {size} bytes of samples")

@@ -32,7 +32,7 @@ def text_lines(path: Path) -> list[Path]:
     """
     found = [path / f"line-{number:06d}" for number, line in enumerate(_lines(path), 1) if line.strip()]
     if not found:
-        raise SampleError(f"{path} has no text; write one text a line")
+        raise SampleError(f"{path} has no text; write one text per line")
     return found
 
 
@@ -49,7 +49,7 @@ def read_line(path: Path) -> str:
     assert match is not None
     lines, number = _lines(path.parent), int(match[1])
     if not 1 <= number <= len(lines):
-        raise SampleError(f"{path.parent} has no line {number} any more; it has {len(lines)}")
+        raise SampleError(f"{path.parent} no longer has line {number}; it has {len(lines)} lines")
     return lines[number - 1].strip()
 
 
@@ -58,7 +58,7 @@ def _lines(path: Path) -> tuple[str, ...]:
         facts = path.stat()
         return _lines_of(path, facts.st_mtime_ns, facts.st_size)
     except FileNotFoundError:
-        raise SampleError(f"{path}: there is no such file") from None
+        raise SampleError(f"{path}: file not found") from None
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or problem
         raise SampleError(f"{path} can't be read as text: {why}") from None
@@ -68,5 +68,5 @@ def _lines(path: Path) -> tuple[str, ...]:
 def _lines_of(path: Path, changed_ns: int, size: int) -> tuple[str, ...]:
     lines = read_plain(path, TEXT_FILE_LIMIT_BYTES).decode("utf-8-sig").split("\n")
     if len(lines) > LINES_LIMIT:
-        raise ValueError(f"it has {len(lines)} lines; {LINES_LIMIT} are allowed")
+        raise ValueError(f"it has {len(lines)} lines; the limit is {LINES_LIMIT}")
     return tuple(lines)

@@ -29,17 +29,17 @@ def check_directory(content: bytes, pixels_limit: int) -> None:
     """
     order = {b"II": "<", b"MM": ">"}.get(content[:2])
     if order is None or len(content) < 8 or struct.unpack_from(f"{order}H", content, 2)[0] != 42:
-        raise ValueError("it is no plain TIFF (a BigTIFF?); save it again as TIFF or PNG")
+        raise ValueError("it is not a plain TIFF (a BigTIFF?); save it again as TIFF or PNG")
     waiting, entries, total = [struct.unpack_from(f"{order}I", content, 4)[0]], 0, 0
     tile = [0, 0]
     while waiting:
         at = waiting.pop()
         if at + 2 > len(content):
-            raise ValueError("its directory is cut short")
+            raise ValueError("its directory is truncated")
         (count,) = struct.unpack_from(f"{order}H", content, at)
         entries += count
         if entries > ENTRIES_LIMIT or at + 2 + 12 * count > len(content):
-            raise ValueError(f"its directory is cut short, or has more than {ENTRIES_LIMIT} entries")
+            raise ValueError(f"its directory is truncated, or has more than {ENTRIES_LIMIT} entries")
         for place in range(at + 2, at + 2 + 12 * count, 12):
             tag, kind, length, value = struct.unpack_from(f"{order}HHII", content, place)
             size = SIZES.get(kind, 0) * length

@@ -90,7 +90,7 @@ class OutputError:
             return "exact" if self.snr_db is None else f"SNR {self.snr_db} dB"
         if math.isfinite(self.max_abs):
             return f"off by {self.max_abs:.4g} where the reference is zero everywhere"
-        return "of another shape than the reference, or not finite where it is, or the reverse"
+        return "it differs from the reference in shape, or in which values are finite"
 
 
 def _finite(figure: float | None) -> float | None:
@@ -317,7 +317,7 @@ def _run_files(
     try:
         runner = open_ready(engine, files, reference.inputs, reference.outputs, artifact.options, threads=1)
     except EdgeKitError as problem:
-        raise EngineError(f"{version} can't load it: {text_for_bundles(problem)}") from None
+        raise EngineError(f"{version} cannot load it: {text_for_bundles(problem)}") from None
     try:
         absent = contract.stands_in_for(runner)
         evidence["executed"] = {"device": runner.device, "precision": runner.precision}
@@ -328,7 +328,7 @@ def _run_files(
         evidence["runner"] = runner.facts()
         return Ran(outputs, runner.precision, absent, contract.stands_in_by(runner))
     except EdgeKitError as problem:
-        raise EngineError(f"{version} can't run it: {text_for_bundles(problem)}") from None
+        raise EngineError(f"{version} cannot run it: {text_for_bundles(problem)}") from None
     finally:
         runner.close()
 

@@ -92,7 +92,7 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
     if is_generation(bundle.card):
         return _check_decoders(bundle)
     if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vector to verify with; build it again")
+        raise BundleError(f"{bundle.name} has no golden vectors to verify with; build it again")
     with checked_evidence(bundle.name):
         told = {variant.name: tuple(cost_notes(variant)) for variant in bundle.variants}
     found = [replace(_check(bundle, v), estimates=told[v.name]) for v in kept_variants(bundle)]

@@ -46,7 +46,9 @@ def golden_prompts(
     if not (isinstance(entry, str) and isinstance(prompts, list) and 0 < len(prompts) <= PROMPTS_LIMIT):
         raise BundleError(f"{bundle.name} has no golden prompts to verify with; build it again")
     if not all(_is_prompt(prompt, vocabulary) for prompt in prompts):
-        raise BundleError(f"{bundle.name}: its golden prompts are no tokens of the model; build it again")
+        raise BundleError(
+            f"{bundle.name}: its golden prompts have tokens that the model does not have; build it again"
+        )
     spec = TensorSpec("logits", "float32", (len(prompts), vocabulary))
     try:
         return prompts, parse_npy(bundle.read(entry), spec)
@@ -86,7 +88,7 @@ def run_decoder(
         shape = DecoderShape.of(variant.options)
         vocabulary = int(shape.vocabulary)
     except Exception as problem:  # options of a bundle from elsewhere are open JSON
-        return "failed", f"its options are no decoder's: {reason_of(problem)}", {}
+        return "failed", f"its options are not those of a decoder: {reason_of(problem)}", {}
     prompts, expected = golden_prompts(bundle, vocabulary, logits)
     try:
         rows = _rows(bundle, variant, prompts, shape)

@@ -47,7 +47,7 @@ def video_frames(path: Path, limit: int | None) -> list[Path]:
     finally:
         capture.release()
     if not 1 <= count <= FRAMES_LIMIT:
-        raise SampleError(f"{path} does not tell how many frames it has; save pictures of it instead")
+        raise SampleError(f"{path} does not store its number of frames; save its frames as pictures instead")
     total, wanted = int(count), FRAMES if limit is None else limit
     wanted = min(total, wanted)
     return [path / f"frame-{index * total // wanted:06d}" for index in range(wanted)]
@@ -70,13 +70,13 @@ def read_frame(path: Path) -> Array:
 
         width, height = capture.get(cv2.CAP_PROP_FRAME_WIDTH), capture.get(cv2.CAP_PROP_FRAME_HEIGHT)
         if not 0 < width * height <= PIXELS_LIMIT:
-            allowed = f"{PIXELS_LIMIT // 10**6} million pixels are allowed"
+            allowed = f"{PIXELS_LIMIT // 10**6} million pixels are the limit"
             raise SampleError(f"{path.parent} has frames of {width:g} x {height:g}; {allowed}")
         # From a fresh start each time: two reads of one frame are the same however the file can be searched.
         capture.set(cv2.CAP_PROP_POS_FRAMES, int(match[1]))
         there, frame = capture.read()
         if not there:
-            raise SampleError(f"{path} can't be decoded; is the video cut short?")
+            raise SampleError(f"{path} cannot be decoded; the video may be truncated")
         return np.ascontiguousarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB))
     finally:
         capture.release()
@@ -91,18 +91,18 @@ def _opened(path: Path) -> Any:
     except ModuleNotFoundError:
         raise MissingDependency("opencv-python-headless", "reading a video", extra="samples") from None
     if not path.is_file():  # a pipe would block
-        raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
+        raise SampleError(f"{path}: {'is not a file' if path.exists() else 'file not found'}")
     try:
         with path.open("rb") as file:
             head = file.read(16)
     except OSError as problem:
         raise SampleError(f"{path} can't be read as a video: {problem.strerror}") from None
     if not any(head[offset : offset + len(magic)] == magic for offset, magic in FORMATS):
-        raise SampleError(f"{path} can't be read as a video: it is none of MP4, MOV, AVI, MKV, WebM")
+        raise SampleError(f"{path} can't be read as a video: it is not one of MP4, MOV, AVI, MKV, WebM")
     level = cv2.utils.logging.getLogLevel()
     cv2.utils.logging.setLogLevel(0)
     capture = cv2.VideoCapture(str(path.resolve()), cv2.CAP_FFMPEG)
     cv2.utils.logging.setLogLevel(level)
     if not capture.isOpened():
-        raise SampleError(f"{path} can't be read as a video: OpenCV does not open it")
+        raise SampleError(f"{path} can't be read as a video: OpenCV cannot open it")
     return capture

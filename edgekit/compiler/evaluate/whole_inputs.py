@@ -38,9 +38,9 @@ def read_whole(
         source = card.sources()[0]
     if text is not None:
         if source is None or source.kind != TEXT:
-            raise UsageError(f"--text is for bundles whose card takes a text; {bundle_name} has no such card")
+            raise UsageError(f"--text needs a card with a text input; {bundle_name} has no such card")
         if paths:
-            raise UsageError("give -i or --text, not both")
+            raise UsageError("use -i or --text, not both")
         return [text]
     if source is None or card is None or len(paths) != 1:
         return None
@@ -51,7 +51,7 @@ def read_whole(
     if source.kind == TEXT and kind == TEXT and name in ("", TEXT, *card.inputs):
         lines = text_lines(path)
         if len(lines) > TEXTS_LIMIT:
-            raise UsageError(f"{path} has {len(lines)} texts; {TEXTS_LIMIT} are allowed in one run")
+            raise UsageError(f"{path} has {len(lines)} texts; the limit for one run is {TEXTS_LIMIT}")
         return [read_line(line) for line in lines]
     return None
 

@@ -123,7 +123,7 @@ def _change(before: Explanation, now: Explanation, size_before: int, size_now: i
         "worse": _worse(before, now),
         "snr": (before["snr"], now["snr"]),
         "size_bytes": (size_before, size_now),
-        "notes": [f"no longer: {note}" for note in before["notes"] if note not in now["notes"]]
+        "notes": [f"resolved: {note}" for note in before["notes"] if note not in now["notes"]]
         + [f"new: {note}" for note in now["notes"] if note not in before["notes"]],
     }
 

@@ -143,7 +143,7 @@ def explain(
     allowed_threads(threads)
     refuse_generation(bundle.card, bundle.name)
     if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
+        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
     render_bundle(
         bundle.name, bundle.manifest, bundle.variants
     )  # refuses evidence that is not what a build writes
@@ -251,11 +251,11 @@ def _times(
     executed = variant.evidence.get("executed")
     absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
     if absent:
-        return None, f"not measured: this is a reference executor, not {absent}"
+        return None, f"not measured: it ran on a reference executor, not {absent}"
     reports, why = _node_reports(variant)
     measure = reports.node_times
     if measure is None:
-        return None, why or "this engine does not report times of nodes"
+        return None, why or "this engine does not report the time of each node"
     try:
         files = unpacked_files.unpack(bundle, variant)
         return measure(files, bundle.inputs, bundle.outputs, variant.options, feeds, threads, RUNS), ""
@@ -278,7 +278,7 @@ def _values(
     reports, why = _node_reports(variant)
     look = reports.node_values
     if look is None:
-        return [], why or "this engine does not give intermediate values"
+        return [], why or "this engine does not return intermediate values"
     if parent is None:
         return [], "the bundle has no fp32 variant of this target to compare with"
     try:
@@ -292,7 +292,7 @@ def _values(
         return [], reason_of(problem)
     placement = str(variant.evidence.get("quantization", {}).get("placement", ""))
     rows = compared(made, right, names, centred="centred" in placement)
-    return rows, "" if rows else f"no intermediate value in common with {parent.name}"
+    return rows, "" if rows else f"no intermediate values in common with {parent.name}"
 
 
 def _node_reports(variant: Variant) -> tuple[NodeReports, str]:

@@ -199,5 +199,5 @@ def _answer(
         text = "".join(traceback.format_exception(problem))
         reason = reason_line(problem)
         if what == LOADING and isinstance(problem, AttributeError | ImportError):
-            reason += "; its classes must be importable: PYTHONPATH names their folder"
+            reason += "; its classes must be importable: set PYTHONPATH to their folder"
         return {"failure": reason, "what": what, "text": text}

@@ -47,8 +47,8 @@ class ImportOptions:
         """
         if not self.trust_pickle:
             raise ModelError(
-                f"{path.name} is {what}: loading it runs whatever code is in it. If you made the file, or"
-                f" trust who did, add --trust-pickle (Python: trust_pickle=True); else {instead}"
+                f"{path.name} is {what}: loading it runs any code it contains. If you trust its author, add "
+                f"--trust-pickle (Python: trust_pickle=True). Otherwise {instead}"
             )
 
 

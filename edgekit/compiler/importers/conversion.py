@@ -85,7 +85,9 @@ def import_source(source: Source | str, options: ImportOptions | None = None) ->
     digest = _digest(source)
     converted = importer.to_onnx(source, options or ImportOptions())
     if _stamp(source) != before:
-        raise ModelError(f"{source_name(source)}: changed while it was read; wait until it is written")
+        raise ModelError(
+            f"{source_name(source)}: changed while EdgeKit read it; wait until it is completely written"
+        )
     return Imported(
         converted.onnx, source_name(source), source, digest, importer, name, _tools(importer),
         tuple(map(printable, converted.notes)), converted.precision,

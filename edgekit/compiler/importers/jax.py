@@ -53,8 +53,8 @@ def _original(function: Any, options: ImportOptions, name: str) -> Original:
     given = options.example_inputs
     if given is None:
         raise UsageError(
-            f"{name}: JAX traces a function with an example of its inputs:"
-            " example_inputs=(np.zeros((1, 224, 224, 3), np.float32),), with its own shape and type"
+            f"{name}: JAX needs example inputs to trace a function. Pass example_inputs=(np.zeros((1, 224, "
+            "224, 3), np.float32),), with your shape and dtype"
         )
     by_name = dict(given) if isinstance(given, Mapping) else {}
     examples = () if by_name else (given,) if hasattr(given, "shape") else tuple(given)

@@ -47,7 +47,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
     if isinstance(source, Path):
         with source.open("rb") as file:
             if not recognize(file.read(16), source):
-                raise ModelError(f"{source.name}: is no file of Keras 3 (model.save), or a damaged one")
+                raise ModelError(f"{source.name}: is not a Keras 3 file (model.save), or is damaged")
         return convert_file(__name__, source, options)
     return convert_object(partial(_original, source, options), type(source).__name__)
 
@@ -78,15 +78,15 @@ def load(path: Path, options: ImportOptions) -> Original:
     except TypeError as problem:  # Keras' word for a class that is not registered
         line = str(problem).strip().splitlines()[0] if str(problem).strip() else "TypeError"
         raise ModelError(
-            f"{path.name}: Keras can't load it: {line[:200]}; a model with layers of its own is given from"
-            " Python, where they are defined: edgekit.build(model, targets=[...])"
+            f"{path.name}: Keras cannot load it: {line[:200]}; if it has custom layers, pass the model from "
+            "Python, where they are defined: edgekit.build(model, targets=[...])"
         ) from None
     except ValueError as problem:
         if "safe_mode" not in str(problem) and "unsafe" not in str(problem):
             raise
         raise ModelError(
-            f"{path.name}: has Python code in it (a Lambda layer), which runs when it is loaded; give the"
-            " model from Python, where you loaded it yourself: edgekit.build(model, targets=[...])"
+            f"{path.name}: contains Python code (a Lambda layer), which runs when the file is loaded; load "
+            "it yourself, and pass the model from Python: edgekit.build(model, targets=[...])"
         ) from None
     return _original(model, options)
 
@@ -97,7 +97,9 @@ def _original(model: Any, options: ImportOptions) -> Original:
     backend = keras.backend.backend()
     exporter = EXPORTERS.get(backend)
     if exporter is None:
-        raise ModelError(f"Keras on {backend} exports no ONNX; set KERAS_BACKEND=jax ({INSTALL})")
+        raise ModelError(
+            f"Keras with the backend {backend} cannot export ONNX; set KERAS_BACKEND=jax ({INSTALL})"
+        )
     if find_spec(exporter) is None:
         raise MissingDependency(
             exporter, f"exporting Keras models on the backend {backend}", f"pip install {exporter}"
@@ -155,8 +157,8 @@ def _zeros(model: Any, options: ImportOptions) -> Any:
         return given if hasattr(given, "shape") else given[0] if len(given) == 1 else list(given)
     if _inputs(model) is None:
         raise ModelError(
-            f"{type(model).__name__} was never called, so its inputs have no shape:"
-            " give edgekit.build(model, example_inputs=(array,), targets=[...])"
+            f"{type(model).__name__} has never been called, so the shapes of its inputs are unknown: pass "
+            "edgekit.build(model, example_inputs=(array,), targets=[...])"
         )
     return keras.tree.map_structure(
         lambda tensor: np.zeros([1 if d is None else d for d in tensor.shape], str(tensor.dtype)),

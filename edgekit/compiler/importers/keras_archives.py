@@ -37,7 +37,9 @@ def check_keras(path: Path) -> None:
     with open_members(path) as members:
         for name in members.by_name:
             if name.startswith("/") or ".." in name.split("/") or "\\" in name:
-                raise ModelError(f"{path.name}: the archive has the name {brief(name)}; save the model again")
+                raise ModelError(
+                    f"{path.name}: the archive has a member named {brief(name)}; save the model again"
+                )
         try:
             config = json.loads(members.read(CONFIG))
         except (ValueError, RecursionError) as problem:
@@ -77,22 +79,23 @@ def _check_config(path: Path, config: Any) -> None:
         name, module = value.get("class_name"), value.get("module")
         if name in CODE_CLASSES:
             raise ModelError(
-                f"{path.name}: has Python code in it (a Lambda layer), which runs when it is loaded; give the"
-                " model from Python, where you loaded it yourself: edgekit.build(model, targets=[...])"
+                f"{path.name}: contains Python code (a Lambda layer), which runs when the file is loaded; "
+                "load it yourself, and pass the model from Python: edgekit.build(model, targets=[...])"
             )
         if name in FOREIGN_CLASSES:
             raise ModelError(
-                f"{path.name}: has a {name}, which loads a program of another framework; import that program"
+                f"{path.name}: has a {name} layer, which loads a model of another framework; import "
+                "that model instead"
             )
         if isinstance(name, str) and module is not None and not _is_known(module):
             raise ModelError(
-                f"{path.name}: {brief(f'{module}.{name}')} is not a layer of Keras; a model with layers of"
-                " its own is given from Python, where they are defined: edgekit.build(model, targets=[...])"
+                f"{path.name}: {brief(f'{module}.{name}')} is not a Keras layer; if the model has custom "
+                "layers, pass it from Python, where they are defined: edgekit.build(model, targets=[...])"
             )
         if isinstance(value.get("vocabulary"), str):
             raise ModelError(
-                f"{path.name}: a layer reads its vocabulary from the file {brief(value['vocabulary'])};"
-                " give it a list, and save the model again"
+                f"{path.name}: a layer reads its vocabulary from the file {brief(value['vocabulary'])}; set "
+                "it to a list, and save the model again"
             )
 
 
@@ -127,6 +130,6 @@ def _check_objects(members: Members, h5py: Any, file: Any) -> None:
                 size += found.nbytes
                 if size > limit:
                     raise ModelError(
-                        f"{name}: the arrays of {WEIGHTS} have {size} bytes; {limit} are allowed for its"
-                        " size; save the model again without compression"
+                        f"{name}: the arrays in {WEIGHTS} have {size} bytes; a file of this size may have "
+                        f"{limit}; save the model again without compression"
                     )

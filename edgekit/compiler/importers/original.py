@@ -89,7 +89,7 @@ def quiet(said: io.StringIO) -> Iterator[None]:
 def failure(name: str, what: str, reason: str, text: str) -> ModelError:
     """Return the error of a failed framework or exporter. The full text is in a file of the cache folder."""
     path = _write(name, text)
-    where = f"; its full text is in {path}" if path else ""
+    where = f"; the full message is in {path}" if path else ""
     return ModelError(f"{name}: {what}: {reason}{where}")
 
 
@@ -124,7 +124,7 @@ def serialized(proto: object) -> bytes:
 
     size = proto.ByteSize()  # type: ignore[attr-defined]
     if size > MAX_BYTES:
-        raise ModelError(f"the model has {size / 2**30:.1f} GB; one ONNX file holds at most 2 GB")
+        raise ModelError(f"the model has {size / 2**30:.1f} GB; an ONNX file can have at most 2 GB")
     data: bytes = proto.SerializeToString(deterministic=True)  # type: ignore[attr-defined]
     return data
 

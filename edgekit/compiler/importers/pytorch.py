@@ -77,7 +77,7 @@ def load(path: Path, options: ImportOptions) -> Original:
     found = torch.load(path, map_location="cpu", weights_only=False)
     module = _module_in(found)
     if module is None:
-        raise ModelError(f"{path.name} holds a {type(found).__name__}, and no torch.nn.Module in it")
+        raise ModelError(f"{path.name} contains a {type(found).__name__}, not a torch.nn.Module")
     return _original(module, options)
 
 
@@ -91,13 +91,13 @@ def _check_file(path: Path, kind: FileKind, options: ImportOptions) -> None:
         return
     if not kind.kind:
         raise ModelError(
-            f"{path.name}: is no file of torch.export.save, torch.jit.save or torch.save, or a damaged one"
+            f"{path.name}: was not written by torch.export.save, torch.jit.save or torch.save, or is damaged"
         )
     if kind.is_tensors_only:
         raise ModelError(
-            f"{path.name} holds weights and no graph (a state dict): EdgeKit needs the module that they"
-            " belong to. In Python: module.load_state_dict(torch.load(...)), then edgekit.build(module,"
-            f" example_inputs=(example,), targets=[...]), or {EXPORT_LINE} for the command line"
+            f"{path.name} contains weights but no graph (a state dict); EdgeKit needs the whole module. In "
+            "Python: module.load_state_dict(torch.load(...)), then edgekit.build(module, "
+            f"example_inputs=(example,), targets=[...]); for the command line: {EXPORT_LINE}"
         )
     options.need_trust(path, "a Python pickle of a PyTorch module", f"save it without code: {EXPORT_LINE}")
 
@@ -235,9 +235,9 @@ def _examples(module: Any, options: ImportOptions) -> tuple[tuple[Any, ...], dic
         return tuple(torch.zeros(shape) for shape in options.shapes.values()), {}
     if given is None:
         raise UsageError(
-            f"{type(module).__name__}: torch.export traces a module with an example of its inputs:"
-            " example_inputs=(torch.zeros(1, 3, 224, 224),), with its own shape and type;"
-            " on the command line --shape 1x3x224x224"
+            f"{type(module).__name__}: torch.export needs example inputs to trace a module. Pass "
+            "example_inputs=(torch.zeros(1, 3, 224, 224),), with your shape and dtype, or --shape "
+            "1x3x224x224 on the command line"
         )
     if isinstance(given, torch.Tensor | np.ndarray):
         given = (given,)
@@ -286,7 +286,7 @@ def _scripted(module: Any, options: ImportOptions, name: str) -> Original:
     if given is None:
         flags = " ".join(f"--shape {each}=1x3x224x224" for each in names)
         raise UsageError(
-            f"{name}: TorchScript does not say the shapes of its inputs: {flags}, with their own numbers"
+            f"{name}: TorchScript does not store the shapes of inputs. Add {flags}, with your numbers"
         )
     by_position = [given[name] for name in names] if isinstance(given, Mapping) else given
     examples = tuple(torch.as_tensor(each) for each in by_position)
@@ -301,7 +301,7 @@ def _scripted(module: Any, options: ImportOptions, name: str) -> Original:
         proto = onnx.ModelProto.FromString(file.getvalue())
         count = len(proto.graph.output)
         renamed_outputs(proto, ["output"] if count == 1 else [f"output_{k}" for k in range(count)])
-        return Converted(serialized(proto), ("TorchScript: by torch's older exporter",))
+        return Converted(serialized(proto), ("exported by torch's older exporter, for TorchScript",))
 
     def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
         answers = []

@@ -36,8 +36,8 @@ def find_importer(source: Source) -> str | None:
         if name is None:
             kinds = ", ".join(sorted({each.source_format for each in importers().values()}))
             raise UsageError(
-                f"a {type(source).__module__}.{type(source).__qualname__} is no model that EdgeKit imports;"
-                f" give the path of a file, or an object of one of: {kinds}"
+                f"EdgeKit cannot import a {type(source).__module__}.{type(source).__qualname__}; pass the "
+                f"path of a file, or an object from one of: {kinds}"
             )
         return name
     head = _head(source)

@@ -44,7 +44,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
     with source.open("rb") as file:
         kind = file_kind(file.read(16), source)
     whose = " of scikit-learn" if kind.has("sklearn") else ""
-    instead = "give edgekit.build the fitted estimator itself, or an .onnx file that skl2onnx wrote"
+    instead = "pass the fitted estimator itself to edgekit.build, or an .onnx file from skl2onnx"
     options.need_trust(source, f"a Python pickle{whose}", instead)
     return convert_file(__name__, source, options)
 
@@ -63,7 +63,7 @@ def load(path: Path, options: ImportOptions) -> Original:
     found = joblib.load(path)
     if not recognize_object(found):
         kind = f"{type(found).__module__}.{type(found).__name__}"
-        raise ModelError(f"{path.name} holds a {kind}, which is no estimator of scikit-learn")
+        raise ModelError(f"{path.name} contains a {kind}, which is not a scikit-learn estimator")
     return _original(found)
 
 
@@ -161,7 +161,7 @@ def _answers(model: Any, x: Array, count: int) -> list[Array]:
     for method in ("predict_proba", "decision_function", "transform"):
         if hasattr(model, method):
             return [first, np.asarray(getattr(model, method)(x), np.float32)]
-    raise ModelError(f"{type(final).__name__} has two outputs, and nothing says what the second is")
+    raise ModelError(f"{type(final).__name__} has two outputs, and the meaning of the second is unknown")
 
 
 IMPORTER = Importer(

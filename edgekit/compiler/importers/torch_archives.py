@@ -116,8 +116,8 @@ def checked_script(path: Path, target: Path) -> Path:
 
 def _refusal(path: Path, what: str) -> ModelError:
     return ModelError(
-        f"{path.name}: {what}. Such a file may run code or change files. If you made it, or trust who did,"
-        " add --trust-pickle (Python: trust_pickle=True)"
+        f"{path.name}: {what}. Such a file may run code or change files. If you trust its author, add "
+        "--trust-pickle (Python: trust_pickle=True)"
     )
 
 
@@ -130,9 +130,7 @@ def _payloads(members: Members, prefix: str) -> dict[str, bytes | None]:
     for entry in _json(members.path, table, kept[table] or b"").get("config", {}).values():
         name = f"{prefix}{entry['path_name']}"
         if entry["use_pickle"] or not _PAYLOAD.fullmatch(name):
-            raise _refusal(
-                members.path, f"{brief(name)} is a Python pickle or an object, not a tensor's numbers"
-            )
+            raise _refusal(members.path, f"{brief(name)} is a Python pickle or an object, not tensor data")
         kept[name] = None
     return kept
 
@@ -185,7 +183,7 @@ def _checked_graph(path: Path, content: bytes) -> bytes:
     except (RecursionError, KeyError, TypeError, AttributeError, SyntaxError) as problem:
         kind = type(problem).__name__
         raise ModelError(
-            f"{path.name}: {PROGRAM} has another form than torch writes ({kind}: {problem})"
+            f"{path.name}: {PROGRAM} does not have the form that torch writes ({kind}: {problem})"
         ) from None
 
 
@@ -207,9 +205,7 @@ def _check_value(path: Path, key: str, value: Json) -> None:
         return  # numbers, and arguments of operators, which are written as literals
     elif key in ("target", "as_operator"):
         if not _OPERATOR.fullmatch(value) or _FILES.search(value):
-            raise _refusal(
-                path, f"its graph calls {brief(value)}, which is not known to be an operator on tensors"
-            )
+            raise _refusal(path, f"its graph calls {brief(value)}, which is not a known tensor operator")
     elif key == "expr_str":
         _check_expression(path, value)
     elif key in ("in_spec", "out_spec"):
@@ -266,4 +262,4 @@ def _check_code(path: Path, member: str, text: str) -> None:
     if _SCRIPT_NAMESPACE.search(code):
         raise _refusal(path, f"{member} uses the namespace of all operators as a value")
     if "getattr" in code and ("'" in code or re.search("\0\\s*\0", code) or _OCTAL.search(text)):
-        raise _refusal(path, f"{member} makes names of attributes of parts")
+        raise _refusal(path, f"{member} builds attribute names at run time")

@@ -41,7 +41,7 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
     if not isinstance(source, Path):
         return convert_object(partial(_original, source, options), type(source).__name__)
     instead = 'export it yourself: YOLO("model.pt").export(format="onnx")'
-    options.need_trust(source, "a checkpoint of Ultralytics, a Python pickle", instead)
+    options.need_trust(source, "an Ultralytics checkpoint (a Python pickle)", instead)
     return convert_file(__name__, source, options)
 
 
@@ -72,7 +72,7 @@ def _export(model: Any, options: ImportOptions) -> Converted:
     if options.shapes:
         shape = next(iter(options.shapes.values()))
         if len(shape) != 4:
-            raise UsageError("a YOLO model has one input of pictures: --shape 1x3x640x640")
+            raise UsageError("a YOLO model has one image input: give one --shape, e.g. --shape 1x3x640x640")
         size = {"imgsz": list(shape[2:]), "batch": shape[0]}
     with TemporaryDirectory(prefix="edgekit-yolo-") as name:
         before = getattr(model.model, "pt_path", None), getattr(model, "ckpt_path", None)

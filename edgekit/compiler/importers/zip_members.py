@@ -43,7 +43,7 @@ class Members(NamedTuple):
         member = self._member(name)
         if member.file_size > TEXT_LIMIT_BYTES:
             raise ModelError(
-                f"{self.path.name}: {name} has {member.file_size} bytes; {TEXT_LIMIT_BYTES} are allowed"
+                f"{self.path.name}: {name} has {member.file_size} bytes; the limit is {TEXT_LIMIT_BYTES}"
             )
         return self.archive.read(member)
 
@@ -94,13 +94,13 @@ def open_members(path: Path) -> Iterator[Members]:
 
 def _checked(path: Path, members: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
     if len(members) > MEMBERS_LIMIT:
-        raise ModelError(f"{path.name}: the archive has {len(members)} members; {MEMBERS_LIMIT} are allowed")
+        raise ModelError(f"{path.name}: the archive has {len(members)} members; the limit is {MEMBERS_LIMIT}")
     limit = INFLATED_TIMES * path.stat().st_size + INFLATED_BYTES
     size = sum(member.file_size for member in members)
     if size > limit:
         raise ModelError(
-            f"{path.name}: the archive's members have {size} bytes uncompressed; {limit} are allowed for its"
-            " size; save the model again without compression"
+            f"{path.name}: the archive's members have {size} bytes uncompressed; a file of this size may "
+            f"have {limit}; save the model again without compression"
         )
     folder = members[0].filename.partition("/")[0] + "/" if members else ""
     if not all(member.filename.startswith(folder) for member in members):

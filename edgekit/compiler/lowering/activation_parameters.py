@@ -72,7 +72,7 @@ def batch_norm_factors(
         Inexpressible: training_mode is on.
     """
     if training_mode:
-        raise Inexpressible("training_mode=1 updates statistics, which an inference model has not")
+        raise Inexpressible("training_mode=1 updates statistics; export the model for inference")
     if any(given.const is None for given in (scale, bias, mean, variance)):
         return None
     gamma, beta, at, spread = (np.asarray(v.const, np.float64) for v in (scale, bias, mean, variance))
@@ -88,4 +88,6 @@ def refuse_random_dropout(training_mode: NodeInput | None) -> None:
         Inexpressible: training_mode is on, or the model computes it.
     """
     if training_mode is not None and (training_mode.const is None or bool(training_mode.const)):
-        raise Inexpressible("training_mode is on or unknown, and dropping out is random")
+        raise Inexpressible(
+            "training_mode is on or unknown, so its output is random; export the model for inference"
+        )

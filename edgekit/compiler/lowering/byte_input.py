@@ -60,15 +60,17 @@ def find_byte_input(requested: str | Mapping[str, str] | None, card: Card | None
         return None
     if card is None:
         raise UsageError(
-            "--io uint8 folds what a card says of an image into the model, and there is no card; build with "
+            "--io uint8 folds the card's image preparation into the model, so it needs a card; build with "
             "--card card.toml (edgekit model card MODEL -o card.toml drafts one)"
         )
     images = {name: entry for name, entry in card.inputs.items() if isinstance(entry, ImageInput)}
     if not images:
-        raise UsageError(f"--io uint8 is for an image input, and {card.title} has none; build without it")
+        raise UsageError(
+            f"--io uint8 needs an image input, and {card.title} does not describe one; build without it"
+        )
     for name in names:
         if name and name not in images:
-            raise UsageError(f"--io {name}=uint8: {card.title} has the image input {', '.join(images)}")
+            raise UsageError(f"--io {name}=uint8: not an image input; {card.title} has {', '.join(images)}")
     return images[names[0] or next(iter(images))]
 
 
@@ -96,12 +98,12 @@ def take_bytes(model: ir.Model, image: ImageInput) -> None:
     """
     value = _input(model, image.name)
     if value.is_graph_output():
-        raise UsageError(f"--io uint8: input {image.name} is an output too; build without it")
+        raise UsageError(f"--io uint8: input {image.name} is also an output; build without it")
     rounds = image.dtype in LIMITS and not image.plain
     if rounds and opset_in(model.opset_imports.items()) < ROUND_SINCE:
         raise UsageError(
-            f"--io uint8: {image.name} is {image.dtype}, which is rounded, and opset "
-            f"{opset_in(model.opset_imports.items())} has no Round; export the model with a newer opset"
+            f"--io uint8: {image.name} is {image.dtype}, which needs Round, and opset "
+            f"{opset_in(model.opset_imports.items())} does not have it; export the model with a newer opset"
         )
     model.ir_version = max(model.ir_version, 4)  # older ones list constants among the inputs
     uses, dtype = list(value.uses()), value.dtype

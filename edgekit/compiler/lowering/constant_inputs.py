@@ -33,7 +33,7 @@ def constant_ints(given: NodeInput, name: str) -> tuple[int, ...]:
         Inexpressible: the model computes it.
     """
     if given.const is None:
-        raise Inexpressible(f"its {name} are computed by the model; they must be constant")
+        raise Inexpressible(f"the model computes its {name}; they must be constant")
     return tuple(int(n) for n in np.atleast_1d(given.const).ravel())
 
 
@@ -44,5 +44,5 @@ def constant_scalar(given: NodeInput, name: str) -> int:
         Inexpressible: the model computes it.
     """
     if given.const is None:
-        raise Inexpressible(f"its {name} is computed by the model; it must be constant")
+        raise Inexpressible(f"the model computes its {name}; it must be constant")
     return int(np.asarray(given.const).ravel()[0])

@@ -83,7 +83,7 @@ def refuse_repeats(indices: Array | None, reduction: str) -> None:
         Inexpressible: constant indices name an element twice, and no reduction combines the updates.
     """
     if indices is not None and reduction == "none" and has_repeats(indices):
-        raise Inexpressible("its indices name an element twice, and which update wins is undefined")
+        raise Inexpressible("its indices contain an element twice, so the result is undefined")
 
 
 def one_hot_arguments(
@@ -95,7 +95,7 @@ def one_hot_arguments(
         Inexpressible: the model computes depth or values.
     """
     if depth.const is None or values.const is None:
-        raise Inexpressible("its depth or values are computed by the model; they must be constant")
+        raise Inexpressible("the model computes its depth or values; they must be constant")
     size, rank = constant_scalar(depth, "depth"), len(indices_shape)
     axis %= rank + 1
     classes = np.arange(size, dtype=np.int32).reshape(-1, *(1,) * (rank - axis))

@@ -60,9 +60,9 @@ def lay_out(
         if name != EVERY and name not in values:
             raise UsageError(f"the model has no input or output {name!r}; it has {', '.join(values)}")
         if layout == "nhwc" and name != EVERY and _rank(values[name]) != 4:
-            raise UsageError(f"{name} has {_rank(values[name])} axes, and nhwc is a layout of four")
+            raise UsageError(f"{name} has {_rank(values[name])} axes; nhwc needs four")
         if layout == INTEGERS and name != EVERY and values[name].dtype != ir.DataType.FLOAT:
-            raise UsageError(f"{name} is {values[name].dtype}, and int8 is for float32")
+            raise UsageError(f"{name} is {values[name].dtype}; int8 needs float32")
     every = "nchw" if by_name.get(EVERY) in (BYTES, INTEGERS) else by_name.get(EVERY, "nchw")
     found = {name: by_name.get(name, every) for name, value in values.items() if _rank(value) == 4}
     for name, value in values.items():
@@ -71,23 +71,21 @@ def lay_out(
     if byte_input:
         found[byte_input] = BYTES
     if every == "nhwc" and not found:
-        raise UsageError("no input or output of the model has four axes, and nhwc is a layout of four")
+        raise UsageError("the model has no input or output with four axes, which nhwc needs")
     moved = {name: layout for name, layout in found.items() if layout != "nchw"}
     for target in targets if moved else ():
         if byte_input and BYTES not in target.info.io_layouts:
             raise UsageError(
-                f"{target.profile.name} takes no images as bytes; build it without --io uint8, "
-                "into a bundle of its own"
+                f"{target.profile.name} does not support --io uint8; build it without, into a separate bundle"
             )
         if INTEGERS in moved.values() and INTEGERS not in target.info.io_layouts:
             raise UsageError(
-                f"{target.profile.name} stores no inputs as int8; build it without --io int8, "
-                "into a bundle of its own"
+                f"{target.profile.name} does not support --io int8; build it without, into a separate bundle"
             )
         if "nhwc" in moved.values() and "nhwc" not in target.info.io_layouts:
             raise UsageError(
-                f"{target.profile.name} takes inputs and gives outputs in the source's layout only; "
-                "build the targets that have nhwc without it"
+                f"{target.profile.name} supports the source's layout only; build it without --io nhwc, into "
+                "a separate bundle"
             )
     for name, layout in moved.items():
         if layout == "nhwc":
@@ -100,7 +98,7 @@ def lay_out(
 def refuse_integers_in_float(layouts: Mapping[str, str], on_integers: bool) -> None:
     """Raise UsageError if integers are requested but no variant of the build computes on them."""
     if INTEGERS in layouts.values() and not on_integers:
-        raise UsageError("--io int8 is for int8 variants; build with --precision int8 and --samples")
+        raise UsageError("--io int8 needs int8 variants; build with --precision int8 and --samples")
 
 
 def asks_for_integers(value: ir.Value) -> bool:

@@ -102,18 +102,18 @@ class OpTable(Generic[H]):
         """Return why ``node`` has no lowering, or None if one supports all of its attributes and inputs."""
         function = self.find(node, opset)
         if function is None:
-            why = f"{self.target} has no form for {_title(node)} at opset {opset}"
+            why = f"{self.target} does not support {_title(node)} at opset {opset}"
             return self._finding(node, "EK1001", why, UNKNOWN_OP_FIX)
         parameters = inspect.signature(function).parameters.values()
         named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
         unknown = sorted(set(node.attributes) - named)
         if unknown:
-            why = f"attribute {', '.join(unknown)} is not handled"
+            why = f"attribute {', '.join(unknown)} is not supported"
             return self._finding(node, "EK1002", why, UNKNOWN_OP_FIX)
         takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         most = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) - 1
         if len(node.inputs) > most and not takes_any:
-            why = f"{len(node.inputs)} inputs, of which {most} are handled"
+            why = f"{len(node.inputs)} inputs; at most {most} are supported"
             return self._finding(node, "EK1002", why, UNKNOWN_OP_FIX)
         return None
 
@@ -147,7 +147,7 @@ class OpTable(Generic[H]):
             wanted = [o for o in node.outputs if o.uses() or o.is_graph_output()]
             absent = [o for o in wanted if int(o.index() or 0) >= len(handles)]
             if absent:
-                raise Inexpressible(f"output {absent[0].index()} ({absent[0].name}) is not made")
+                raise Inexpressible(f"output {absent[0].index()} ({absent[0].name}) is not produced")
             for output, handle in zip(node.outputs, handles, strict=False):
                 build.bind(output, handle)
         except Inexpressible as reason:
@@ -170,9 +170,9 @@ def open_shapes(model: ir.Model, target: str) -> list[Finding]:
     found = []
     for value in model.graph.inputs:
         if static_dims(value) is None:
-            why, fix = _not_static(value), f"freeze it with --shape {value.name}=..."
+            why, fix = _not_static(value), f"set it with --shape {value.name}=..."
             found.append(Finding("EK1003", "error", target, str(value.name), "", why, fix))
-    fix = "freeze the inputs with --shape" if found else "cut the model before it, or build it for ort"
+    fix = "fix the input shapes with --shape" if found else "cut the model before it, or build it for ort"
     for node in model.graph:
         open_ones = [value for value in node.outputs if value.name and static_dims(value) is None]
         if open_ones:

@@ -76,7 +76,9 @@ def pad_amounts(
     spare = {"reflect": 1, "wrap": 0}
     for n, pair in zip(shape, added, strict=True):
         if mode in spare and any(pair) and max(pair) > n - spare[mode]:
-            raise Inexpressible(f"mode {mode} adds {pair} to an axis of {n}, more than it has to repeat")
+            raise Inexpressible(
+                f"mode {mode} adds {pair} to an axis of {n}, which has fewer elements to repeat"
+            )
     return PadAmounts(begin, shape, added)
 
 

@@ -47,7 +47,7 @@ def quantization_parameters(scale: NodeInput, zero_point: NodeInput | None) -> Q
         Inexpressible: the model computes them.
     """
     if scale.const is None or (zero_point is not None and zero_point.const is None):
-        raise Inexpressible("its scale or zero point is computed by the model; they must be constant")
+        raise Inexpressible("the model computes its scale or zero point; they must be constant")
     factor = np.asarray(scale.const, np.float32)
     if zero_point is None or zero_point.const is None:
         return QuantizationParameters(factor, np.zeros(factor.shape, np.int64))

@@ -34,9 +34,9 @@ def resized_axes(
     if mode not in MODES:
         raise Inexpressible(f"mode {mode!r} is not one of {', '.join(MODES)}")
     if scales is not None and scales.const is None and 0 not in scales.shape:
-        raise Inexpressible("its scales are computed by the model; they must be constant")
+        raise Inexpressible("the model computes its scales; they must be constant")
     if coordinate_transformation_mode == "tf_crop_and_resize" and (roi is None or roi.const is None):
-        raise Inexpressible("its roi is computed by the model; it must be constant")
+        raise Inexpressible("the model computes its roi; it must be constant")
     wanted = None if sizes is None else np.array(constant_ints(sizes, "sizes"))
     return resize_lines(
         data_shape,

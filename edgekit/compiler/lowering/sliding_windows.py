@@ -90,7 +90,7 @@ def window(
     if len(kernel) != rank or len(stride) != rank or len(dilation) != rank or len(given) != 2 * rank:
         raise Inexpressible(f"kernel_shape, strides, dilations or pads do not fit {rank} spatial axes")
     if any(p < 0 for p in given):
-        raise Inexpressible(f"pads {list(given)} are negative")
+        raise Inexpressible(f"pads {list(given)} are negative, which is not supported")
     if auto_pad not in RULES:
         raise Inexpressible(f"auto_pad {auto_pad} is not one of {', '.join(RULES)}")
     begin, end = list(given[:rank]), list(given[rank:])
@@ -121,7 +121,7 @@ def conv_window(
         Inexpressible: ``window`` raises it, or kernel_shape does not match the weights.
     """
     if kernel_shape is not None and tuple(kernel_shape) != tuple(weights):
-        raise Inexpressible(f"kernel_shape {list(kernel_shape)} is not that of its weights {tuple(weights)}")
+        raise Inexpressible(f"kernel_shape {list(kernel_shape)} does not match its weights {tuple(weights)}")
     return window(size, out, weights, strides, dilations, auto_pad, pads)
 
 

@@ -39,7 +39,9 @@ def zero_padding(model: ir.Model, mask: str, axes: Mapping[str, tuple[int, ...]]
             continue
         dtype, dims = output.dtype, output.shape
         if output.producer() is None or dtype is None or dims is None or dtype in _WITHOUT_PRODUCT:
-            raise UsageError(f"--lengths: output {name} is no product of numbers; leave --lengths out")
+            raise UsageError(
+                f"--lengths: the size of output {name} is not a product of numbers; leave --lengths out"
+            )
         sizes = [int(size) for size in dims.numpy()]
         output.name = free_name(model, f"{name}/all")
         last = _add(model, "Cast", [given], f"{name}/mask", to=int(dtype))
@@ -87,8 +89,8 @@ def at_length(model: ir.Model, longest: ir.Model, shorter: ir.Model) -> ir.Model
         return shorter
     if _nodes(longest) != _nodes(shorter):
         raise UsageError(
-            "--lengths: the graph has other nodes at another length, so what is quantized can't be made for "
-            "both; use fp32 or fp16, or leave --lengths out"
+            "--lengths: the graph has different nodes at different lengths, so it cannot be quantized for "
+            "all of them; use fp32 or fp16, or leave --lengths out"
         )
     copy = model.clone()
     changed = _changed(longest, shorter)
@@ -131,7 +133,7 @@ def _changed(longest: ir.Model, shorter: ir.Model) -> dict[str, tuple[Array, Arr
     for name, value in longest.graph.initializers.items():
         before, after = array_of(value), array_of(shorter.graph.initializers.get(name))
         if before is None or after is None:
-            raise UsageError(f"--lengths: constant {name} is at one length only; leave --lengths out")
+            raise UsageError(f"--lengths: constant {name} exists at one length only; leave --lengths out")
         if before.shape != after.shape or not np.array_equal(
             before, after, equal_nan=before.dtype.kind == "f"
         ):
@@ -146,4 +148,4 @@ def _as_shorter(name: str, own: Array, before: Array, after: Array) -> Array:
     part = tuple(slice(0, size) for size in after.shape)
     if own.shape == before.shape and len(part) == own.ndim and np.array_equal(before[part], after):
         return np.ascontiguousarray(own[part])  # e.g. positions in integers
-    raise UsageError(f"--lengths: constant {name} can't be told at another length; use fp32 or fp16")
+    raise UsageError(f"--lengths: constant {name} cannot be matched at another length; use fp32 or fp16")

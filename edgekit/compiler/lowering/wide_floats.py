@@ -19,5 +19,5 @@ def narrowed_floats(model: ir.Model, target: str) -> list[Finding]:
     if not found:
         return []
     more = f"; so are {len(found) - 1} more" if len(found) > 1 else ""
-    why = f"it is float64, and computed in float32{more}"
+    why = f"it is float64, but computed in float32{more}"
     return [Finding(COMPUTED_NARROWER, "warning", target, *found[0], why, "export the model in float32")]

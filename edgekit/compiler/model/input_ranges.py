@@ -73,7 +73,7 @@ def _range(value: ir.Value) -> InputRange | None:
         high, node = min(((high, node) for _, high, node in bounds), key=lambda bound: bound[0])
         if low > high:
             return None
-        return InputRange(low, high, f"it is an index of node {node_name(node)} ({node.op_type})")
+        return InputRange(low, high, f"node {node_name(node)} uses it as an index  ({node.op_type})")
     if thresholds and value.dtype is not None and value.dtype.is_integer():
         most, node = max(thresholds, key=lambda threshold: threshold[0])
         least = min(threshold for threshold, _ in thresholds)

@@ -103,7 +103,7 @@ def fix_open(inputs: Sequence[ir.Value], picture_size: tuple[int, int] | None) -
         said.append(f"size {times(picture_size)} of {pictures[0].name} (imgsz in its metadata)")
     first = dimensions[0].input
     example = shape_option(first, tuple(by_name[first].shape or ()))
-    return f"open in the model and set here: {', '.join(said)}; to set them yourself: {example}"
+    return f"not fixed in the model, so these were assumed: {', '.join(said)}; to choose them: {example}"
 
 
 def recorded_picture_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
@@ -190,8 +190,8 @@ def _named(by_name: Mapping[str, ir.Value], shapes: Mapping[str, Sequence[int]])
         chosen = list(by_name) if len(by_name) == 1 else images
         if len(chosen) != 1:
             raise UsageError(
-                f"--shape {times(shape)}: say which input it is for, --shape NAME={times(shape)}; "
-                f"the model has {_all(by_name)}"
+                f"--shape {times(shape)}: which input is it for? Write --shape NAME={times(shape)}; the "
+                f"model's inputs are {_all(by_name)}"
             )
         named[chosen[0]] = shape
     return named
@@ -200,14 +200,15 @@ def _named(by_name: Mapping[str, ir.Value], shapes: Mapping[str, Sequence[int]])
 def _check_given(by_name: Mapping[str, ir.Value], name: str, shape: Sequence[int]) -> None:
     given = f"--shape {name}={times(shape)}"
     if name not in by_name:
-        raise UsageError(f"{given}: the model has no input {name}; it has {_all(by_name)}")
+        raise UsageError(f"{given}: the model has no input {name}; its inputs are {_all(by_name)}")
     known = by_name[name].shape
     if known is not None and len(known) != len(shape):
         raise UsageError(
-            f"{given}: has {len(shape)} dimensions, input {name} has {len(known)}: {_all(by_name)}"
+            f"{given}: has {len(shape)} dimensions but input {name} has {len(known)}; the model's "
+            f"inputs are {_all(by_name)}"
         )
     if any(d < 0 for d in shape) or math.prod(shape) > MAX_INPUT_ELEMENTS:
-        raise UsageError(f"{given}: dimensions are 0 or more, at most 2^31 elements in all")
+        raise UsageError(f"{given}: each dimension must be 0 or more, with at most 2^31 elements in total")
 
 
 def _all(by_name: Mapping[str, ir.Value]) -> str:

@@ -37,9 +37,9 @@ def check_dictionaries(proto: onnx.ModelProto) -> None:
     for node in proto.graph.node:
         if node.op_type == "ZipMap" and node.domain == ML_DOMAIN:
             raise ModelError(
-                f"output {next(iter(node.output), '')}: node {node.name or 'ZipMap'} (ZipMap) makes a"
-                " dictionary of each row's scores, which engines on devices do not have; export again with"
-                ' skl2onnx\'s options={"zipmap": False}, which leaves them a tensor'
+                f"output {next(iter(node.output), '')}: node {node.name or 'ZipMap'} (ZipMap) returns each "
+                "row's scores as a dictionary, which engines do not support; export again with skl2onnx's "
+                'options={"zipmap": False} to get a tensor'
             )
 
 
@@ -47,7 +47,7 @@ def output_advice(value: ir.Value) -> str:
     """Return advice on an output that is not a numeric tensor, or "" if there is none."""
     if value.dtype == ir.DataType.STRING:
         return (
-            "names of classes are no tensor of numbers: train on integers (sklearn.preprocessing.LabelEncoder"
-            " makes them), and give the names as the card's labels"
+            "class names are strings, which engines do not support: train on integers "
+            "(sklearn.preprocessing.LabelEncoder), and put the names into the card's labels"
         )
     return ""

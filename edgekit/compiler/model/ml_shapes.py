@@ -35,7 +35,7 @@ def infer_ml_shapes(node: ir.Node) -> tuple[bool, str | None]:
     if rule is None or x is None or x.dtype is None or dims is None:
         return False, None
     if not dims:
-        return True, "its input is a scalar; it takes rows of features"
+        return True, "its input is a scalar; it must be rows of features"
     try:
         outputs = rule(node, x.dtype, dims)
     except MalformedTrees as problem:
@@ -77,7 +77,7 @@ def _columns(dims: Dims) -> int:
 def _per_column(node: ir.Node, name: str, dims: Dims) -> str | None:
     count = length(node, name)
     if count not in (0, 1, dims[-1]):
-        return f"{name} has {count} entries, its input {dims[-1]} columns"
+        return f"{name} has {count} entries but its input has {dims[-1]} columns"
     return None
 
 
@@ -113,7 +113,7 @@ def _label_encoder(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | s
         if count := length(node, name):
             keys = sum(length(node, key) for key in ("keys_int64s", "keys_floats", "keys_strings"))
             if keys != count:
-                return f"{name} has {count} entries, its keys are {keys}"
+                return f"{name} has {count} entries but there are {keys} keys"
             return [(kind, dims)]
     return []
 
@@ -123,8 +123,8 @@ def _linear_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs
     targets, coefficients = length(node, "intercepts"), length(node, "coefficients")
     if not targets or coefficients != targets * _columns(dims):
         return (
-            f"coefficients has {coefficients} entries; {targets} intercepts and {_columns(dims)} columns"
-            f" take {targets * _columns(dims)}"
+            f"coefficients has {coefficients} entries; {targets} intercepts and {_columns(dims)} columns "
+            f"need {targets * _columns(dims)}"
         )
     if labels != (2 if targets == 1 else targets):
         return f"has {labels} labels for {targets} intercepts"
@@ -136,7 +136,7 @@ def _linear_regressor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs 
     targets = attribute.as_int() if attribute is not None else 1
     coefficients = length(node, "coefficients")
     if targets < 1 or coefficients != targets * _columns(dims):
-        return f"coefficients has {coefficients} entries; {targets} targets take {targets * _columns(dims)}"
+        return f"coefficients has {coefficients} entries; {targets} targets need {targets * _columns(dims)}"
     if length(node, "intercepts") not in (0, targets):
         return f"intercepts has {length(node, 'intercepts')} entries for {targets} targets"
     return [(FLOAT, (*_rows(dims), targets))]
@@ -164,7 +164,7 @@ def _svm_classifier(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | 
         sizes |= {"prob_a": pairs, "prob_b": pairs}
     for name, wanted in sizes.items():
         if length(node, name) != wanted:
-            return f"{name} has {length(node, name)} entries; its other attributes take {wanted}"
+            return f"{name} has {length(node, name)} entries; its other attributes require {wanted}"
     return [(kind, _rows(dims)), (FLOAT, (*_rows(dims), labels if probable or labels == 2 else pairs))]
 
 
@@ -174,7 +174,7 @@ def _svm_regressor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | s
     sizes = {"support_vectors": vectors * _columns(dims), "coefficients": vectors or _columns(dims), "rho": 1}
     for name, wanted in sizes.items():
         if length(node, name) != wanted:
-            return f"{name} has {length(node, name)} entries; its other attributes take {wanted}"
+            return f"{name} has {length(node, name)} entries; its other attributes require {wanted}"
     return [(FLOAT, (*_rows(dims), 1))]
 
 

@@ -21,7 +21,9 @@ def digest_of(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
     for name, stamp in stamps.items():
         digest.update(read_external_file(folder, name, 0, None))
         if file_stamp(folder, name) != stamp:
-            raise ModelError(f"its data in {name} changed while it was read; wait until it is written")
+            raise ModelError(
+                f"its data in {name} changed while EdgeKit read it; wait until it is completely written"
+            )
     return digest.hexdigest()
 
 
@@ -45,7 +47,7 @@ def read_bytes(path: Path) -> bytes:
             raise ModelError(f"{path}: {_why_no_file(path)}")
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise ModelError(f"{path.name}: is {size / 2**30:.1f} GB; an ONNX file holds at most 2 GB")
+            raise ModelError(f"{path.name}: is {size / 2**30:.1f} GB; an ONNX file can have at most 2 GB")
         return path.read_bytes()
     except OSError as problem:
         raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
@@ -54,8 +56,8 @@ def read_bytes(path: Path) -> bytes:
 def _why_no_file(path: Path) -> str:
     if not path.exists():
         address = path.parts[:1] in (("http:",), ("https:",), ("s3:",))
-        return "is an address: download the file first" if address else "there is no such file"
+        return "is a URL: download the file first" if address else "file not found"
     if not path.is_dir():
-        return "is no file; give the .onnx file"
+        return "is not a file; pass the .onnx file"
     inside = next(iter(sorted(path.glob("*.onnx"))), None)
-    return f"is a folder; give the model's file{f', e.g. {inside}' if inside else ''}"
+    return f"is a folder; pass the model's file{f', e.g. {inside}' if inside else ''}"

@@ -50,9 +50,9 @@ def complaint(node: ir.Node, schema: Any) -> str | None:
     """
     inputs, outputs = len(node.inputs), len(node.outputs)
     if not schema.min_input <= inputs <= schema.max_input:
-        return f"takes {_range(schema.min_input, schema.max_input)} inputs, has {inputs}"
+        return f"has {inputs} inputs; the op takes {_range(schema.min_input, schema.max_input)}"
     if not schema.min_output <= outputs <= schema.max_output:
-        return f"has {_range(schema.min_output, schema.max_output)} outputs, {outputs} are named"
+        return f"has {outputs} outputs; the op has {_range(schema.min_output, schema.max_output)}"
     for name, attribute in schema.attributes.items():
         if attribute.required and name not in node.attributes:
             return f"attribute {name} is missing"
@@ -61,7 +61,7 @@ def complaint(node: ir.Node, schema: Any) -> str | None:
             return f"has an attribute {name}, which the op does not have"
         wanted = schema.attributes[name].type.name
         if given.type.name != wanted:
-            return f"attribute {name} is of type {given.type.name}, the op takes {wanted}"
+            return f"attribute {name} has type {given.type.name}; the op takes {wanted}"
     return _window_complaint(node) or _type_complaint(node, schema) or _size_complaint(node)
 
 
@@ -71,9 +71,9 @@ def _window_complaint(node: ir.Node) -> str | None:
         values = attribute.as_ints() if attribute is not None else ()
         far = next((value for value in values if abs(value) > MAX_WINDOW), None)
         if far is not None:
-            return f"attribute {name} holds {far}, which is more than {MAX_WINDOW}"
+            return f"attribute {name} contains {far}, more than the maximum of {MAX_WINDOW}"
     if _int(node, "offset_group", 1) < 1:
-        return f"attribute offset_group is {_int(node, 'offset_group', 1)}; it is 1 or more"
+        return f"attribute offset_group is {_int(node, 'offset_group', 1)}; it must be 1 or more"
     return None
 
 
@@ -106,20 +106,21 @@ def _type_complaint(node: ir.Node, schema: Any) -> str | None:
         type_name, mixed, optional = formal[min(index, len(formal) - 1)]
         if value is None:
             if not optional:
-                return f"input {index} is left out, and it is not optional"
+                return f"input {index} is missing, and it is not optional"
             continue
         if not isinstance(value.type, ir.TensorType):
             continue
         dtype = value.type.dtype
         text = f"tensor({_onnx_name(dtype)})"
         if type_name in allowed and text not in allowed[type_name]:
-            return f"input {index} ({value.name}) is {dtype.name.lower()}, which the op does not take"
+            return f"input {index} ({value.name}) is {dtype.name.lower()}, which the op does not support"
         if type_name not in allowed or mixed:
             continue
         first, other = bound.setdefault(type_name, (index, dtype))
         if other != dtype:
             return (
-                f"input {first} is {other.name.lower()}, input {index} ({value.name}) is {dtype.name.lower()}"
+                f"input {first} is {other.name.lower()}, but input {index} ({value.name}) is "
+                f"{dtype.name.lower()}"
             )
     return None
 
@@ -145,9 +146,9 @@ def _conv(node: ir.Node, shapes: list[Dims | None]) -> str | None:
         return f"weight {times(w)} and input {times(x)} do not have the same number of dimensions, 3 or more"
     if group < 1 or x[1] != w[1] * group:
         groups = f" in each of {group} groups" if group != 1 else ""
-        return f"weight has {w[1]} input channels{groups}, its input has {x[1]}"
+        return f"weight has {w[1]} input channels{groups}, but its input has {x[1]}"
     if w[0] % group:
-        return f"weight has {w[0]} output channels, which {group} groups do not divide"
+        return f"weight has {w[0]} output channels, not a multiple of its {group} groups"
     return _bias(shapes, w[0])
 
 
@@ -159,14 +160,14 @@ def _conv_transpose(node: ir.Node, shapes: list[Dims | None]) -> str | None:
     if len(x) != len(w) or len(x) < 3:
         return f"weight {times(w)} and input {times(x)} do not have the same number of dimensions, 3 or more"
     if x[1] != w[0] or group < 1 or w[0] % group:
-        return f"weight has {w[0]} input channels, its input has {x[1]}"
+        return f"weight has {w[0]} input channels, but its input has {x[1]}"
     return _bias(shapes, w[1] * group)
 
 
 def _bias(shapes: list[Dims | None], channels: int) -> str | None:
     bias = shapes[2] if len(shapes) > 2 else None
     if bias is not None and bias != (channels,):
-        return f"bias has shape {times(bias)}, its weight has {channels} output channels"
+        return f"bias has shape {times(bias)}, but the weight has {channels} output channels"
     return None
 
 
@@ -199,7 +200,7 @@ def _batch_norm(node: ir.Node, shapes: list[Dims | None]) -> str | None:
         return None
     for value, dims in zip(node.inputs[1:], shapes[1:], strict=True):
         if value is not None and dims is not None and dims != (x[1],):
-            return f"{value.name} has shape {times(dims)}, the input has {x[1]} channels"
+            return f"{value.name} has shape {times(dims)}, but the input has {x[1]} channels"
     return None
 
 
@@ -222,7 +223,7 @@ def _concat(node: ir.Node, shapes: list[Dims | None]) -> str | None:
         return f"axis {axis} is outside {times(known[0])}" if known else None
     axis %= len(known[0])
     if len({s[:axis] + s[axis + 1 :] for s in known}) > 1:
-        return f"inputs {' and '.join(times(s) for s in known)} differ in another axis than {axis}"
+        return f"inputs {' and '.join(times(s) for s in known)} differ on an axis other than {axis}"
     return None
 
 
@@ -230,7 +231,7 @@ def reshape_complaint(source: Dims, target: Dims | None) -> str | None:
     """Return the error if a Reshape changes the number of elements; ``target`` is the inferred shape."""
     if target is not None and math.prod(source) != math.prod(target):
         new_size, old_size = math.prod(target), math.prod(source)
-        return f"makes {times(target)} ({new_size} elements) of {times(source)} ({old_size} elements)"
+        return f"reshapes {times(source)} ({old_size} elements) to {times(target)} ({new_size} elements)"
     return None
 
 

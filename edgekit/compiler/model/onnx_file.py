@@ -86,7 +86,10 @@ def open_bytes(
         with one_budget():
             external = external_files(proto)
             if folder is None and external:
-                raise ModelError(f"its weights are in another file, {external[0]}")
+                raise ModelError(
+                    f"its weights are in another file, {external[0]}: pass the path of the model, with "
+                    "that file beside it"
+                )
             folder = folder or Path()
             stamps = {file: file_stamp(folder, file) for file in external}
             picture_size = recorded_picture_size({entry.key: entry.value for entry in proto.metadata_props})
@@ -127,7 +130,9 @@ def save_model(model: ir.Model) -> bytes:
     """
     total = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
     if total > MAX_BYTES:
-        raise ModelError(f"the model has {total / 2**30:.1f} GB of weights; one ONNX file holds at most 2 GB")
+        raise ModelError(
+            f"the model has {total / 2**30:.1f} GB of weights; an ONNX file can have at most 2 GB"
+        )
     data: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
     return data
 
@@ -153,12 +158,12 @@ def _check_opset(proto: onnx.ModelProto) -> None:
     if version is None and versions.keys() <= {ML_DOMAIN}:
         return
     if version is None:
-        raise ModelError("it imports no ONNX opset, only " + ", ".join(sorted(versions)))
+        raise ModelError("it does not import an ONNX opset, only " + ", ".join(sorted(versions)))
     if version not in OPSETS and not _is_as_later(proto, version):
         why = "older than" if version < OPSETS[0] else "newer than"
         raise ModelError(
-            f"it is written in opset {version}, {why} what EdgeKit reads ({OPSETS[0]} to {OPSETS[-1]});"
-            " export it again with one of those"
+            f"it uses opset {version}, {why} the supported opsets ({OPSETS[0]} to {OPSETS[-1]}); export it "
+            "again with one of those"
         )
 
 
@@ -211,7 +216,7 @@ def _repair(model: ir.Model) -> None:
         _check_name("input", value)
         if not isinstance(value.type, ir.TensorType) or value.type.dtype.name not in _IO_TYPES:
             raise ModelError(
-                f"input {value.name} is {_type_name(value)}; EdgeKit takes {', '.join(_IO_TYPES).lower()}"
+                f"input {value.name} is {_type_name(value)}; supported types: {', '.join(_IO_TYPES).lower()}"
             )
     names = {node.name for node in graph.all_nodes() if node.name}
     for index, node in enumerate(graph.all_nodes()):
@@ -241,8 +246,8 @@ def _check_name(kind: str, value: ir.Value) -> None:
     odd = next((character for character in name if printable(character) != character), None)
     if odd is not None:
         raise ModelError(
-            f"{kind} {ascii(name)[:60]}: its name holds U+{ord(odd):04X}, a control character or one that"
-            " turns the text's direction; give it another name in the model"
+            f"{kind} {ascii(name)[:60]}: its name contains U+{ord(odd):04X}, a control or text-direction "
+            "character; rename it in the model"
         )
 
 
@@ -305,15 +310,15 @@ def _check_outputs(model: ir.Model) -> None:
     for value in model.graph.outputs:
         _check_name("output", value)
         if not isinstance(value.type, ir.TensorType) or value.type.dtype.name not in _IO_TYPES:
-            wanted = output_advice(value) or f"EdgeKit gives {', '.join(_IO_TYPES).lower()}"
+            wanted = output_advice(value) or f"supported types: {', '.join(_IO_TYPES).lower()}"
             raise ModelError(f"output {value.name} is {_type_name(value)}; {wanted}")
         if _dims(value) is None:
             node = _first_open_node(value)
             where = "unknown"
             if node is not None and node.op_type in _AS_MANY_AS_FOUND:
-                where = f"node {node.name} ({node.op_type}) makes as many elements as it finds"
+                where = f"node {node.name} ({node.op_type}) has a data-dependent number of outputs"
             elif node is not None:
-                where = f"nothing tells the shape of what node {node.name} ({node.op_type}) makes"
+                where = f"the output shape of node {node.name} ({node.op_type}) cannot be inferred"
             raise ModelError(
                 f"output {value.name} has no fixed shape: {where}; cut the model before that node"
             )
@@ -346,5 +351,5 @@ def _first_open_node(value: ir.Value) -> ir.Node | None:
 def _spec(value: ir.Value) -> TensorSpec:
     dims = _dims(value)
     if value.dtype is None or dims is None:
-        raise ModelError(f"{value.name} has no known shape; infer_shapes comes first")
+        raise ModelError(f"{value.name} has no known shape; call infer_shapes first")
     return TensorSpec(value.name or "", value.dtype.numpy().name, dims)

@@ -49,7 +49,7 @@ class Reference:
                 data, session_options(threads, optimize), providers=["CPUExecutionProvider"]
             )
         except Exception as problem:  # ONNX Runtime's exceptions share no root
-            raise EngineError(f"ONNX Runtime does not load the model: {_first_line(problem)}") from problem
+            raise EngineError(f"ONNX Runtime cannot load the model: {_first_line(problem)}") from problem
         self._names = [spec.name for spec in self.outputs] + list(intermediate)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -73,8 +73,8 @@ class Reference:
         for spec in self.outputs:
             if not spec.fits(results[spec.name].shape):
                 raise EngineError(
-                    f"output {spec.name} came as {times(results[spec.name].shape)},"
-                    f" {times(spec.shape)} was inferred"
+                    f"output {spec.name} has shape {times(results[spec.name].shape)}, but "
+                    f"{times(spec.shape)} was inferred"
                 )
         return results
 
@@ -108,16 +108,16 @@ def reference_version() -> str:
 def _check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:
     for spec in inputs:
         if spec.name not in feeds:
-            raise EngineError(f"input {spec} is not given; {', '.join(feeds) or 'nothing'} is")
+            raise EngineError(f"input {spec} is missing; given: {', '.join(feeds) or 'nothing'}")
         array = feeds[spec.name]
         if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
             raise EngineError(
-                f"input {spec.name} is {array.dtype} {times(array.shape)}, the model takes {spec}"
+                f"input {spec.name} is {array.dtype} {times(array.shape)}, but the model takes {spec}"
             )
     unknown = [name for name in feeds if name not in {spec.name for spec in inputs}]
     if unknown:
         raise EngineError(
-            f"the model has no input {', '.join(unknown)}; it has {', '.join(map(str, inputs))}"
+            f"the model has no input {', '.join(unknown)}; its inputs are {', '.join(map(str, inputs))}"
         )
 
 

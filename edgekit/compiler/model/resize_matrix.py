@@ -87,7 +87,7 @@ class Line:
             else:
                 at = np.full(out, 0.5 * (start + end) * (size - 1))
         else:
-            raise Inexpressible(f"coordinate_transformation_mode {transformation!r} is not known")
+            raise Inexpressible(f"coordinate_transformation_mode {transformation!r} is not supported")
         self.at = at
 
     @property
@@ -103,7 +103,7 @@ class Line:
             "ceil": np.ceil,
         }
         if nearest_mode not in rounded:
-            raise Inexpressible(f"nearest_mode {nearest_mode!r} is not known")
+            raise Inexpressible(f"nearest_mode {nearest_mode!r} is not supported")
         picked = np.clip(rounded[nearest_mode](self.at), 0, self.size - 1)
         return np.asarray(picked, np.int32)
 

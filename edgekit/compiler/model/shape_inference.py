@@ -184,7 +184,7 @@ def _infer_if(node: ir.Node, walk: _Walk) -> str | None:
     impossible = walk.inferred.impossible
     possible = [branch for branch in branches if branch not in impossible]
     if not possible:
-        return "no branch of it can work: " + "; ".join(impossible[branch] for branch in branches)
+        return "neither of its branches is valid: " + "; ".join(impossible[branch] for branch in branches)
     for index, output in enumerate(node.outputs):
         ends = [branch.outputs[index] for branch in possible if index < len(branch.outputs)]
         shapes = {static_dims(end) for end in ends}
@@ -337,8 +337,8 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
     walk.computed_bytes += total
     if walk.computed_bytes > walk.computed_limit:
         raise ModelError(
-            f"{node_label(node, opset)}: the constants computed up to it take more than"
-            f" {walk.computed_limit / 2**20:.0f} MiB; store them as weights, or compute them from the inputs"
+            f"{node_label(node, opset)}: the constants computed so far take more than "
+            f"{walk.computed_limit / 2**20:.0f} MiB; store them as weights, or compute them from the inputs"
         )
     results = evaluate_node(node, arrays, opset)
     if results is not None:

@@ -89,9 +89,9 @@ def suggestion(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], trial: T
         best = max(fits.values())
         chosen[group] = next(size for size in fits if fits[size] == best)
         if best and list(fits.values()).count(best) == 1:
-            why[group] = "from the shapes of the outputs" if len(fits) > 1 else "the common one that fits"
+            why[group] = "from the shapes of the outputs" if len(fits) > 1 else "a common size that fits"
         elif len(fits) == 1:
-            why[group] = "the common one that fits"
+            why[group] = "a common size that fits"
     options = [_option(value, chosen) for value in inputs if _is_open(value)]
     lines = [f"  {' '.join(options)}"]
     for group in groups:
@@ -99,7 +99,9 @@ def suggestion(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], trial: T
         reason = "" if len(group.sizes) == 1 else f", {why[group]}"
         numbers = times([chosen[group][at] for at in sorted(set(group.at))])
         lines.append(f"  {group.title} ({where}): {numbers}{reason}")
-    lines += [f"  input {value.name} has no shape: an example" for value in inputs if value.shape is None]
+    lines += [
+        f"  input {value.name} has no shape; this is an example" for value in inputs if value.shape is None
+    ]
     return "\n".join(lines)
 
 

@@ -82,19 +82,21 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
     lists |= {"nodes_featureids": columns, **{f"nodes_{name}nodeids": each for name, each in nexts.items()}}
     for name, given in lists.items():
         if len(given) != count:
-            raise MalformedTrees(f"{name} has {len(given)} entries, nodes_nodeids {count}")
+            raise MalformedTrees(f"{name} has {len(given)} entries but nodes_nodeids has {count}")
     if not count:
         raise MalformedTrees("has no nodes")
     unknown = sorted(set(modes) - _MODES)
     if unknown:
         raise MalformedTrees(
-            f"nodes_modes holds {unknown[0][:40]}, which is none of {', '.join(sorted(_MODES))}"
+            f"nodes_modes contains {unknown[0][:40]}, which is not one of {', '.join(sorted(_MODES))}"
         )
     leaf = np.array([mode == LEAF for mode in modes])
     if np.any((columns[~leaf] < 0) | (columns[~leaf] >= features)):
-        raise MalformedTrees(f"nodes_featureids names a column outside the input's {features}")
+        raise MalformedTrees(
+            f"nodes_featureids names a column that the input, with {features} columns, does not have"
+        )
     if np.any(node_ids < 0) or np.any(node_ids >= MAX_NODES):
-        raise MalformedTrees(f"nodes_nodeids holds a number outside 0 to {MAX_NODES - 1}")
+        raise MalformedTrees(f"nodes_nodeids contains a number outside 0 to {MAX_NODES - 1}")
     rows = _Rows(tree_ids, node_ids)
     order = np.concatenate([np.flatnonzero(leaf), np.flatnonzero(~leaf)])
     place = np.empty(count, np.int64)
@@ -106,7 +108,7 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
             raise MalformedTrees(f"tree {tree_ids[each < 0][0]} leads to a node that it does not have")
     starts = rows.find(rows.trees, np.zeros_like(rows.trees))
     if np.any(starts < 0):
-        raise MalformedTrees("a tree has no node 0, where it begins")
+        raise MalformedTrees("a tree has no node 0 (its root)")
     depth = _depth(starts, steps["true"], steps["false"], leaf)
     weights, covered = _leaf_weights(node, kind, outputs, rows, place, leaf)
     return TreeEnsemble(
@@ -152,14 +154,14 @@ def _depth(roots: Array, when_true: Array, when_false: Array, leaf: Array) -> in
     front, depth = roots, 0
     while True:
         if np.any(seen[front]) or len(np.unique(front)) != len(front) or depth > MAX_DEPTH:
-            raise MalformedTrees("a node is reached in two ways; trees have one way to each")
+            raise MalformedTrees("a node has two parents")
         seen[front] = True
         inner = front[~leaf[front]]
         if not len(inner):
             break
         front, depth = np.concatenate([when_true[inner], when_false[inner]]), depth + 1
     if not seen.all():
-        raise MalformedTrees("a node is reached from no root")
+        raise MalformedTrees("a node cannot be reached from a root")
     return depth
 
 
@@ -173,13 +175,16 @@ def _leaf_weights(
             f"{kind}_ids, {kind}_weights, {kind}_treeids and {kind}_nodeids differ in their lengths"
         )
     if np.any((ids < 0) | (ids >= outputs)):
-        raise MalformedTrees(f"{kind}_ids names an output outside the {outputs} there are")
+        raise MalformedTrees(f"{kind}_ids names an output that does not exist; there are {outputs}")
     found = rows.find(trees, nodes)
     if np.any(found < 0) or not leaf[found].all():
-        raise MalformedTrees(f"{kind}_nodeids names a node that is no leaf")
+        raise MalformedTrees(f"{kind}_nodeids names a node that is not a leaf")
     leaves = int(leaf.sum())
     if leaves * outputs > WEIGHTS_LIMIT:
-        raise MalformedTrees(f"{leaves} leaves with {outputs} outputs make more than {WEIGHTS_LIMIT} weights")
+        raise MalformedTrees(
+            f"{leaves} leaves with {outputs} outputs need more than {WEIGHTS_LIMIT} weights, the "
+            "supported maximum"
+        )
     weights, covered = np.zeros((leaves, outputs), np.float32), np.zeros((leaves, outputs), bool)
     at = (place[found], ids)
     np.add.at(weights, at, values)

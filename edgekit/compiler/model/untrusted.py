@@ -51,10 +51,10 @@ def check_model(proto: onnx.ModelProto, folder: Path) -> None:
     if not proto.HasField("graph") or not proto.opset_import or proto.ir_version < 3:
         raise ModelError("it is not an ONNX model: it has no graph, no opset or no IR version 3 or later")
     if len(proto.functions) > MAX_FUNCTIONS:
-        raise ModelError(f"it has {len(proto.functions)} functions; EdgeKit takes {MAX_FUNCTIONS}")
+        raise ModelError(f"it has {len(proto.functions)} functions; at most {MAX_FUNCTIONS} are supported")
     _drop_unused_fields(proto)
     if any(not isinstance(entry.domain, str) for entry in proto.opset_import):
-        raise ModelError("it imports an opset whose domain is not text")
+        raise ModelError("it imports an opset whose domain is not valid text")
     count = 0
     external_bytes = 0
     graphs = [(proto.graph, 0)]
@@ -109,7 +109,7 @@ def _check_text(owner: onnx.GraphProto | onnx.FunctionProto) -> None:
         texts += [owner.domain, *owner.input, *owner.output, *owner.attribute]
     broken = next((text for text in texts if not isinstance(text, str)), None)
     if broken is not None:
-        raise ModelError(f"it holds a name that is not text: {str(broken)[:60]}")
+        raise ModelError(f"it contains a name that is not valid UTF-8: {str(broken)[:60]}")
 
 
 def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -123,12 +123,12 @@ def _tensors(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Tenso
     if isinstance(owner, onnx.GraphProto):
         yield from owner.initializer
         if owner.sparse_initializer:
-            raise ModelError("it has sparse weights, which EdgeKit does not read; export them dense")
+            raise ModelError("it has sparse weights, which are not supported; export them as dense weights")
     for node in owner.node:
         for attribute in node.attribute:
             if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
                 raise ModelError(
-                    f"node {node.name or node.op_type}: has a sparse tensor, which EdgeKit does not read"
+                    f"node {node.name or node.op_type}: has a sparse tensor, which is not supported"
                 )
             for kind, field in ((onnx.AttributeProto.TENSOR, "t"), (onnx.AttributeProto.GRAPH, "g")):
                 if attribute.type == kind and not attribute.HasField(field):
@@ -143,23 +143,25 @@ def _check_tensor(tensor: onnx.TensorProto, folder: Path, external_bytes: int) -
     label = f"weight {tensor.name}" if tensor.name else "a constant"
     dims = list(tensor.dims)
     if len(dims) > MAX_RANK or any(d < 0 for d in dims) or math.prod(dims) > MAX_ELEMENTS:
-        raise ModelError(f"{label}: its dimensions {dims[:MAX_RANK]} cannot be")
+        raise ModelError(f"{label}: its dimensions {dims[:MAX_RANK]} are not valid")
     try:
         dtype = ir.DataType(tensor.data_type)
     except ValueError:
-        raise ModelError(f"{label}: its element type {tensor.data_type} does not exist") from None
+        raise ModelError(f"{label}: its element type {tensor.data_type} is not defined by ONNX") from None
     if dtype == ir.DataType.UNDEFINED:
-        raise ModelError(f"{label}: its element type is not given")
+        raise ModelError(f"{label}: its element type is missing")
     elements = math.prod(dims)
     if dtype == ir.DataType.STRING:
         if len(tensor.string_data) != elements or tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise ModelError(f"{label}: {elements} strings are declared, {len(tensor.string_data)} are there")
+            raise ModelError(
+                f"{label}: {elements} strings are declared but {len(tensor.string_data)} are present"
+            )
         return 0
     size = (elements * dtype.bitwidth + 7) // 8
     read = 0
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         if external_bytes + size > MAX_BYTES:
-            raise ModelError("its external data is over 2 GB, which is more than EdgeKit takes")
+            raise ModelError("its external data is larger than 2 GB, the supported maximum")
         tensor.raw_data = _external_data(tensor, label, folder, size)
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
@@ -167,18 +169,18 @@ def _check_tensor(tensor: onnx.TensorProto, folder: Path, external_bytes: int) -
     if tensor.HasField("raw_data"):
         if len(tensor.raw_data) != size:
             raise ModelError(
-                f"{label}: {dims} {dtype.name.lower()} needs {size} bytes, {len(tensor.raw_data)} are there"
+                f"{label}: {dims} {dtype.name.lower()} needs {size} bytes but has {len(tensor.raw_data)}"
             )
         return read
     want = _FIELD_OF_TYPE.get(dtype.name, "int32_data")
     for name in _DATA_FIELDS:
         if name != want and len(getattr(tensor, name)):
-            raise ModelError(f"{label}: is {dtype.name.lower()}, its data is in {name}")
+            raise ModelError(f"{label}: is {dtype.name.lower()}, which cannot be stored in {name}")
     per_value = {"COMPLEX64": 2, "COMPLEX128": 2}.get(dtype.name, 1)
     there = len(getattr(tensor, want))
     needed = size if dtype.bitwidth < 8 else elements * per_value
     if there != needed:
-        raise ModelError(f"{label}: {dims} {dtype.name.lower()} needs {needed} values, {there} are there")
+        raise ModelError(f"{label}: {dims} {dtype.name.lower()} needs {needed} values but has {there}")
     return read
 
 
@@ -204,7 +206,9 @@ def _external_data(tensor: onnx.TensorProto, label: str, folder: Path, size: int
     except ValueError:
         raise ModelError(f"{label}: its offset or length in {location} is not a number") from None
     if length != size or offset < 0:
-        raise ModelError(f"{label}: needs {size} bytes, {length} at {offset} of {location} are declared")
+        raise ModelError(
+            f"{label}: needs {size} bytes, but {length} at offset {offset} of {location} are declared"
+        )
     try:
         return read_external_file(folder, location, offset, size)
     except ModelError as problem:
@@ -232,7 +236,11 @@ def read_external_file(folder: Path, name: object, offset: int, size: int | None
     try:
         handle = os.open(path, flags)
     except (OSError, ValueError) as problem:
-        why = "it is a link" if path.is_symlink() else getattr(problem, "strerror", None) or str(problem)
+        why = (
+            "it is a symbolic link"
+            if path.is_symlink()
+            else getattr(problem, "strerror", None) or str(problem)
+        )
         raise ModelError(f"its data is in {name}, which cannot be read beside the model: {why}") from None
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or path.is_symlink():
@@ -244,7 +252,7 @@ def read_external_file(folder: Path, name: object, offset: int, size: int | None
                 f"its data is at bytes {offset} to {offset + size} of {name}, which has {status.st_size}"
             )
         if status.st_size > MAX_BYTES:
-            raise ModelError(f"its data is in {name}, which is over 2 GB, more than EdgeKit takes")
+            raise ModelError(f"its data is in {name}, which is larger than 2 GB, the supported maximum")
         file.seek(offset)
         return file.read() if size is None else file.read(size)
 
@@ -260,7 +268,7 @@ def _called_functions(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
     for function in proto.functions:
         key = (function.domain, function.name, function.overload)
         if key in functions:
-            raise ModelError(f"function {key[0]}::{key[1]} is there twice")
+            raise ModelError(f"function {key[0]}::{key[1]} is defined twice")
         functions[key] = function
     called: set[Key] = set()
     owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph] if functions else []
@@ -307,22 +315,22 @@ def _check_functions(proto: onnx.ModelProto, functions: dict[Key, onnx.FunctionP
 
     if functions and not take_nodes(expanded(iter(proto.graph.node))):
         raise ModelError(
-            f"its functions expand to more than {MADE_NODES} nodes; export it with its functions written out"
+            f"its functions expand to more than {MADE_NODES} nodes; export it with inlined functions"
         )
 
 
 def _check_names(graph: onnx.GraphProto, outer: frozenset[str], inside_function: bool = False) -> None:
     if len(graph.output) > MAX_ENDS:
-        raise ModelError(f"it has {len(graph.output)} outputs; EdgeKit takes {MAX_ENDS}")
+        raise ModelError(f"it has {len(graph.output)} outputs; at most {MAX_ENDS} are supported")
     for value in [*graph.input, *graph.output]:
         rank = len(value.type.tensor_type.shape.dim)
         if rank > MAX_RANK:
-            raise ModelError(f"{value.name} has {rank} dimensions; EdgeKit takes {MAX_RANK}")
+            raise ModelError(f"{value.name} has {rank} dimensions; at most {MAX_RANK} are supported")
     weights = [tensor.name for tensor in graph.initializer]
     inputs = [value.name for value in graph.input]
     for what, names in (("weights", weights), ("inputs", inputs)):
         if len(set(names)) != len(names) or "" in names:
-            raise ModelError(f"two of its {what} have the same name, or one has none")
+            raise ModelError(f"two of its {what} have the same name, or one has no name")
     visible = _check_nodes(graph.node, {*weights, *inputs}, outer, inside_function)
     outputs = [value.name for value in graph.output]
     if not outputs and not outer:
@@ -331,7 +339,7 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str], inside_function:
         raise ModelError("two of its outputs have the same name")
     for name in outputs:
         if name not in visible - outer:
-            raise ModelError(f"output {name} is not made by any node")
+            raise ModelError(f"output {name} is not produced by any node")
 
 
 def _check_nodes(
@@ -343,12 +351,14 @@ def _check_nodes(
             raise ModelError(f"node {node.name or 'without name'} has no op")
         if max(len(node.input), len(node.output)) > MAX_ENDS:
             raise ModelError(
-                f"node {node.name or node.op_type}: has {len(node.input)} inputs and {len(node.output)}"
-                f" outputs; EdgeKit takes {MAX_ENDS} of each"
+                f"node {node.name or node.op_type}: has {len(node.input)} inputs and {len(node.output)} "
+                f"outputs; at most {MAX_ENDS} of each are supported"
             )
         for name in node.output:
             if name and name in defined:
-                raise ModelError(f"value {name} is made twice, by node {node.name or node.op_type} again")
+                raise ModelError(
+                    f"value {name} is produced twice, the second time by node {node.name or node.op_type}"
+                )
             defined.add(name)
     visible = outer | defined
     for node in nodes:
@@ -356,7 +366,7 @@ def _check_nodes(
         for name in node.input:
             if name and name not in visible:
                 raise ModelError(
-                    f"{label}: its input {name} is neither an input, a weight nor made by a node"
+                    f"{label}: its input {name} is not a graph input, a weight or the output of a node"
                 )
         attributes = [attribute.name for attribute in node.attribute]
         if len(set(attributes)) != len(attributes):
@@ -364,7 +374,8 @@ def _check_nodes(
         for attribute in node.attribute:
             if attribute.ref_attr_name and not inside_function:
                 raise ModelError(
-                    f"{label}: attribute {attribute.name} refers to a function's, outside of one"
+                    f"{label}: attribute {attribute.name} refers to a function's attribute, but the "
+                    "node is not in a function"
                 )
         for subgraph in _subgraphs(node):
             _check_names(subgraph, visible, inside_function)

@@ -48,14 +48,14 @@ def size_complaint(node: ir.Node) -> str | None:
             continue
         dims = output.shape.dims
         if len(dims) > MAX_RANK:
-            return f"its output would have {len(dims)} dimensions; EdgeKit takes {MAX_RANK}"
+            return f"its output would have {len(dims)} dimensions; at most {MAX_RANK} are supported"
         known = [d for d in dims if isinstance(d, int)]
         if any(d < 0 for d in known):
             return f"its output would have the shape {times(dims)}"
         # numpy rejects a large shape even if one dimension is 0.
         size = math.prod(d or 1 for d in known) * _bits(output) // 8
         if size > VALUE_BYTES:
-            return f"its output would be {_cut(times(dims))}, {_size(size)}; a value has at most 2 GiB"
+            return f"its output would be {_cut(times(dims))}, {_size(size)}; the limit is 2 GiB"
     return None
 
 
@@ -98,7 +98,7 @@ def _scales(*indices: int) -> Callable[[ir.Node, Arrays], str | None]:
             numbers = scale.astype(np.float64).reshape(-1)
             wrong = numbers[~(np.isfinite(numbers) & (numbers > 0))]
             if wrong.size:
-                return f"scale {_named(node, index)} holds {wrong[0]:g}; a scale is a number above 0"
+                return f"scale {_named(node, index)} contains {wrong[0]:g}; a scale must be above 0"
         return _blocks(node)
 
     return check
@@ -110,7 +110,7 @@ def _blocks(node: ir.Node) -> str | None:
         return None
     block, x, scale = _int(node, "block_size", 0), _dims(node, 0), _dims(node, 1)
     if block < 0:
-        return f"block_size is {block}; it is 1 or more, or 0 for no blocks"
+        return f"block_size is {block}; it must be 1 or more, or 0 for no blocks"
     if x is None or scale is None or len(scale) == 0 or scale == (1,):
         return None
     axis = _int(node, "axis", 1)
@@ -141,10 +141,10 @@ def _division(node: ir.Node, arrays: Arrays) -> str | None:
     least = np.iinfo(divisor.dtype).min
     if dividend is None:
         return (
-            f"divides integers by -1 {_named(node, 1)}, which ends the process where one is {least}; use Neg"
+            f"divides integers by -1 {_named(node, 1)}, which crashes the process if one is {least}; use Neg"
         )
     if bool(((dividend == least) & (divisor == -1)).any()):
-        return f"divides {least} by -1, and {-least} is no {divisor.dtype}"
+        return f"divides {least} by -1, and {-least} is not a valid {divisor.dtype}"
     return None
 
 
@@ -170,16 +170,16 @@ def _on_leading_axes(node: ir.Node, arrays: Arrays) -> str | None:
     data, shape, indices = _dims(node, 0), _dims(node, 1), _at(arrays, 1)
     batch = _int(node, "batch_dims", 0)
     if batch < 0:
-        return f"batch_dims is {batch}; it is 0 or more"
+        return f"batch_dims is {batch}; it must be 0 or more"
     if data is None or shape is None:
         return None
     if batch >= min(len(data), len(shape)):
-        return f"batch_dims is {batch}; data {times(data)} and indices {times(shape)} have no more axes"
+        return f"batch_dims is {batch}; data {times(data)} and indices {times(shape)} have fewer axes"
     if data[:batch] != shape[:batch]:
-        return f"data {times(data)} and indices {times(shape)} differ in the first {batch} axes"
+        return f"data {times(data)} and indices {times(shape)} differ on the first {batch} axes"
     if not 1 <= shape[-1] <= len(data) - batch:
         has = len(data) - batch
-        return f"indices {times(shape)} name {shape[-1]} axes of data {times(data)}, which has {has}"
+        return f"indices {times(shape)} address {shape[-1]} axes of data {times(data)}, which has {has}"
     if indices is None or indices.dtype.kind != "i":
         return None
     return _within(node, 1, indices, np.array(data[batch : batch + shape[-1]]), data)
@@ -190,10 +190,10 @@ def _whole(node: ir.Node, arrays: Arrays, index: int, what: str, least: int) -> 
     if array is None or array.dtype.kind not in "iuf":
         return None
     if array.size != 1:
-        return f"{what} {_named(node, index)} is {times(array.shape)}; it is one number"
+        return f"{what} {_named(node, index)} is {times(array.shape)}; it must be one number"
     number = array.reshape(()).item()
     if not math.isfinite(number) or number < least:
-        return f"{what} {_named(node, index)} is {number}; it is {least} or more"
+        return f"{what} {_named(node, index)} is {number}; it must be {least} or more"
     return None
 
 
@@ -202,16 +202,19 @@ def _dft(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
     signal = _dims(node, 0)
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
     if dtype not in (None, ir.DataType.FLOAT, ir.DataType.DOUBLE):
-        return "is of another type than float and double; ONNX Runtime reads beyond the end of it"
+        return "is not float or double, for which ONNX Runtime reads out of bounds"
     if signal is not None:
         if len(signal) < 2 or signal[-1] not in (1, 2):
-            return f"its signal is {times(signal)}; the last axis is 1 (real) or 2 (complex), after another"
+            return (
+                f"its signal is {times(signal)}; it needs two axes or more, the last one with 1 (real) "
+                "or 2 (complex)"
+            )
         axis_input = _at(arrays, 2)
         axis = _int(node, "axis", 1 if opset < 20 else -2)
         if axis_input is not None and axis_input.size == 1:
             axis = int(axis_input.reshape(()).item())
         if not -len(signal) <= axis < len(signal) or axis % len(signal) == len(signal) - 1:
-            return f"axis {axis} is no axis of the signal {times(signal)}"
+            return f"axis {axis} is outside of the signal {times(signal)}"
     return _whole(node, arrays, 1, "dft_length", 1)
 
 
@@ -221,12 +224,12 @@ def _stft(node: ir.Node, arrays: Arrays) -> str | None:
     if problem or signal is None:
         return problem
     if len(signal) not in (2, 3) or (len(signal) == 3 and signal[2] not in (1, 2)):
-        return f"its signal is {times(signal)}; it is batch x length, x 1 (real) or x 2 (complex)"
+        return f"its signal is {times(signal)}; it must be batch x length x 1 (real) or x 2 (complex)"
     frame = int(length.reshape(()).item()) if length is not None else (window[0] if window else None)
     if frame is not None and frame > signal[1]:
-        return f"frame_length is {frame}, its signal has {signal[1]} samples"
+        return f"frame_length is {frame}, but the signal has {signal[1]} samples"
     if frame is not None and window is not None and window != (frame,):
-        return f"window has shape {times(window)}, frame_length is {frame}"
+        return f"window has shape {times(window)}, but frame_length is {frame}"
     return None
 
 
@@ -234,7 +237,7 @@ def _window(node: ir.Node, arrays: Arrays) -> str | None:
     size, problem = _at(arrays, 0), _whole(node, arrays, 0, "size", 0)
     if problem or size is None or int(size.reshape(()).item()) * 4 <= VALUE_BYTES:
         return problem
-    return f"makes {size.reshape(()).item()} values; a value has at most 2 GiB"
+    return f"makes {size.reshape(()).item()} values; the limit is 2 GiB"
 
 
 def _mel(node: ir.Node, arrays: Arrays) -> str | None:
@@ -259,12 +262,12 @@ def _range(node: ir.Node, arrays: Arrays) -> str | None:
 def _made(node: ir.Node, dims: Sequence[int]) -> str | None:
     """Check an output's size in Python integers: ONNX's own overflow at 64 bits."""
     if len(dims) > MAX_RANK:
-        return f"would make {len(dims)} dimensions; EdgeKit takes {MAX_RANK}"
+        return f"would make {len(dims)} dimensions; at most {MAX_RANK} are supported"
     if any(d < 0 for d in dims):
-        return f"would make {_cut(times(dims))}; dimensions are 0 or more"
+        return f"would make {_cut(times(dims))}; dimensions must be 0 or more"
     size = math.prod(dims) * _bits(node.outputs[0]) // 8
     if size > VALUE_BYTES or max(dims, default=0) > VALUE_BYTES:
-        return f"would make {_cut(times(dims))}, {_size(size)}; a value has at most 2 GiB"
+        return f"would make {_cut(times(dims))}, {_size(size)}; the limit is 2 GiB"
     return None
 
 
@@ -293,7 +296,7 @@ def _tile(node: ir.Node, arrays: Arrays) -> str | None:
     if repeats is None:
         return None
     if any(r < 0 for r in repeats):
-        return f"repeats {_named(node, 1)} holds {min(repeats)}; it is 0 or more"
+        return f"repeats {_named(node, 1)} contains {min(repeats)}; it must be 0 or more"
     if source is None or len(source) != len(repeats):
         return None
     return _made(node, [d * r for d, r in zip(source, repeats, strict=True)])
@@ -321,7 +324,7 @@ def _resize(node: ir.Node, arrays: Arrays) -> str | None:
     elif scales is not None and scales.size == len(axes):
         numbers = [float(s) for s in scales.reshape(-1)]
         if not all(math.isfinite(s) and s > 0 for s in numbers):
-            return f"scales are {_cut(', '.join(f'{s:g}' for s in numbers))}; each is a number above 0"
+            return f"scales are {_cut(', '.join(f'{s:g}' for s in numbers))}; each must be above 0"
         for axis, scale in zip(axes, numbers, strict=True):
             dims[axis] = math.floor(dims[axis] * scale)
     return _made(node, dims)
@@ -346,10 +349,12 @@ def _pad(node: ir.Node, arrays: Arrays) -> str | None:
         return None
     if given is not None:
         if not all(-len(source) <= a < len(source) for a in given):
-            return f"axes {_named(node, 3)} are {_cut(str(given))}; its input has {len(source)} dimensions"
+            return (
+                f"axes {_named(node, 3)} are {_cut(str(given))}, but its input has {len(source)} dimensions"
+            )
         axes = [a % len(source) for a in given]
     if len(pads) != 2 * len(axes):
-        return f"has {len(pads)} pads for {len(axes)} axes; each has two"
+        return f"has {len(pads)} pads for {len(axes)} axes; each axis needs two"
     dims = list(source)
     for k, axis in enumerate(axes):
         dims[axis] += pads[k] + pads[len(axes) + k]
@@ -367,13 +372,13 @@ def _softmax(node: ir.Node, arrays: Arrays) -> str | None:
 def _depth_to_space(node: ir.Node, arrays: Arrays) -> str | None:
     source, block = _dims(node, 0), _int(node, "blocksize", 1)
     if block < 1:
-        return f"blocksize is {block}; it is 1 or more"
+        return f"blocksize is {block}; it must be 1 or more"
     if source is None or len(source) != 4:
         return None
     if node.op_type == "DepthToSpace" and source[1] % (block * block):
-        return f"its input has {source[1]} channels, which {block} x {block} does not divide"
+        return f"its input has {source[1]} channels, not a multiple of {block} x {block}"
     if node.op_type == "SpaceToDepth" and (source[2] % block or source[3] % block):
-        return f"its input is {times(source)}, which blocks of {block} do not divide"
+        return f"its input is {times(source)}, not a multiple of blocks of {block}"
     return None
 
 

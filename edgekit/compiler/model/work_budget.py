@@ -88,6 +88,6 @@ def check_time(doing: str) -> None:
     budget = _current.get()
     if budget is not None and time.thread_time() > budget.until:
         raise ModelError(
-            f"{doing} takes more than {SECONDS:g} s of CPU time, which is more than EdgeKit gives a model;"
-            " export it with fewer nodes, loops and branches"
+            f"{doing} takes more than {SECONDS:g} s of CPU time, the limit for a model; export it with "
+            "fewer nodes, loops and branches"
         )

@@ -50,7 +50,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
         "needs shapes and the file's own opset: only the Scan of opset 8 has a batch axis",
     ),
     (write_out_newer, "ops newer than opset 23; needs shapes and the file's own opset"),
-    (canonical_opset, "later passes then need to support one form of each op only"),
+    (canonical_opset, "so later passes support one form of each op only"),
     (fold_constants, "later passes look for weights, which shape chains and Constant nodes hide"),
     (inline_if, "its condition is a weight only after folding; later passes look at one graph"),
     (broadcast_distances, "after folding: the weights of a Scan's body; what follows has shapes only then"),

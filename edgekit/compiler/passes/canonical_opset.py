@@ -84,8 +84,8 @@ def _check_attributes(node: ir.Node, version: int) -> None:
     if newer or len(node.inputs) > schema.max_input:
         what = f"attribute {newer[0]}" if newer else f"input {schema.max_input}"
         raise ModelError(
-            f"{node_label(node, version)}: {what} came after opset {CANONICAL_OPSET}, EdgeKit's own;"
-            f" export the model with opset {CANONICAL_OPSET}"
+            f"{node_label(node, version)}: {what} is newer than opset {CANONICAL_OPSET}, which EdgeKit "
+            f"uses; export the model with opset {CANONICAL_OPSET}"
         )
 
 
@@ -181,7 +181,10 @@ def _resize_10(model: ir.Model, node: ir.Node) -> str | None:
             return "its scales are not constant"
         if scales.min() < 1:
             if scales.max() > 1:
-                return "enlarges one axis and shrinks another by nearest neighbour; later opsets cannot"
+                return (
+                    "enlarges one axis and shrinks another with nearest neighbour, which later opsets "
+                    "do not support"
+                )
             nearest = "ceil"
     _set(node, coordinate_transformation_mode="asymmetric", nearest_mode=nearest)
     _set_inputs(node, [node.inputs[0], None, node.inputs[1]])
@@ -193,7 +196,7 @@ def _resize_11(model: ir.Model, node: ir.Node) -> str | None:
     if mode == "tf_half_pixel_for_nn":
         # floor((x + 0.5) / scale) = round_prefer_ceil((x + 0.5) / scale - 0.5)
         if text_of(node, "nearest_mode", "round_prefer_floor") != "floor":
-            return "tf_half_pixel_for_nn was taken out in opset 13; only its floor form has another name"
+            return "tf_half_pixel_for_nn was removed in opset 13; only its floor form has an equivalent"
         _set(node, coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil")
     return None
 
@@ -243,10 +246,10 @@ def _softmax(model: ir.Model, node: ir.Node) -> str | None:
 
 def _batch_norm(model: ir.Model, node: ir.Node) -> str | None:
     if not int_of(node, "spatial", 1):
-        return "spatial=0 was taken out in opset 9"
+        return "spatial=0 was removed in opset 9"
     node.attributes.pop("spatial", None)
     if any(extra.uses() or extra.is_graph_output() for extra in node.outputs[1:]):
-        return "its training results are read; export the model for inference"
+        return "its training outputs are used; export the model for inference"
     node.resize_outputs(1)
     return None
 

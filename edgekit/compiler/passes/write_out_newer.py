@@ -75,11 +75,11 @@ def _bit_cast(model: ir.Model, node: ir.Node) -> str | None:
 def _cum_prod(model: ir.Model, node: ir.Node) -> str | None:
     x, axis, dims = node.inputs[0], constant_of(input_of(node, 1)), dims_of(node.inputs[0])
     if x is None or x.dtype is None or axis is None or dims is None:
-        return "its axis is computed by the model; make it a constant"
+        return "the model computes its axis; make it a constant"
     along = int(axis.item()) % len(dims)
     length = dims[along]
     if length > CUM_PROD_LENGTH:
-        return f"a product along {length} elements; up to {CUM_PROD_LENGTH} have a form"
+        return f"a product of {length} elements; at most {CUM_PROD_LENGTH} are supported"
     backward, exclusive = int_of(node, "reverse", 0), int_of(node, "exclusive", 0)
     i, j = np.indices((length, length))
     reached = j >= i if backward else j <= i

@@ -133,7 +133,7 @@ def remedy(
     if cause.kind == PER_TENSOR:
         (weights,) = (plan.weights[name] for name in inside)
         if weights.affine.axis is None:
-            return "not repaired: this target has one scale for the whole weight", cause.noise
+            return "not repaired: this target supports one scale per weight only", cause.noise
         return "a scale for each output channel", None
     by = plan.activations.get(cause.value)
     if by is None:

@@ -184,8 +184,9 @@ def _too_large(request: Request) -> CrashError:
 
     model, limit = Path(request.options["model"]).name, request.memory_bytes
     return CrashError(
-        f"{model}: its process wrote a file of more than {limit / 1e6:,.0f} MB, the limit of its memory\n"
-        f"  at {_place()}\n  {memory_advice(limit)}"
+        f"{model}: its process wrote a file larger than {limit / 1e6:,.0f} MB, its memory limit\n"
+        f"  at {_place()}\n"
+        f"  {memory_advice(limit)}"
     )
 
 

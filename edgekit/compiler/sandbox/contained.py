@@ -125,7 +125,7 @@ def _checked(name: str) -> Iterator[None]:
     try:
         yield
     except (Broken, OSError) as problem:
-        raise CrashError(f"{name}: its process answered with something else: {problem}") from None
+        raise CrashError(f"{name}: its process sent an invalid message: {problem}") from None
 
 
 class _Child:
@@ -198,12 +198,12 @@ class _Child:
                 elif message.get("done") == self._request[0]:
                     return found
                 else:
-                    raise Broken("a message of no known kind")
+                    raise Broken("a message of an unknown kind")
         except KeyboardInterrupt:
             self._stop()
             raise
         except Broken as problem:
-            raise CrashError(self._story(f"its process answered with something else: {problem}")) from None
+            raise CrashError(self._story(f"its process sent an invalid message: {problem}")) from None
         return None
 
     def _report(self, stage: Stage, progress: Progress) -> None:
@@ -265,8 +265,8 @@ class _Child:
             pass
         except (pickle.PicklingError, TypeError, AttributeError) as problem:
             raise UsageError(
-                f"an option can't be handed to the process that {verb}s the model: {problem}; "
-                "give trusted=True to work in this process"
+                f"an option cannot be passed to the process that {verb}s the model: {problem}; use "
+                "trusted=True to work in this process"
             ) from None
 
     def _listen(self, stream: IO[bytes]) -> None:
@@ -298,7 +298,7 @@ class _Child:
                 return
             left -= len(line)
             if left < 0:
-                raise Broken("it said too much")
+                raise Broken("it sent too much data")
             yield messages.parse_line(line)
 
     def _stop(self) -> None:
@@ -365,14 +365,14 @@ def _death(process: subprocess.Popen[bytes]) -> str:
     _end(process)
     code = process.returncode
     if not ended:
-        return "its process closed its answer and went on"
+        return "its process closed its connection without ending"
     if code >= 0:
-        return f"its process ended with code {code}"
+        return f"its process exited with code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return f"its process was ended by {name}"
+    return f"its process was killed by {name}"
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

@@ -114,7 +114,7 @@ def _compared(given: Json) -> ImportCheck:
     for name, row in given["outputs"].items():
         max_abs, relative_norm, snr_db, cosine, limit_db = (each and float(each) for each in row)
         if None in (max_abs, relative_norm, cosine, limit_db):
-            raise ValueError("a figure is missing")
+            raise ValueError("a number is missing")
         errors[printable(name)] = OutputError(max_abs, relative_norm, snr_db, cosine, limit_db)
     engine, not_run = printable(given["engine"]), printable(given["not_run"])
     negligible = frozenset(map(printable, given["negligible"]))

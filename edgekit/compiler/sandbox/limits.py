@@ -153,7 +153,7 @@ def _given(variable: str, default: float) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e9:
-        raise UsageError(f"{variable} is {text!r}; give a positive number, or unset it")
+        raise UsageError(f"{variable} is {text!r}; set it to a positive number, or unset it")
     return value
 
 

@@ -49,7 +49,7 @@ def parse_line(line: bytes) -> dict[str, Json]:
     except ValueError as problem:
         raise Broken(str(problem)) from None
     if not isinstance(message, dict):
-        raise Broken("a message is an object")
+        raise Broken("a message must be an object")
     return message
 
 
@@ -63,11 +63,11 @@ def findings_lines(found: Sequence[Finding]) -> list[bytes]:
 def parse_findings(rows: Json) -> list[Finding]:
     """Parse the findings of a line. Raises Broken."""
     if not isinstance(rows, list):
-        raise Broken("findings are a list")
+        raise Broken("findings must be a list")
     found = []
     for row in rows:
         if not isinstance(row, list) or len(row) != len(_FIELDS) or not _all_texts(row):
-            raise Broken("a finding is a list of texts")
+            raise Broken("a finding must be a list of strings")
         given = {name: printable(str(text)) for name, text in zip(_FIELDS, row, strict=True)}
         if given["severity"] not in _SEVERITIES:
             raise Broken("a finding's severity is unknown")
@@ -78,10 +78,10 @@ def parse_findings(rows: Json) -> list[Finding]:
 def parse_stage(given: Json) -> Stage:
     """Parse a progress report. Raises Broken."""
     if not isinstance(given, list) or len(given) != 3 or not _all_texts(given[:2]):
-        raise Broken("a stage is two texts and a number")
+        raise Broken("a stage must be two strings and a number")
     name, detail, seconds = given
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):
-        raise Broken("a stage takes a number of seconds")
+        raise Broken("the time of a stage must be a number of seconds")
     return Stage(printable(name), printable(detail[:DETAIL_LIMIT_CHARS]), seconds)
 
 
@@ -106,10 +106,10 @@ def error_lines(problem: EdgeKitError | OSError) -> list[bytes]:
 def parse_error(about: Json, found: list[Finding]) -> EdgeKitError:
     """Parse the error of a line, as it was raised in the child. Raises Broken."""
     if not isinstance(about, dict) or not _all_texts([about.get(key) for key in ("kind", "text", "blame")]):
-        raise Broken("an error has a kind, a text and a blame")
+        raise Broken("an error must have a kind, a text and a cause")
     kind = _CLASSES.get(str(about["kind"]))
     if kind is None:
-        raise Broken("an error of no known class")
+        raise Broken("an error of an unknown class")
     problem: EdgeKitError = kind.__new__(kind)
     EdgeKitError.__init__(problem, str(about["text"]))  # the others make the text of their arguments
     if about["blame"]:
@@ -119,7 +119,7 @@ def parse_error(about: Json, found: list[Finding]) -> EdgeKitError:
     if isinstance(problem, MissingDependency):
         given = about.get("missing")
         if not isinstance(given, list) or len(given) != 4 or not _all_texts(given):
-            raise Broken("a missing package is four texts")
+            raise Broken("a missing package must be four strings")
         texts = [printable(str(text)) for text in given]
         problem.name, problem.needed_for, problem.install, problem.for_bundles = texts
     return problem
@@ -128,7 +128,7 @@ def parse_error(about: Json, found: list[Finding]) -> EdgeKitError:
 def parse_system_error(given: Json) -> OSError:
     """Parse an error of the system. Raises Broken."""
     if not isinstance(given, list) or len(given) != 3 or not _all_texts(given[1:]):
-        raise Broken("an error of the system is a number and two texts")
+        raise Broken("a system error must be a number and two strings")
     number, text, name = given[0], printable(str(given[1])), printable(str(given[2]))
     if not isinstance(number, int):
         return OSError(text)

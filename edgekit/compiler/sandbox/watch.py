@@ -94,8 +94,8 @@ class Watch:
         self.limit_s = max(self.limit_s, min(need.seconds, self._limits.most_seconds))
 
     def _time_advice(self) -> str:
-        less = "; fewer targets or samples take less" if self.limit_s > self._limits.seconds else ""
-        return f"{SECONDS}={2 * self.limit_s:g} in the environment doubles it{less}"
+        less = ", or use fewer targets or samples" if self.limit_s > self._limits.seconds else ""
+        return f"set {SECONDS}={2 * self.limit_s:g} in the environment to double it{less}"
 
     def _watch(self) -> None:
         last, searched = time.monotonic(), 0.0
@@ -113,13 +113,13 @@ class Watch:
                 self.raise_limits()
             limit, step_seconds = self.limit_bytes, STEP_SHARE * self.limit_s
             if self.peak_bytes > limit:
-                self.overrun = f"its process took more than {_megabytes(limit)} of memory, its limit"
+                self.overrun = f"its process used more than its limit of {_megabytes(limit)} of memory"
                 self.advice = memory_advice(limit, self.need().memory_bytes)
             elif crumb[2] and self.spent_s - crumb_at_s > step_seconds:
-                self.overrun = f"its process took more than {step_seconds:g} s for this step, its limit"
+                self.overrun = f"its process took longer than its limit of {step_seconds:g} s for this step"
                 self.advice = self._time_advice()
             elif self.spent_s > self.limit_s:
-                self.overrun = f"its process took more than {self.limit_s:g} s, its limit"
+                self.overrun = f"its process took longer than its limit of {self.limit_s:g} s"
                 self.advice = self._time_advice()
             if self.overrun:
                 self._end()
@@ -129,7 +129,7 @@ class Watch:
 def starved(limit_bytes: int, peak_bytes: int) -> str:
     """Return how a child ended whose allocation failed below its memory limit."""
     return (
-        f"its process took {_megabytes(peak_bytes)} of memory and asked for more than its limit, "
+        f"its process used {_megabytes(peak_bytes)} of memory and needed more than its limit, "
         f"{_megabytes(limit_bytes)}"
     )
 
@@ -149,8 +149,8 @@ def memory_advice(limit_bytes: int, needed_bytes: int = 0) -> str:
     elif free_bytes >= doubled_mb * 1e6:
         free = f"; {_megabytes(free_bytes)} are free here"
     else:
-        free = f", but only {_megabytes(free_bytes)} are free here: fewer targets or samples take less"
-    return f"{estimated}{MEMORY_MB}={doubled_mb} in the environment doubles it{free}"
+        free = f", but only {_megabytes(free_bytes)} are free here: use fewer targets or samples"
+    return f"{estimated}set {MEMORY_MB}={doubled_mb} in the environment to double it{free}"
 
 
 def _megabytes(size: int) -> str:

@@ -104,9 +104,9 @@ class ToolchainChild:
             content = read_plain(self.folder / ANSWER, ANSWER_LIMIT_BYTES)
             found = strict_json.decode(content, ANSWER, ANSWER_LIMIT_BYTES)
         except (OSError, ValueError) as problem:
-            raise EngineError(f"the toolchain {self._name} answered with something else: {problem}") from None
+            raise EngineError(f"the toolchain {self._name} sent an invalid response: {problem}") from None
         if not isinstance(found, dict):
-            raise EngineError(f"the toolchain {self._name} answered with something else: {type(found)}")
+            raise EngineError(f"the toolchain {self._name} sent an invalid response: {type(found)}")
         if "error" in found:
             raise EngineError(f"the toolchain {self._name} failed: {found['error']}")
         return found
@@ -126,9 +126,9 @@ class ToolchainChild:
         self.close()
         if not why:
             with contextlib.suppress(ValueError):
-                why = f"was ended by {signal.Signals(-code).name}" if code < 0 else ""
-            why = why or f"ended with code {code}"
-        last = f"; its last words: {lines[-1].strip()}" if lines else ""
+                why = f"was killed by {signal.Signals(-code).name}" if code < 0 else ""
+            why = why or f"exited with code {code}"
+        last = f"; its last line: {lines[-1].strip()}" if lines else ""
         return EngineError(f"the process of the toolchain {self._name} {why}{last}")
 
 

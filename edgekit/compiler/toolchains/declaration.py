@@ -73,7 +73,7 @@ def find_toolchain(name: str) -> Toolchain:
     module = _modules().get(name)
     if module is None:
         known = ", ".join(sorted(_modules())) or "none"
-        raise UsageError(f"no target has a toolchain {name!r}; there are: {known}")
+        raise UsageError(f"no target has a toolchain {name!r}; available: {known}")
     return _load(module)
 
 

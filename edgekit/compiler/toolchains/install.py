@@ -53,8 +53,8 @@ def install(toolchain: Toolchain, say: Say = lambda line: None) -> Environment:
     """
     if this_platform() != toolchain.platform:
         raise ToolchainError(
-            f"the toolchain {toolchain.name} is for {toolchain.platform}, and this machine is"
-            f" {this_platform()}: build on one that it is for; bundles can be copied"
+            f"the toolchain {toolchain.name} needs {toolchain.platform}, but this machine is "
+            f"{this_platform()}: build on a supported machine and copy the bundle"
         )
     private_folder(root())
     with _changing(toolchain):
@@ -129,9 +129,9 @@ def _python(toolchain: Toolchain) -> str:
             if ended.stdout.strip() == toolchain.python:
                 return candidate
     raise ToolchainError(
-        f"the toolchain {toolchain.name} needs Python {toolchain.python} with its modules venv and ensurepip,"
-        f" and there is no python{toolchain.python} on PATH that has them: install it, e.g. the packages"
-        f" python{toolchain.python} and python{toolchain.python}-venv of your system"
+        f"the toolchain {toolchain.name} needs Python {toolchain.python} with its modules venv and "
+        f"ensurepip, and python{toolchain.python} on PATH does not have them: install it, e.g. the system "
+        f"packages python{toolchain.python} and python{toolchain.python}-venv"
     )
 
 
@@ -162,9 +162,10 @@ def _step(toolchain: Toolchain, command: Sequence[str], say: Say) -> None:
 
 def _why(toolchain: Toolchain, code: int, tail: Sequence[str]) -> str:
     wrong = [line for line in tail if line.startswith(("ERROR", "Error")) or "Error:" in line]
-    said = "\n  ".join((wrong or list(tail) or ["it said nothing"])[-4:])
+    said = "\n  ".join((wrong or list(tail) or ["it printed no message"])[-4:])
     hint = f"\n  {toolchain.hint}" if toolchain.hint else ""
     return (
-        f"the toolchain {toolchain.name} could not be installed (code {code})\n  {said}{hint}\n"
-        "  nothing was left behind; see pip's lines above, and run the same command again"
+        f"the toolchain {toolchain.name} could not be installed (code {code})\n"
+        f"  {said}{hint}\n"
+        "  nothing was left behind; read pip's output above, and run the same command again"
     )

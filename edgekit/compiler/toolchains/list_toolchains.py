@@ -55,8 +55,8 @@ def install_toolchain(name: str, accepts: Callable[[Toolchain], bool], say: Say)
         if not accepts(toolchain):
             raise UsageError(
                 f"{toolchain.terms.strip()}\n"
-                f"the terms of {name} were not accepted, and nothing was installed: read them above, and"
-                " accept them with --accept-terms"
+                f"the terms of {name} were not accepted, so nothing was installed: read them above, and "
+                "accept them with --accept-terms"
             )
         install(toolchain, say)
     return _row(toolchain)

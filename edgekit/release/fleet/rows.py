@@ -133,7 +133,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
                 raise UsageError(f"{path}: no {', '.join(SUFFIXES)} files in this folder")
             yield from found
         elif not path.exists():
-            raise UsageError(f"{path}: there is no such file")
+            raise UsageError(f"{path}: file not found")
         elif path.suffix not in SUFFIXES:
             raise UsageError(f"{path}: a file of rows ends in {', '.join(SUFFIXES)}")
         else:

@@ -208,7 +208,7 @@ def _root(folder: Path, given: Path | None) -> bytes:
         return read_plain(path, LIMIT_BYTES)
     except FileNotFoundError:
         if given is not None:
-            raise UsageError(f"{path}: there is no such file") from None
+            raise UsageError(f"{path}: file not found") from None
         raise UsageError(
             "the first update needs the repository's root: give --root, a copy of its metadata/1.root.json "
             "that came with the device"

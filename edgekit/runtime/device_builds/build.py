@@ -99,7 +99,7 @@ def why_failed(ended: BuildResult) -> str:
     if ended.result.get("failed"):
         return str(ended.result["failed"])[:REASON_LIMIT_CHARS]
     if ended.code:
-        return f"the builder ended with code {ended.code}{last_line}"
+        return f"the builder exited with code {ended.code}{last_line}"
     if not ended.result:
         return "the builder wrote no result.json"
     if not ended.sha256:

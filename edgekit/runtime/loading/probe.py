@@ -158,7 +158,7 @@ def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, second
         return ProbeResult("", engine)
     if code == 0 and result.get("missing"):
         return ProbeResult("")  # cached under no version: probed once the engine is installed
-    said = str(why or f"the probe process ended with code {code}")[:400]
+    said = str(why or f"the probe process exited with code {code}")[:400]
     blame = str(result.get("blame", ""))
     known = blame if blame in ("bundle", "machine") else ""
     return ProbeResult(said, engine, cacheable=result.get("same_again") is True and bool(engine), blame=known)

@@ -73,7 +73,7 @@ def test_without_golden_vectors_there_is_nothing_to_time(engines: Engines) -> No
     bundle = Bundle.create({**small_manifest(), "golden": []}, {"variants/ort-fp32/model.bin": b"x"})
     with pytest.raises(BundleError) as error:
         bench(bundle)
-    assert str(error.value) == "new bundle has no golden vector to run; build it again"
+    assert str(error.value) == "new bundle has no golden vectors to run; build it again"
 
 
 def test_energy_and_cost_are_of_a_run(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_what_is_three_percent_slower_is_found(engines: Engines, monkeypatch: py
 def test_equal_ones_do_not_differ(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     found = _compared(engines, monkeypatch, 1.0, 1.0)
     assert not found["differs"]
-    assert statement(found).startswith("no difference at 95 %: A takes -0.")
+    assert statement(found).startswith("no significant difference (95 %): A takes -0.")
 
 
 def test_every_block_opens_both_anew_and_closes_them(
@@ -102,7 +102,7 @@ def test_a_variant_of_the_bundle_or_another_bundle(engines: Engines, tmp_path: P
     ("against", "variant", "why"),
     [
         ("c-fp32", None, r"^c-fp32 is neither a variant of new bundle nor a bundle$"),
-        ("b-fp32", "no", r"^new bundle has no such variant that can run here$"),
+        ("b-fp32", "no", r"^new bundle has no variant of that name that can run here$"),
     ],
 )
 def test_what_is_not_there(engines: Engines, against: str, variant: str | None, why: str) -> None:
@@ -113,7 +113,7 @@ def test_what_is_not_there(engines: Engines, against: str, variant: str | None, 
 def test_no_variant_in_common(engines: Engines, tmp_path: Path) -> None:
     path = tmp_path / "other.edgekit"
     small_bundle([variant("c-fp32", "a")]).save(path)
-    with pytest.raises(UsageError, match=r"^no variant in common: a-fp32, b-fp32; c-fp32$"):
+    with pytest.raises(UsageError, match=r"^no variant in common: a-fp32, b-fp32 and c-fp32$"):
         compare_bundles(small_bundle(TWO), str(path), threads=1, seconds=0.001)
 
 
@@ -121,7 +121,7 @@ def test_other_inputs_can_not_be_compared(engines: Engines) -> None:
     bundle = small_bundle(TWO)
     inputs = [{**spec, "name": "z"} for spec in bundle.manifest["inputs"]]
     other = Bundle.create({**bundle.manifest, "inputs": inputs, "golden": [], "variants": []}, {})
-    with pytest.raises(UsageError, match=r"take other inputs, so they can't be compared$"):
+    with pytest.raises(UsageError, match=r"have different inputs, so they cannot be compared$"):
         compare(Side(bundle, "a-fp32", "A"), Side(other, "a-fp32", "B"), threads=1)
 
 
@@ -143,5 +143,5 @@ def test_without_golden_vectors_there_is_nothing_to_compare_on(engines: Engines)
     manifest = {**small_manifest(TWO), "golden": []}
     contents = {f"variants/{each.name}/model.bin": b"" for each in TWO}
     side = Side(Bundle.create(manifest, contents), "a-fp32", "A")
-    with pytest.raises(BundleError, match=r" has no golden vector to run; build it again$"):
+    with pytest.raises(BundleError, match=r" has no golden vectors to run; build it again$"):
         compare(side, side)

@@ -66,13 +66,13 @@ def changed(line: bytes, key: str, value: Any) -> bytes:
     [
         (lambda line: line[:40], "is not JSON"),
         (lambda line: b"", "is not JSON"),
-        (lambda line: b"[]", "it is a list, not an object"),
+        (lambda line: b"[]", "it is a list; it must be an object"),
         (
             lambda line: changed(line, "time", "yesterday"),
-            "time is 'yesterday', not e.g. 2026-11-22T20:10:00Z",
+            "time is 'yesterday'; it must be like 2026-11-22T20:10:00Z",
         ),
-        (lambda line: changed(line, "bundle", None), "bundle is None, not an object"),
-        (lambda line: changed(line, "results", {}), "results is a dict, not a list"),
+        (lambda line: changed(line, "bundle", None), "bundle is None; it must be an object"),
+        (lambda line: changed(line, "results", {}), "results is a dict; it must be a list"),
         (lambda line: changed(line, "results", [{**RESULT, "p50_ms": "1"}]), "p50_ms is '1', not a number"),
         (
             lambda line: changed(line, "results", [{**RESULT, "threads": True}]),
@@ -86,9 +86,9 @@ def test_a_bad_line_is_named(history: Path, bad: Any, why: str) -> None:
     history.write_bytes(b"\n".join([first, bad(second), first, b""]))
     with pytest.raises(UsageError) as caught:
         read_history(history)
-    assert str(caught.value).startswith(f"{history}, line 2 is no run of edgekit bench: ")
+    assert str(caught.value).startswith(f"{history}, line 2 is not a run of edgekit bench: ")
     assert why in str(caught.value)
-    assert str(caught.value).endswith("remove this line, or give --history another file")
+    assert str(caught.value).endswith("remove this line, or use another file for --history")
 
 
 def test_a_line_that_has_no_room_is_taken_back(history: Path) -> None:

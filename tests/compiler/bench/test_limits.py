@@ -17,8 +17,8 @@ RESULT |= {"rss_mb": 50.0}
     ("text", "lines"),
     [
         ("p95>+10%", []),
-        ("p95>+5%", ["v: p95>+5%: 12 ms, at most 11.55 ms"]),
-        ("p50 > 9.5ms", ["v: p50 > 9.5ms: 10 ms, at most 9.5 ms"]),
+        ("p95>+5%", ["v: p95>+5%: 12 ms, the limit is 11.55 ms"]),
+        ("p50 > 9.5ms", ["v: p50 > 9.5ms: 10 ms, the limit is 9.5 ms"]),
         ("memory>60MB", []),
     ],
 )
@@ -36,9 +36,9 @@ def test_what_is_no_limit(text: str) -> None:
     ("baseline", "why"),
     [
         (None, r"^--fail-if 'p95>\+5%' needs --baseline FILE, or a limit in units \(p95>20ms\)$"),
-        ({}, r"^the baseline has no v; it has nothing$"),
-        ({"v": {**RESULT, "cpu": "Y"}}, r"of another machine or setting: cpu Y, here X;"),
-        ({"v": {**RESULT, "threads": 1}}, r"of another machine or setting: threads 1, here 2;"),
+        ({}, r"^the baseline has no v; available: nothing$"),
+        ({"v": {**RESULT, "cpu": "Y"}}, r"is from another machine or setting: cpu Y, here X;"),
+        ({"v": {**RESULT, "threads": 1}}, r"is from another machine or setting: threads 1, here 2;"),
         ({"v": {**RESULT, "p95_ms": None}}, r"^the baseline of v has no p95$"),
     ],
 )
@@ -48,7 +48,7 @@ def test_a_baseline_that_does_not_tell(baseline: Any, why: str) -> None:
 
 
 def test_what_this_system_does_not_tell() -> None:
-    with pytest.raises(UsageError, match=r"^memory>1MB: memory can't be measured on this system$"):
+    with pytest.raises(UsageError, match=r"^memory>1MB: memory cannot be measured on this system$"):
         beyond([{**RESULT, "rss_mb": None}], [parse_limit("memory>1MB")], None)
 
 
@@ -58,7 +58,7 @@ def test_the_file(tmp_path: Path) -> None:
     assert read_baseline(path) == {"v": RESULT}
     for content in ("", "[]", '{"results": 3}', '{"results": [{}]}'):
         path.write_text(content, "utf-8")
-        with pytest.raises(UsageError, match="is no baseline"):
+        with pytest.raises(UsageError, match="is not a baseline"):
             read_baseline(path)
     with pytest.raises(UsageError, match=r"can't be read: No such file or directory$"):
         read_baseline(tmp_path / "no")

@@ -53,5 +53,5 @@ def test_a_stream_that_fails_ends_them_all(engines: Engines) -> None:
 
 @pytest.mark.parametrize("text", ["", "2", "0x1", "1x", "ax1", "65x1", "1x1,"])
 def test_what_is_no_sweep(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--sweep takes streams x threads, e\.g\. 1x1,1x2,2x1"):
+    with pytest.raises(UsageError, match=r"^--sweep must be streams x threads, e\.g\. 1x1,1x2,2x1"):
         parse_sweep(text)

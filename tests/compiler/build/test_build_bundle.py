@@ -166,10 +166,10 @@ def test_an_unsupported_model_is_refused_before_anything_is_compiled(
         (
             {"precision": "int8"},
             UsageError,
-            "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see; "
-            "or use int8-weights, which needs none, fp32, fp16 or auto",
+            "int8 needs calibration samples: add --samples with 64 to 128 typical inputs; or use "
+            "int8-weights, which needs no samples, fp32, fp16 or auto",
         ),
-        ({"samples": []}, SampleError, "samples is empty; give at least one, or None for random ones"),
+        ({"samples": []}, SampleError, "samples is empty; pass at least one, or None for random samples"),
     ],
 )
 def test_wrong_use(model: Path, options: Mapping[str, Any], error: type[Exception], message: str) -> None:
@@ -181,7 +181,10 @@ def test_wrong_use(model: Path, options: Mapping[str, Any], error: type[Exceptio
 def test_an_open_batch_is_1_and_the_report_says_so(tmp_path: Path) -> None:
     path = models.write(tmp_path, models.DYNAMIC)
     bundle = edgekit.build(path, targets=["ort"])
-    said = "open in the model and set here: batch 1 of image; to set them yourself: --shape image=1x3x16x16"
+    said = (
+        "not fixed in the model, so these were assumed: batch 1 of image; to choose them: --shape "
+        "image=1x3x16x16"
+    )
     assert bundle.inputs[0].shape == (1, 3, 16, 16)
     assert bundle.manifest["options"]["assumed_shapes"] == said
     assert f"  note      {said}" in bundle.report.splitlines()

@@ -19,26 +19,26 @@ def detector(self_map: float, snr_db: float = 11.0, task: float | None = None) -
     ("goal", "found", "parent", "why"),
     [
         (Goal(), detector(0.75), None, ""),
-        (Goal(), detector(0.71), None, "self-mAP 0.710; 0.750 is asked for"),
-        (Goal(0.02), detector(0.97), None, "self-mAP 0.970; 0.980 is asked for"),
+        (Goal(), detector(0.71), None, "self-mAP 0.710; 0.750 is required"),
+        (Goal(0.02), detector(0.97), None, "self-mAP 0.970; 0.980 is required"),
         (Goal(0.02), detector(0.7, task=0.33), 0.336, ""),  # labelled: the task's own metric counts
-        (Goal(0.02), detector(0.9, task=0.30), 0.336, "mAP 0.300; 0.329 is asked for"),
-        (Goal(snr_db=24), detector(0.9), None, "SNR 11.0 dB; 24 dB is asked for"),
+        (Goal(0.02), detector(0.9, task=0.30), 0.336, "mAP 0.300; 0.329 is required"),
+        (Goal(snr_db=24), detector(0.9), None, "SNR 11.0 dB; 24 dB is required"),
         (Goal(), Fidelity(Score("top-1 agreement", 0.9), 20), None, ""),
         (
             Goal(0.0),
             Fidelity(Score("SNR", 90.0, "dB"), 90.0),
             None,
-            "SNR 90.0 dB; an exact answer is asked for",
+            "SNR 90.0 dB; an exact answer is required",
         ),
-        (Goal(), Fidelity(Score("SNR", 11.9, "dB"), 11.9), None, "SNR 11.9 dB; 12.0 dB is asked for"),
+        (Goal(), Fidelity(Score("SNR", 11.9, "dB"), 11.9), None, "SNR 11.9 dB; 12.0 dB is required"),
         (Goal(0.1), Fidelity(Score("SNR", 20.0, "dB"), 20.0), None, ""),
-        (Goal(0.1), Fidelity(Score("SNR", 19.0, "dB"), 19.0), None, "SNR 19.0 dB; 20.0 dB is asked for"),
+        (Goal(0.1), Fidelity(Score("SNR", 19.0, "dB"), 19.0), None, "SNR 19.0 dB; 20.0 dB is required"),
         (
             Goal(),
             Fidelity(Score("SNR", -math.inf, "dB"), -math.inf),
             None,
-            "SNR not finite; 12.0 dB is asked for",
+            "SNR not finite; 12.0 dB is required",
         ),
     ],
 )
@@ -76,19 +76,19 @@ def test_options() -> None:
         ),
         (
             {"precision": "fp32", "max_drop": "2%"},
-            "--max-drop is about int8, and precision is fp32; use int8 or auto",
+            "--max-drop applies to int8, but the precision is fp32; use int8 or auto",
         ),
         (
             {"precision": "fp16", "force": True},
-            "--force is about int8, and precision is fp16; use int8 or auto",
+            "--force applies to int8, but the precision is fp16; use int8 or auto",
         ),
         (
             {"precision": "int8-weights", "time_budget": 5},
-            "--time-budget limits a search, and int8-weights needs none; use int8 or auto",
+            "--time-budget limits the int8 search, and int8-weights has no search; use int8 or auto",
         ),
         (
             {"precision": "int8-weights", "fallback": False},
-            "int8-weights is shipped without its float parent anyway; leave --no-fallback out",
+            "int8-weights is always built without its float variant; leave --no-fallback out",
         ),
         (
             {"precision": "int8", "time_budget": -1},
@@ -111,8 +111,8 @@ def test_a_malformed_drop(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_max_drop(text)
     assert str(error.value) == (
-        f"--max-drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
-        "or the least SNR, e.g. 24dB"
+        f"--max-drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, or a "
+        "minimum SNR, e.g. 24dB"
     )
 
 
@@ -123,5 +123,5 @@ def test_on_the_few_samples_that_choose_chance_is_no_miss(metric: str, missed: s
     found = Fidelity(Score(metric, 0.74), 24.0)
     assert goal.missed(found, None, 14).startswith(missed)
     assert bool(goal.missed(found, None, 14)) is bool(missed)
-    assert goal.missed(found) == f"{metric} 0.740; 0.900 is asked for"
+    assert goal.missed(found) == f"{metric} 0.740; 0.900 is required"
     assert goal.missed(Fidelity(Score(metric, 0.7), 24.0), None, 14)

@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_refused(network: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             edgekit.build(network, targets=[target], card=card(), io="uint8")
         assert str(error.value) == (
-            f"{target} takes no images as bytes; build it without --io uint8, into a bundle of its own"
+            f"{target} does not support --io uint8; build it without, into a separate bundle"
         )
 
 

@@ -73,12 +73,12 @@ def test_verify_and_inspect_show_every_stage(cascade: Path) -> None:
 
 MISTAKES = [
     ("", "cascade.toml has no stages; it must be a list"),
-    (CASCADE + "\n[more]\n", "cascade.toml has an unknown key 'more'; it may have stages"),
+    (CASCADE + "\n[more]\n", "cascade.toml has an unknown key 'more'; the only key is stages"),
     (
         CASCADE.split("\n\n")[0],
         "cascade.toml: stages must be a list of 2 to 8 stages, the first one included",
     ),
-    (CASCADE.replace('"colour"', '"find"'), "cascade.toml: stages: there are two stages called 'find'"),
+    (CASCADE.replace('"colour"', '"find"'), "cascade.toml: stages: two stages are called 'find'"),
     (CASCADE.replace('"colour"', '"a/b"'), "cascade.toml: stages[1].name is 'a/b'; it must be a word of"),
     (CASCADE + "margins = 1\n", "cascade.toml: stages[1] has an unknown key 'margins'; it may have name,"),
     (CASCADE + "margin = 9.0\n", "cascade.toml: stages[1].margin is 9; it must be from 0 to 1"),
@@ -95,7 +95,7 @@ MISTAKES = [
     (CASCADE + "classes = [1]\n", "cascade.toml: stages[1].classes is [1]; it must be a list of labels"),
     (
         CASCADE.replace('bundle = "find.edgekit"', 'bundle = "find.edgekit"\nmost = 3'),
-        "cascade.toml: stages[0].most: the first stage sees the whole frame; it has name and bundle",
+        "cascade.toml: stages[0].most: the first stage gets the whole frame, so it has name and bundle only",
     ),
 ]
 
@@ -118,11 +118,11 @@ def test_a_bundle_without_a_card(cascade: Path) -> None:
 
 def test_a_bundle_that_is_not_there(cascade: Path) -> None:
     (cascade.parent / "name.edgekit").unlink()
-    with pytest.raises(BundleError, match=r"name.edgekit: there is no such file"):
+    with pytest.raises(BundleError, match=r"name.edgekit: file not found"):
         edgekit.build_cascade(cascade)
 
 
 def test_a_cascade_of_cascades(cascade: Path) -> None:
     edgekit.build_cascade(cascade).save(cascade.parent / "name.edgekit")
-    with pytest.raises(CardError, match="is a cascade itself; name the bundles of its stages"):
+    with pytest.raises(CardError, match="is a cascade; name the bundles of its stages instead"):
         edgekit.build_cascade(cascade)

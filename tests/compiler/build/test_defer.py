@@ -201,13 +201,13 @@ def test_two_variants_of_one_bundle(folder: Path) -> None:
     )
     assert (found.small, found.large) == ("openvino-fp32", "ort-fp32")
     assert found.bundle is None
-    assert found.why_not == "openvino-fp32 alone is within the bound: use it by itself"
+    assert found.why_not == "openvino-fp32 alone is within the bound: use it without a deferral"
 
 
 def test_no_gain_in_time() -> None:
     figures = Threshold(0.99, 0.01, 0.95, 400, 0, 0.0075, 0.95)
     slow = Deferral("a", "b", figures, 1.0, 10.0)
-    assert slow.why_not == "b alone is as fast: give a smaller model, or allow more disagreement"
+    assert slow.why_not == "b alone is as fast: use a smaller model, or allow more disagreement"
     assert "rejected" in slow.text()
 
 
@@ -220,14 +220,14 @@ def test_what_can_not_be_joined(folder: Path, both: Path) -> None:
             edgekit.defer(*bundles, **given)
         return str(error.value)
 
-    assert "ort-fp32 would be the small one and the large one" in refused(UsageError, small)
-    assert "has a deferral already" in refused(UsageError, small, both)
+    assert "ort-fp32 would be both the small and the large variant" in refused(UsageError, small)
+    assert "already has a deferral" in refused(UsageError, small, both)
     assert "no verified variant 'x' for --small; it has ort-fp32" in refused(
         UsageError, small, large, small_variant="x"
     )
     assert refused(SampleError, small, large, disagreement="1%") == (
-        "60 samples given can't show a bound of 1 % with 95 % confidence\n"
-        "  give 299 or more, or allow more disagreement"
+        "60 samples given are too few to prove a bound of 1 % with 95 % confidence\n"
+        "  use 299 or more, or allow more disagreement"
     )
     assert "--disagreement is '0'; it must be above 0" in refused(UsageError, small, large, disagreement="0")
     assert "--confidence is 'x'" in refused(UsageError, small, large, confidence="x")
@@ -239,4 +239,4 @@ def test_what_can_not_be_joined(folder: Path, both: Path) -> None:
         card=parse_card({**CARD, "task": {**TASK, "top": 2}}),
         trusted=True,
     )
-    assert "have other cards" in refused(UsageError, other, large)
+    assert "have different cards" in refused(UsageError, other, large)

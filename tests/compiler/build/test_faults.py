@@ -209,7 +209,7 @@ def test_int8_of_a_target_whose_float_variant_was_lost(model: Path, faulty: Call
     given = [{"image": np.random.default_rng(i).random((1, 3, 16, 16), np.float32)} for i in range(6)]
     bundle = edgekit.build(model, targets=TWO, precision="int8", samples=given, time_budget=5)
     statuses = {v.name: v.status for v in bundle.variants}
-    assert statuses["tflite-int8"] == "rejected: tflite-fp32, its parent, was lost"
+    assert statuses["tflite-int8"] == "rejected: its float parent, tflite-fp32, failed"
 
 
 def test_a_weight_only_form_that_meets_a_fault(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_nothing_is_written_if_every_target_meets_a_fault(
     assert not output.exists()
     ort, tflite = sorted(cache.rglob("faults/*.txt"))
     assert result.stderr == (
-        "error: model.onnx could be built for no target\n"
+        "error: model.onnx could not be built for any target\n"
         f"  ort  RuntimeError: boom; traceback: {ort}\n"
         f"  tflite  RuntimeError: boom; traceback: {tflite}\n"
         "  nothing was written; please report this with the traceback\n"

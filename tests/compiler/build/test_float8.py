@@ -16,7 +16,7 @@ from tests.fixtures import models
 pytestmark = pytest.mark.needs_tensorrt
 
 
-NO_SAMPLES = "fp8 is calibrated on samples: give --samples, 64 to 128 inputs like those of use"
+NO_SAMPLES = "fp8 needs calibration samples: add --samples with 64 to 128 typical inputs"
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_it_is_held_to_the_goal(model: Path) -> None:
         model, targets=["jetson-thor"], precision="fp8", samples=samples(), max_drop="60dB"
     )
     assert bundle.variants[0].rejected
-    assert bundle.variants[0].reason.endswith("60 dB is asked for")
+    assert bundle.variants[0].reason.endswith("60 dB is required")
     assert bundle.variants[1].verified
 
 
@@ -58,8 +58,16 @@ def test_it_is_held_to_the_goal(model: Path) -> None:
     ("targets", "fallback", "why"),
     [
         (["jetson-thor"], True, NO_SAMPLES),
-        (["jetson-orin-nano", "ort"], True, "jetson-orin-nano, ort has no fp8; use fp32, fp16, int8 or auto"),
-        (["jetson-thor"], False, "fp8 is never timed, so its float parent stays; leave --no-fallback out"),
+        (
+            ["jetson-orin-nano", "ort"],
+            True,
+            "jetson-orin-nano, ort does not support fp8; use fp32, fp16, int8 or auto",
+        ),
+        (
+            ["jetson-thor"],
+            False,
+            "fp8 is never timed, so its float variant must stay; leave --no-fallback out",
+        ),
     ],
 )
 def test_where_it_is_refused(model: Path, targets: list[str], fallback: bool, why: str) -> None:

@@ -65,9 +65,9 @@ def test_a_fault_is_to_be_reported() -> None:
     with pytest.raises(ModelError) as error:
         compared(DOUBLED, lambda x: 2.001 * x)
     assert str(error.value) == (
-        "m.bin: imported as ONNX, it answers otherwise than on a framework:\n"
-        "  output y: SNR 66.0 dB; 100 dB is asked for\n"
-        "  this is a fault of the importer: please report it with the model"
+        "m.bin: the imported ONNX model gives other results than a framework:\n"
+        "  output y: SNR 66.0 dB; 100 dB is required\n"
+        "  this is a bug of the importer: please report it with the model"
     )
 
 

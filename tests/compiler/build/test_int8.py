@@ -76,7 +76,7 @@ def test_int8_is_faster_and_proved_and_its_parent_travels_with_it(
     ]
     (shipped,) = (each for each in tried if each["lost"] == "")
     assert shipped["recipe"] == evidence["quantization"]["recipe"]
-    assert tried[2]["lost"].endswith(f"{shipped['choice']} is better and no slower")
+    assert tried[2]["lost"].endswith(f"{shipped['choice']} is better and as fast")
     ended = {s.name: s.detail for s in stages if s.seconds is not None}
     assert ended["calibrated"] == "samples: 6 calibration, 2 validation, 4 test"
     assert ended["searched"] == "int8 variants kept: 1"
@@ -169,8 +169,8 @@ def test_samples_that_hold_one_value_are_refused(model: Path, precision: str) ->
     with pytest.raises(SampleError) as error:
         build(model, samples=zeros, precision=precision, time_budget=None)
     assert str(error.value) == (
-        "2 samples given: they hold one value throughout, so nothing can be calibrated or tested on them; "
-        "give 64 to 128 inputs like those that the model will see"
+        "2 samples given: all values are the same, so they are useless for calibration and tests; use 64 "
+        "to 128 typical inputs"
     )
 
 
@@ -186,7 +186,10 @@ def test_outputs_that_do_not_vary_prove_nothing(tmp_path: Path) -> None:
     path = models.write(tmp_path, DEAD)
     given = [{"x": np.random.default_rng(n).random((1, 3, 8, 8), np.float32)} for n in range(12)]
     _, int8 = build(path, samples=given, time_budget=0).variants
-    why = "the float model's outputs hold one value on all test samples, which proves nothing"
+    why = (
+        "the float model's outputs are constant on all test samples, so int8 cannot be judged; add "
+        "different samples"
+    )
     assert int8.status == f"rejected: {why}"
 
 
@@ -210,7 +213,7 @@ def test_what_is_not_good_enough_leaves_the_float_parent_and_the_figure(model: P
     assert parent.usable
     assert not int8.usable
     snr_db = int8.evidence["agreement"]["value"]
-    assert int8.status == f"rejected: SNR {snr_db:.1f} dB; 90 dB is asked for"
+    assert int8.status == f"rejected: SNR {snr_db:.1f} dB; 90 dB is required"
 
 
 def test_by_force_it_is_shipped_and_says_so(model: Path) -> None:
@@ -218,7 +221,7 @@ def test_by_force_it_is_shipped_and_says_so(model: Path) -> None:
     int8 = bundle.variants[1]
     assert int8.usable
     assert int8.status.startswith("verified on ONNX Runtime")
-    assert int8.status.endswith(" dB; 90 dB is asked for")
+    assert int8.status.endswith(" dB; 90 dB is required")
     assert ", shipped by force: SNR " in int8.status
 
 
@@ -284,8 +287,8 @@ def test_auto_without_samples_says_that_int8_was_not_tried(model: Path) -> None:
     bundle = build(model, precision="auto", samples=None)
     assert [v.precision for v in bundle.variants] == ["fp32", "fp16", "int8-weights"]
     assert (
-        "int8 was skipped: int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the "
-        "model will see" in bundle.report
+        "int8 was skipped: int8 needs calibration samples: add --samples with 64 to 128 typical inputs"
+        in bundle.report
     )
 
 
@@ -300,9 +303,9 @@ def test_a_target_without_rules(model: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(registry, "compiler", lambda name: Plain())
     with pytest.raises(UsageError) as error:
         build(model)
-    assert str(error.value) == "ort has no rules for quantizing; use fp32, fp16 or auto"
+    assert str(error.value) == "ort has no quantization rules; use fp32, fp16 or auto"
     bundle = build(model, precision="auto")
-    assert "int8 was skipped: ort has no rules for quantizing" in bundle.report
+    assert "int8 was skipped: ort has no quantization rules" in bundle.report
 
 
 CLASSIFIER = """
@@ -366,8 +369,9 @@ def test_the_command_line(model: Path, tmp_path: Path, monkeypatch: pytest.Monke
     without = call(monkeypatch, *common)
     assert without.exit_code == 2
     assert json.loads(without.stdout)["error"]["message"] == (
-        "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see; "
-        "or use int8-weights, which needs none, fp32, fp16 or auto\n  nothing was written"
+        "int8 needs calibration samples: add --samples with 64 to 128 typical inputs; or use int8-weights, "
+        "which needs no samples, fp32, fp16 or auto\n"
+        "  nothing was written"
     )
 
 

@@ -74,4 +74,4 @@ def test_two_forms_of_one_matrix_are_named(tmp_path: Path) -> None:
     bundle = build_bundle(BuildRequest(path, targets=["ort"], precision="int8-weights", force=True))
     variant = next(v for v in bundle.variants if v.precision == "int8-weights")
     because = variant.evidence["larger"]["because"]
-    assert "table is stored for its products and again, as floats, for Gather" in because
+    assert "table is stored twice: quantized, and as floats for Gather" in because

@@ -114,14 +114,16 @@ def test_with_samples_auto_holds_it_to_the_goal(model: Path, monkeypatch: pytest
     (bf16,) = (v for v in bundle.variants if v.precision == "bf16")
     if bf16.evidence["executed"]["precision"] == "bf16":
         assert bf16.evidence["agreement"]["samples"] > 0
-        assert "90 dB is asked for" in bf16.reason
+        assert "90 dB is required" in bf16.reason
 
 
 @pytest.mark.needs_tflite
 def test_it_is_refused_where_it_does_not_exist(model: Path) -> None:
-    with pytest.raises(UsageError, match=r"^tflite has no bf16; use fp32, fp16, int8 or auto$"):
+    with pytest.raises(UsageError, match=r"^tflite does not support bf16; use fp32, fp16, int8 or auto$"):
         edgekit.build(model, targets=["openvino", "tflite"], precision="bf16")
-    with pytest.raises(UsageError, match=r"^openvino has no fp16-arithmetic; use fp32, fp16, int8 or auto$"):
+    with pytest.raises(
+        UsageError, match=r"^openvino does not support fp16-arithmetic; use fp32, fp16, int8 or auto$"
+    ):
         edgekit.build(model, targets=["openvino"], precision="fp16-arithmetic")
 
 

@@ -68,7 +68,7 @@ def test_weights_that_change_while_they_are_read(tmp_path: Path, monkeypatch: py
     with pytest.raises(ModelError) as error:
         open_model(path)
     assert str(error.value) == (
-        "m.onnx: its data in weights.bin changed while it was read; wait until it is written"
+        "m.onnx: its data in weights.bin changed while EdgeKit read it; wait until it is completely written"
     )
 
 

@@ -131,7 +131,7 @@ def test_what_a_more_accurate_one_is_as_fast_as_is_rejected(
 def test_the_accuracy_goal_ends_it(tmp_path: Path) -> None:
     bundle = built(tmp_path, max_drop="60dB")
     (smaller,) = bundle.variants[1:]
-    assert smaller.status == "rejected: SNR 36.5 dB; 60 dB is asked for"
+    assert smaller.status == "rejected: SNR 36.5 dB; 60 dB is required"
     assert bundle.manifest["options"]["shrink"] == "auto"
     assert bundle.manifest["options"]["max_drop"] == "60dB"
 
@@ -162,17 +162,23 @@ def test_where_nothing_is_timed_there_is_no_smaller_model(
     monkeypatch.setattr(shrunk, "runs_here", lambda profile: False)
     (smaller,) = built(tmp_path).variants[1:]
     assert smaller.reason == (
-        "a smaller model is kept only where it is timed, and its engine or processor is not here"
+        "smaller models must be timed, and their engine or processor is not available here"
     )
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"samples": None}, "--shrink fits and judges smaller models on samples: give --samples"),
+        ({"samples": None}, "--shrink needs samples to fit and judge smaller models: add --samples"),
         ({"shrink": "a lot"}, "--shrink is 'a lot'; it must be a percentage between 0 and 100, e.g. -20%"),
-        ({"distil": "long"}, "--distil is 'long'; it says how long to train, e.g. 20min, 1h or 12epochs"),
-        ({"distil": "0min"}, "--distil is '0min'; it says how long to train, e.g. 20min, 1h or 12epochs"),
+        (
+            {"distil": "long"},
+            "--distil is 'long'; it must be a length of training, e.g. 20min, 1h or 12epochs",
+        ),
+        (
+            {"distil": "0min"},
+            "--distil is '0min'; it must be a length of training, e.g. 20min, 1h or 12epochs",
+        ),
         (
             {"shrink": None, "distil": "1h"},
             "--distil trains the models of --shrink; give --shrink -50% or --shrink auto too",
@@ -192,7 +198,7 @@ def test_a_model_without_channels_to_remove_is_refused(tmp_path: Path) -> None:
     path.write_bytes(save_model(graph.model(tmp_path, graph.conv("x", 4, 3))))
     with pytest.raises(UsageError) as found:
         build_bundle(BuildRequest(path, targets=["ort"], samples=samples(), shrink="auto"))
-    assert str(found.value).startswith("the model has no channels that can be removed")
+    assert str(found.value).startswith("no channels can be removed")
 
 
 def _entries(bundle: Bundle) -> list[str]:

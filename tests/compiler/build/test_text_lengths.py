@@ -185,7 +185,7 @@ def test_a_reranker_has_lengths_too(tmp_path: Path) -> None:
 
 def test_padding_on_the_left_is_cut_off_on_the_left(tmp_path: Path) -> None:
     """Positions are counted from the left, so this encoder gives other outputs there, and is refused."""
-    with pytest.raises(UsageError, match="does not honour its mask"):
+    with pytest.raises(UsageError, match="ignores its mask"):
         built(tmp_path, encoder_card("left"))
     model = reranker(tmp_path / "reranker.onnx")  # has no positions
     table = edgekit.draft_card(model).card.as_json()
@@ -206,9 +206,7 @@ def test_a_model_that_does_not_honour_its_mask_is_refused(tmp_path: Path) -> Non
     with pytest.raises(UsageError) as error:
         edgekit.build(model, targets=["ort"], card=encoder_card(), lengths=[4], trusted=True)
     told = str(error.value)
-    assert told.startswith(
-        "encoder.onnx does not honour its mask: output tokens of at most 4 tokens is another"
-    )
+    assert told.startswith("encoder.onnx ignores its mask: output tokens for 4 tokens changes")
     assert told.endswith("leave --lengths out")
     assert "\n" not in told
 
@@ -218,11 +216,11 @@ def test_a_model_that_does_not_honour_its_mask_is_refused(tmp_path: Path) -> Non
     [
         ([16], {}, "--lengths is 16; it must be numbers of tokens, ascending, below the card's 16"),
         ([8, 4], {}, "--lengths is 8,4; it must be numbers of tokens, ascending, below the card's 16"),
-        ([4], {"io": "nchw"}, "--lengths does not go with --io; leave one of them out"),
+        ([4], {"io": "nchw"}, "--lengths cannot be combined with --io; leave one of them out"),
         (
             [4],
             {"shrink": "-50%"},
-            "--lengths does not go with --shrink; build the model that edgekit model shrink writes",
+            "--lengths cannot be combined with --shrink; build the model that edgekit model shrink writes",
         ),
     ],
 )
@@ -236,5 +234,5 @@ def test_what_does_not_go_with_it_is_refused(
 
 def test_without_a_mask_there_is_nothing_to_cut_off_by(tmp_path: Path) -> None:
     model, shapes = encoder(tmp_path / "e.onnx"), {"ids": (1, 16), "mask": (1, 16)}
-    with pytest.raises(UsageError, match="the mask tells: it needs a card with an input of"):
+    with pytest.raises(UsageError, match="--lengths needs the text's mask: add a card with an input of"):
         edgekit.build(model, targets=["ort"], shapes=shapes, lengths=[4], trusted=True)

@@ -47,9 +47,9 @@ def judge(
 
 def test_by_force_the_first_reason_is_told() -> None:
     forced = replace(trial("ort-int8"), forced=True)
-    for why in ("SNR 3.0 dB; 12.0 dB is asked for", "1.20x the time of ort-fp32"):
+    for why in ("SNR 3.0 dB; 12.0 dB is required", "1.20x the time of ort-fp32"):
         forced.reject(why)
-    assert forced.status == "verified on Ort 1, shipped by force: SNR 3.0 dB; 12.0 dB is asked for"
+    assert forced.status == "verified on Ort 1, shipped by force: SNR 3.0 dB; 12.0 dB is required"
 
 
 def test_slower_than_its_parent_is_rejected_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_the_same_bytes_as_the_parent_are_rejected() -> None:
     parent.artifact = ORT.compiler.compile_model(model, ORT.profile, "fp32")
     parent.digest = files_digest(parent.artifact.files)
     found = build_variant(model, ORT, "fp32", TRUTH, [parent], parent)
-    assert found.status == "rejected: the same bytes as ort-fp32"
+    assert found.status == "rejected: identical to ort-fp32"
 
 
 @pytest.mark.needs_ort

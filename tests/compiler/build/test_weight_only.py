@@ -61,14 +61,14 @@ def test_what_is_not_good_enough_leaves_the_parent_and_the_figure(model: Path) -
     parent, made = build(model, "int8-weights", max_drop="90dB").variants
     assert parent.usable
     snr_db = made.evidence["agreement"]["value"]
-    assert made.status == f"rejected: SNR {snr_db:.1f} dB; 90 dB is asked for"
+    assert made.status == f"rejected: SNR {snr_db:.1f} dB; 90 dB is required"
 
 
 def test_random_numbers_are_held_to_more(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """20 dB, where nobody says: not the 12 that samples are held to."""
     monkeypatch.setattr("edgekit.compiler.build.weight_only.ON_NOISE", Goal(snr_db=50))
     made = build(model, "int8-weights").variants[-1]
-    assert made.status.endswith("50 dB is asked for")
+    assert made.status.endswith("50 dB is required")
     assert build(model, "int8-weights", samples=samples(12), force=True).variants[-1].usable
 
 
@@ -108,7 +108,7 @@ def test_nothing_large_enough(tmp_path: Path) -> None:
 def test_a_target_without_the_form(model: Path) -> None:
     with pytest.raises(UsageError) as error:
         build(model, "int8-dynamic", targets=["ort", "coreml"])
-    assert str(error.value) == "coreml has no int8-dynamic; use fp32, fp16, int8 or auto"
+    assert str(error.value) == "coreml does not support int8-dynamic; use fp32, fp16, int8 or auto"
 
 
 def test_an_engine_that_is_not_here(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,8 +159,8 @@ def test_what_brings_nothing_is_rejected() -> None:
         ("ort-fp32", ""),
         (
             "ort-int8-weights",
-            "1.00x the time of ort-fp32; it is 1.0 MB instead of 4.0 MB, for which --precision int8-weights "
-            "ships it",
+            "1.00x the time of ort-fp32; to save space (1.0 MB instead of 4.0 MB), build it with "
+            "--precision int8-weights",
         ),
         ("ort-int8-dynamic", "0.99x the time of ort-fp32"),
     ]
@@ -181,13 +181,13 @@ def test_what_saves_nothing_is_rejected() -> None:
     made.evidence["size_bytes"] = 1_200_000
     assert outcome("int8-weights", parent, made) == [
         ("ort-fp32", ""),
-        ("ort-int8-weights", "it saves nothing: 1.2 MB, and fp32 1.0 MB"),
+        ("ort-int8-weights", "it saves no space: 1.2 MB, while fp32 has 1.0 MB"),
     ]
 
 
 @pytest.mark.parametrize(
     ("int8_ms", "int8_db", "status"),
-    [(6.0, 31.0, "ort-int8 is faster and no worse"), (6.0, 29.0, ""), (8.5, 31.0, "")],
+    [(6.0, 31.0, "ort-int8 is faster and as accurate"), (6.0, 29.0, ""), (8.5, 31.0, "")],
 )
 def test_int8_that_is_faster_and_no_worse_is_enough(int8_ms: float, int8_db: float, status: str) -> None:
     parent = trial("fp32", 10.0)

@@ -20,7 +20,7 @@ MODELS = Path(__file__).parents[4] / "shared" / "models"
 
 SOFTMAX_10 = """\
 # Drafted by edgekit model card from network.onnx.
-# The model does not settle what is marked "guessed": look there first. The formats: docs/cards.md
+# Check the lines marked "guessed" first: the model does not determine them. Format: docs/cards.md
 
 title = "network"
 
@@ -32,7 +32,7 @@ colour = "RGB"  # guessed: as torchvision
 resize = "center-crop"  # guessed: as torchvision
 crop = 0.875
 antialias = true  # as Pillow resizes
-std = [1.0, 1.0, 1.0]  # its first layer spreads over {spread} on pixels 0 to 255: they go in as they are
+std = [1.0, 1.0, 1.0]  # its first layer spreads over {spread} on pixels 0 to 255: pixels are not scaled
 
 [task]
 kind = "classify"
@@ -92,7 +92,7 @@ def test_a_normalization_in_the_graph_is_not_done_twice(tmp_path: Path, op: str)
     path = networks.write(tmp_path, (1, 3, 32, 32), networks.scores(10, softmax=False), before=before)
     draft = draft_card(path)
     assert draft.card.image_input().std == (1, 1, 1)
-    assert f"# Sub and {op} in the graph take pixels to the model's units" in draft.text
+    assert f"# Sub and {op} in the graph convert pixels to the model's units" in draft.text
     assert draft.card.task is not None
     assert draft.card.task.decode == "logits"
 
@@ -125,8 +125,7 @@ def test_a_size_that_the_model_leaves_open_is_guessed(tmp_path: Path) -> None:
     path = networks.write(tmp_path, (1, 3, "h", "w"), networks.scores(1000, softmax=False))
     draft = draft_card(path)
     assert (
-        "shape = [1, 3, 224, 224]  # guessed: the model leaves it open; torchvision's usual size"
-        in draft.text
+        "shape = [1, 3, 224, 224]  # guessed: not fixed by the model; torchvision's usual size" in draft.text
     )
     assert draft.guessed[0] == "inputs.image.shape"
 
@@ -134,7 +133,7 @@ def test_a_size_that_the_model_leaves_open_is_guessed(tmp_path: Path) -> None:
 def test_a_shape_that_the_user_gives_is_no_guess(tmp_path: Path) -> None:
     path = networks.write(tmp_path, (1, 3, "h", "w"), networks.scores(1000, softmax=False))
     draft = draft_card(path, {"image": (1, 3, 96, 128)})
-    assert "shape = [1, 3, 96, 128]  # as --shape says" in draft.text
+    assert "shape = [1, 3, 96, 128]  # set by --shape" in draft.text
 
 
 def test_paddle_classifiers_of_text_lines(tmp_path: Path) -> None:
@@ -150,8 +149,8 @@ def test_outputs_that_no_decoder_reads_stay_arrays(tmp_path: Path) -> None:
     draft = draft_card(path)
     assert draft.card.task is None
     assert draft.text.endswith(
-        "# No decoder of EdgeKit reads outputs of this form: conv2 float32 1x5x8x8, conv4 float32 1x7x8x8.\n"
-        "# They stay arrays; a [task] makes them answers.\n"
+        "# EdgeKit has no decoder for outputs of this form: conv2 float32 1x5x8x8, conv4 float32 1x7x8x8.\n"
+        "# Without a [task], results are arrays.\n"
     )
 
 
@@ -165,10 +164,10 @@ def test_a_model_without_a_picture_gets_tensors(tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_refused_as_by_build(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    with pytest.raises(ModelError, match=r"model.onnx: there is no such file$"):
+    with pytest.raises(ModelError, match=r"model.onnx: file not found$"):
         draft_card(path)
     path.write_bytes(b"<html>")
-    with pytest.raises(ModelError, match="it is a web page: download the file itself"):
+    with pytest.raises(ModelError, match="it is a web page: download the model file itself"):
         draft_card(path)
 
 

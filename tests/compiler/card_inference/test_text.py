@@ -37,7 +37,7 @@ def test_parts_are_known_by_their_names(tmp_path: Path) -> None:
     assert (draft.card.task.kind, draft.card.task.decode) == ("embed", "mean-pooling")
     assert "inputs.input_ids.tokenizer" in draft.guessed
     assert (
-        'tokenizer = "tokenizer.json"  # guessed: the file of the model\'s origin, beside this card'
+        'tokenizer = "tokenizer.json"  # guessed: the model\'s own tokenizer file, beside this card'
         in draft.text
     )
 

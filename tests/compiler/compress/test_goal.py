@@ -24,8 +24,8 @@ def test_goals(given: tuple[Any, Any, Any], goal: ShrinkGoal) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((None, None, None), "give one of --flops -20%, --size -30% and --latency -25%@tflite"),
-        (("-20%", "-20%", None), "give one of --flops -20%, --size -30% and --latency -25%@tflite"),
+        ((None, None, None), "add one of --flops -20%, --size -30% and --latency -25%@tflite"),
+        (("-20%", "-20%", None), "add one of --flops -20%, --size -30% and --latency -25%@tflite"),
         (("-20", None, None), "--flops is '-20'; it must be a percentage between 0 and 100, e.g. -20%"),
         ((None, "100%", None), "--size is '100%'; it must be a percentage between 0 and 100, e.g. -20%"),
         ((None, None, "-25%"), "--latency is '-25%'; it must name a target, e.g. -25%@tflite"),

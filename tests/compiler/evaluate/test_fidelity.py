@@ -85,15 +85,16 @@ def test_sure_boxes_are_kept_but_for_one_that_may_be_chance() -> None:
     assert missed(47, 50, 0.955) == ""
     lenient = Fidelity(Score("self-mAP", 0.9), 20.0, kept=Kept(47, 50, 0.955, 50))
     assert "an estimated 95.5 % by 50" in Goal().missed(lenient, strict=True)
-    assert (
-        missed(47, 50, 0.94)
-        == "47 of 50 sure findings kept, an estimated 94.0 % by 50 changes of score; 97 % is asked for"
+    assert missed(47, 50, 0.94) == (
+        "47 of 50 confident detections kept, an estimated 94.0 % by 50 changes of score; 97 % is required"
     )
     assert missed(35, 50, 0.7, drop=0.3) == ""
     assert missed(0, 0, 1.0) == ""
     # Counted together with the validation samples: .94 of 50 and .99 of 150.
     assert missed(47, 50, 0.94, before=Kept(149, 150, 0.99, 150)) == ""
-    figures = "190 of 200 sure findings kept on the validation and test samples, an estimated 94.8 % by 200"
+    figures = (
+        "190 of 200 confident detections kept on the validation and test samples, an estimated 94.8 % by 200"
+    )
     assert missed(50, 50, 1.0, before=Kept(140, 150, 0.93, 150)).startswith(figures)
 
 

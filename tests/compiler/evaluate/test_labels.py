@@ -49,7 +49,7 @@ def test_no_labels_where_there_is_no_task_or_no_photograph(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name,class\n", "{csv} needs the columns file and class_index"),
+        ("name,class\n", "{csv}:: needs the columns file and class_index"),
         ("file,class_index\na.png,cat\n", "{csv}, line 2: class_index is 'cat', not a number"),
         ("file,class_index\nb.png,1\n", "{csv} has no line for a.png"),
     ],
@@ -97,13 +97,13 @@ def test_labels_of_some_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("nan 0.5 0.5 1 1", "begins with no class number"),
-        ("-1 0.5 0.5 1 1", "begins with no class number"),
-        ("0.5 0.5 0.5 1 1", "begins with no class number"),
-        ("1e30 0.5 0.5 1 1", "begins with no class number"),
-        ("0 0.5 nan 1 1", "has no parts of the picture, 0 to 1"),
-        ("0 0.5 inf 1 1", "has no parts of the picture, 0 to 1"),
-        ("0 320 240 64 64", "has no parts of the picture, 0 to 1"),
+        ("nan 0.5 0.5 1 1", "does not begin with a class number"),
+        ("-1 0.5 0.5 1 1", "does not begin with a class number"),
+        ("0.5 0.5 0.5 1 1", "does not begin with a class number"),
+        ("1e30 0.5 0.5 1 1", "does not begin with a class number"),
+        ("0 0.5 nan 1 1", "has coordinates outside 0 to 1 of the picture"),
+        ("0 0.5 inf 1 1", "has coordinates outside 0 to 1 of the picture"),
+        ("0 320 240 64 64", "has coordinates outside 0 to 1 of the picture"),
     ],
 )
 def test_boxes_of_no_sense(tmp_path: Path, line: str, why: str) -> None:
@@ -121,4 +121,7 @@ def test_malformed_boxes(tmp_path: Path) -> None:
     (tmp_path / "labels" / "a.txt").write_text("0 0.5 0.5 1 1\n0 0.5\n")
     with pytest.raises(SampleError) as error:
         find_labels([path], BOXES)
-    assert str(error.value) == f"{tmp_path / 'labels' / 'a.txt'}, line 2: '0 0.5' is not 'class cx cy w h'"
+    assert (
+        str(error.value)
+        == f"{tmp_path / 'labels' / 'a.txt'}, line 2: '0 0.5' does not have the form 'class cx cy w h'"
+    )

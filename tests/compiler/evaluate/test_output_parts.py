@@ -80,7 +80,7 @@ def test_lost_scores_are_seen_behind_the_pixels() -> None:
     # More is asked for: what is left of the scores of a detector is mostly background.
     assert Goal().missed(Fidelity(Score("SNR", 15.0, "dB"), 15.0)) == ""
     missed = Goal().missed(Fidelity(Score("part SNR", 15.0, "dB"), 15.0))
-    assert missed == "part SNR 15.0 dB; 20.0 dB is asked for"
+    assert missed == "part SNR 15.0 dB; 20.0 dB is required"
 
 
 def test_a_part_that_is_not_finite_is_worth_nothing() -> None:

@@ -79,7 +79,7 @@ def test_16_bits_are_turned_upright_too(tmp_path: Path) -> None:
 def test_other_formats_are_refused_whatever_they_are_called(tmp_path: Path, kind: str, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     Image.new("RGB", (16, 16)).save(path, kind)
-    assert refused(path) == "it holds none of JPEG, PNG, BMP, WEBP, TIFF; convert it to one of them"
+    assert refused(path) == "it is not one of JPEG, PNG, BMP, WEBP, TIFF; convert it to one of them"
 
 
 def test_postscript_never_reaches_ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_postscript_never_reaches_ghostscript(tmp_path: Path, monkeypatch: pytes
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n")
-    assert refused(tmp_path / "a.png").startswith("it holds none of ")
+    assert refused(tmp_path / "a.png").startswith("it is not one of ")
     assert not ran.exists()
 
 
@@ -112,7 +112,7 @@ def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path, side: int) 
         warnings.simplefilter("error")
         assert refused(tmp_path / "a.png") == TOO_LARGE
     assert time.thread_time() - began < 1
-    assert TOO_LARGE == "it has more than 67 million pixels; make it smaller first"
+    assert TOO_LARGE == "it has more than 67 million pixels; scale it down first"
 
 
 def test_a_jpeg_of_thousands_of_scans(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_tiff_is_turned_upright_once(tmp_path: Path) -> None:
 def test_tiff_of_32_bits_is_refused(tmp_path: Path, dtype: type) -> None:
     Image.fromarray(np.zeros((2, 2), dtype)).save(tmp_path / "a.tif")
     assert refused(tmp_path / "a.tif") == (
-        "its pixels have 32 bits, and nothing says what is white; save it with 8 or 16"
+        "its pixels have 32 bits, so the value of white is unknown; save it with 8 or 16"
     )
 
 

@@ -71,13 +71,13 @@ def test_what_does_not_fit_the_card(tmp_path: Path) -> None:
     with pytest.raises(SampleError) as error:
         read_sample(sound, SPECS, None)
     assert str(error.value) == (
-        f"{sound} is a sound, and only a card says how it becomes an input; build with --card card.toml "
-        "(edgekit model card MODEL -o card.toml drafts one)"
+        f"{sound} is a sound, which needs a card to become an input; build with --card card.toml (edgekit "
+        "model card MODEL -o card.toml drafts one)"
     )
     (tmp_path / "a.png").write_bytes(b"")
     with pytest.raises(SampleError) as error:
         read_sample(tmp_path / "a.png", SPECS, card())
-    assert str(error.value) == f"{tmp_path / 'a.png'} is a picture, and ear takes a sound: .wav"
+    assert str(error.value) == f"{tmp_path / 'a.png'} is a picture, but ear takes a sound: .wav"
 
 
 def test_random_sounds_are_sounds_and_constants_constant() -> None:
@@ -125,4 +125,4 @@ def test_a_sample_is_one_text(tmp_path: Path) -> None:
     path.write_text("good\nbad\n", "utf-8")
     with pytest.raises(SampleError) as error:
         read_sample(path, specs, text_card())
-    assert str(error.value) == f"{path} has 2 texts, one a line; a sample is one"
+    assert str(error.value) == f"{path} has 2 texts, one per line; a sample must be one text"

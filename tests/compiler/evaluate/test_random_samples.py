@@ -15,7 +15,7 @@ from edgekit.tensor_spec import TensorSpec
 from tests.fixtures import models
 
 TOKENS = TensorSpec("tokens", "int64", (1, 4096))
-FOUND = {"tokens": InputRange(0, 30521, "it is an index of node look (Gather)")}
+FOUND = {"tokens": InputRange(0, 30521, "node look uses it as an index  (Gather)")}
 
 
 def limits(spec: TensorSpec, found: dict[str, InputRange] = {}) -> tuple[float, float]:  # noqa: B006
@@ -28,7 +28,7 @@ def test_the_ranges_of_the_graph_are_used_and_told() -> None:
     assert low < 50
     assert 30000 < high <= 30521
     assert random_samples([TOKENS], found=FOUND).as_json()["ranges"] == {
-        "tokens": {"range": [0, 30521], "why": "it is an index of node look (Gather)"}
+        "tokens": {"range": [0, 30521], "why": "node look uses it as an index  (Gather)"}
     }
 
 
@@ -52,8 +52,8 @@ def test_a_guess_is_told_with_what_to_give() -> None:
     assert sample_ranges([spec], None, {})["lengths"] == InputRange(
         0,
         1,
-        "a guess, nothing in the graph bounds it; give samples, or in a card "
-        '[inputs.lengths] kind = "tensor", shape = [1, 8], range = [0, 100]',
+        "a guess, since the graph does not bound it; add samples, or in a card [inputs.lengths] kind = "
+        '"tensor", shape = [1, 8], range = [0, 100]',
     )
 
 
@@ -79,7 +79,10 @@ def test_a_build_tells_the_range_of_an_index(tmp_path: Path) -> None:
     bundle = edgekit.build(models.write(tmp_path, EMBEDDING), targets=["ort"])
     (given,) = bundle.manifest["samples"]["ranges"].values()
     assert given["range"] == [0, 999]
-    assert "  note      random values of tokens go from 0 to 999: it is an index of node" in bundle.report
+    assert (
+        "  note      random values of tokens go from 0 to 999: node Gather_0 (Gather) uses it as an index"
+        in bundle.report
+    )
     assert bundle.golden[0][0]["tokens"].max() > 1
 
 
@@ -102,4 +105,6 @@ def test_random_values_that_a_model_refuses_are_told(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as error:
         edgekit.build(models.write(tmp_path, OUT_OF_BOUNDS), targets=["ort"])
     text = str(error.value)
-    assert "; the inputs were random\n  x from 0 to 1: a guess, nothing in the graph bounds it; give" in text
+    assert (
+        "; the inputs were random\n  x from 0 to 1: a guess, since the graph does not bound it; add" in text
+    )

@@ -117,9 +117,8 @@ def test_a_picture_without_a_card_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         run_files(small_bundle(), {"": path})
     assert str(error.value) == (
-        f"{path} is a picture, and new bundle has no card that says how it becomes an input; "
-        "build it with --card card.toml (edgekit model card MODEL -o card.toml drafts one), or give arrays "
-        "(.npy, .npz)"
+        f"{path} is a picture, but new bundle has no card that describes its preparation; build it with "
+        "--card card.toml (edgekit model card MODEL -o card.toml drafts one), or pass arrays (.npy, .npz)"
     )
 
 
@@ -153,8 +152,8 @@ def test_a_picture_without_a_task_gives_arrays(tmp_path: Path, monkeypatch: pyte
     ("given", "message"),
     [
         ({}, "no file was given for x float32 1x6; add -i x=FILE"),
-        ({"y": "a.npy"}, "the model has no input y; it has x float32 1x6"),
-        ({"": "a.npy", "x": "b.npy"}, "say which input a.npy is for: -i NAME=a.npy, of x"),
+        ({"y": "a.npy"}, "the model has no input y; its inputs are x float32 1x6"),
+        ({"": "a.npy", "x": "b.npy"}, "which input is a.npy for? Write -i NAME=a.npy, with one of x"),
     ],
 )
 def test_files_are_given_by_input(given: dict[str, str], message: str) -> None:
@@ -168,5 +167,5 @@ def test_outputs_are_refused_in_formats_that_they_are_not_written_in(name: str) 
     with pytest.raises(UsageError) as error:
         check_output(Path(name))
     stem = name.rpartition(".")[0] or name
-    assert str(error.value) == f"outputs are arrays and are written as .npz: -o {stem}.npz"
+    assert str(error.value) == f"outputs are arrays, written as .npz: use -o {stem}.npz"
     check_output(Path("a/b.NPZ"))

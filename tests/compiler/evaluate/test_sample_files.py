@@ -49,8 +49,8 @@ def test_a_folder_that_has_samples_only_below_says_how(tmp_path: Path) -> None:
     with pytest.raises(SampleError) as error:
         find_files(str(tmp_path), SUFFIXES)
     assert str(error.value) == (
-        f"no samples at {tmp_path}: the folder has cats, dogs, and folders are searched with --recursive "
-        f"({tmp_path / '**'}); give a folder or a glob of .npy, .jpg"
+        f"no samples at {tmp_path}: the folder has cats, dogs; to search folders, add --recursive "
+        f"({tmp_path / '**'}); pass a folder or a glob of .npy, .jpg"
     )
 
 
@@ -59,13 +59,13 @@ def test_nothing_below_a_folder(tmp_path: Path) -> None:
     with pytest.raises(SampleError) as error:
         find_files(str(tmp_path / "**"), SUFFIXES)
     assert str(error.value) == (
-        f"no samples at {tmp_path / '**'}: no file below {tmp_path} ends with one of these; "
-        "give a folder or a glob of .npy, .jpg"
+        f"no samples at {tmp_path / '**'}: no file below {tmp_path} has one of these endings; pass a folder "
+        "or a glob of .npy, .jpg"
     )
 
 
 def test_a_folder_of_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree(tmp_path, "a/1.txt", "b/2.txt", "c/3.jpg")
     monkeypatch.setattr(sample_files, "ENTRIES_LIMIT", 2)
-    with pytest.raises(SampleError, match="has more than 2 files below it; give a smaller folder"):
+    with pytest.raises(SampleError, match="has more than 2 files below it; use a smaller folder"):
         find_files(str(tmp_path / "**"), SUFFIXES)

@@ -98,7 +98,7 @@ def test_a_sample_that_does_not_fit(sample: dict[str, np.ndarray], message: str)
 
 
 def test_no_samples(tmp_path: Path) -> None:
-    with pytest.raises(SampleError, match="samples is empty; give at least one, or None for random ones"):
+    with pytest.raises(SampleError, match="samples is empty; pass at least one, or None for random samples"):
         load_samples([], [IMAGE])
     with pytest.raises(SampleError) as error:
         load_samples(tmp_path, [IMAGE])
@@ -112,7 +112,7 @@ def test_no_samples(tmp_path: Path) -> None:
     assert str(error.value) == f"no samples at {tmp_path}: the folder has notes.txt; {needed}"
     with pytest.raises(SampleError) as error:
         load_samples(tmp_path / "absent", [IMAGE])
-    assert str(error.value) == f"no samples at {tmp_path / 'absent'}: there is nothing; {needed}"
+    assert str(error.value) == f"no samples at {tmp_path / 'absent'}: nothing found; {needed}"
 
 
 def test_npy_for_a_model_with_two_inputs(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_npy_for_a_model_with_two_inputs(tmp_path: Path) -> None:
     with pytest.raises(SampleError) as error:
         read_sample(tmp_path / "a.npy", [IMAGE, TOKENS], None)
     assert str(error.value) == (
-        f"{tmp_path / 'a.npy'} holds one array, and the model has 2 inputs (image, tokens); use .npz"
+        f"{tmp_path / 'a.npy'} has one array, but the model has 2 inputs (image, tokens); use .npz"
     )
 
 
@@ -135,7 +135,7 @@ def test_damaged_arrays(tmp_path: Path, content: bytes, suffix: str) -> None:
 
 def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    why = "it holds Python objects (a pickle), which can run code when they are read; save plain numbers"
+    why = "it contains Python objects (a pickle), which can run code when read; save plain numbers"
     with pytest.raises(SampleError) as error:
         read_sample(tmp_path / "a.npy", [IMAGE], None)
     assert str(error.value) == f"{tmp_path / 'a.npy'} can't be read as .npy: {why}"
@@ -148,7 +148,7 @@ def test_picture_without_a_card(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     assert (
         str(error.value)
-        == f"{path} is a picture, and only a card says how it becomes an input; build with --card card.toml "
+        == f"{path} is a picture, which needs a card to become an input; build with --card card.toml "
         "(edgekit model card MODEL -o card.toml drafts one)"
     )
 
@@ -169,7 +169,7 @@ def test_picture_is_turned_upright(tmp_path: Path) -> None:
 def test_a_picture_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SampleError) as error:
         read_picture(tmp_path / "absent.png")
-    assert str(error.value) == f"{tmp_path / 'absent.png'}: there is no such file"
+    assert str(error.value) == f"{tmp_path / 'absent.png'}: file not found"
     with pytest.raises(SampleError) as error:
         read_picture(tmp_path)
     assert str(error.value) == f"{tmp_path} can't be read as a picture: it is not a regular file"
@@ -177,16 +177,16 @@ def test_a_picture_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"nothing")
-    with pytest.raises(SampleError, match=r"a\.png can't be read as a picture: it holds none of JPEG"):
+    with pytest.raises(SampleError, match=r"a\.png can't be read as a picture: it is not one of JPEG"):
         read_picture(tmp_path / "a.png")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("absent.npy", "there is no such file"),
+        ("absent.npy", "file not found"),
         ("folder", "is not a file"),
-        ("notes.doc", "is none of .npz, .npy, .jpg, .jpeg, .png, .bmp, .webp, .tif, .tiff, .wav"),
+        ("notes.doc", "is not one of .npz, .npy, .jpg, .jpeg, .png, .bmp, .webp, .tif, .tiff, .wav"),
     ],
 )
 def test_what_is_no_sample_file(tmp_path: Path, name: str, message: str) -> None:
@@ -252,9 +252,7 @@ def test_a_file_that_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(SampleError) as error:
         arrays[0]
     path = tmp_path / "0.npy"
-    assert str(error.value) == (
-        f"{path} changed while it was in use; leave the samples alone and start again"
-    )
+    assert str(error.value) == (f"{path} changed during the build; run it again without changing the samples")
 
 
 def test_a_file_that_does_not_fit_is_told_at_once(tmp_path: Path) -> None:
@@ -283,14 +281,14 @@ def test_an_array_that_nearly_fits_is_told_what_to_do() -> None:
         f"sample 0: image float64 1x2 {MISFIT}; convert it with .astype('float32')"
     )
     assert refused(np.zeros(2, np.float32)) == (
-        f"sample 0: image float32 2 {MISFIT}; add the axis of the batch with array[None]"
+        f"sample 0: image float32 2 {MISFIT}; add the batch axis with array[None]"
     )
     assert refused(np.zeros((2, 1), np.float32)) == f"sample 0: image float32 2x1 {MISFIT}"
 
 
 def test_answers_of_nan_alone_prove_nothing() -> None:
     nothing = {"y": np.full(3, np.nan, np.float32), "z": np.array([np.nan])}
-    with pytest.raises(SampleError, match="2 files: the source model answers them with NaN alone"):
+    with pytest.raises(SampleError, match="2 files: the source model's outputs are all NaN"):
         need_answers("2 files", [nothing, nothing])
     need_answers("2 files", [nothing, {**nothing, "z": np.array([np.inf])}])
     need_answers("2 files", [{"y": np.array([1])}])

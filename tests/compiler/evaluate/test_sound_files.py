@@ -72,8 +72,8 @@ PLAIN = wav(struct.pack("<2h", 1, 2))
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"ID3 mp3", "it is no WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav"),
-        (b"", "it is no WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav"),
+        (b"ID3 mp3", "it is not a WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav"),
+        (b"", "it is not a WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav"),
         (PLAIN[:36], "it has no samples"),
         (PLAIN[:44], "it ends after 0 of 4 bytes of samples"),
         (PLAIN[:46], "it ends after 2 of 4 bytes of samples"),
@@ -85,19 +85,19 @@ PLAIN = wav(struct.pack("<2h", 1, 2))
         ),
         (
             wav(b"ab", form=7, bits=8),
-            "its samples are of format 7 with 8 bits; PCM (8 to 32 bits) and floats are read",
+            "its samples have format 7 with 8 bits; supported: PCM (8 to 32 bits) and floats",
         ),
         (
             wav(b"ab", bits=12),
-            "its samples are of format 1 with 12 bits; PCM (8 to 32 bits) and floats are read",
+            "its samples have format 1 with 12 bits; supported: PCM (8 to 32 bits) and floats",
         ),
-        (wav(b"ab", channels=0), "it has 0 channels at 16000 Hz; 1 to 32 at 1 to 768000 Hz are read"),
-        (wav(b"ab", channels=33), "it has 33 channels at 16000 Hz; 1 to 32 at 1 to 768000 Hz are read"),
-        (wav(b"ab", rate=0), "it has 1 channels at 0 Hz; 1 to 32 at 1 to 768000 Hz are read"),
-        (wav(b"ab", rate=768_001), "it has 1 channels at 768001 Hz; 1 to 32 at 1 to 768000 Hz are read"),
+        (wav(b"ab", channels=0), "it has 0 channels at 16000 Hz; supported: 1 to 32 at 1 to 768000 Hz"),
+        (wav(b"ab", channels=33), "it has 33 channels at 16000 Hz; supported: 1 to 32 at 1 to 768000 Hz"),
+        (wav(b"ab", rate=0), "it has 1 channels at 0 Hz; supported: 1 to 32 at 1 to 768000 Hz"),
+        (wav(b"ab", rate=768_001), "it has 1 channels at 768001 Hz; supported: 1 to 32 at 1 to 768000 Hz"),
         (
             PLAIN[:32] + struct.pack("<H", 0) + PLAIN[34:],
-            "its format says 0 bytes for 1 samples of 16 bits",
+            "its format declares 0 bytes for 1 samples of 16 bits",
         ),
         (wav(struct.pack("<f", float("nan")), form=3, bits=32), "it has samples that are NaN or infinite"),
     ],
@@ -112,7 +112,7 @@ def test_what_is_refused(tmp_path: Path, content: bytes, text: str) -> None:
 def test_a_file_that_is_too_large_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SampleError) as error:
         read_sound(tmp_path / "x.wav")
-    assert str(error.value) == f"{tmp_path / 'x.wav'}: there is no such file"
+    assert str(error.value) == f"{tmp_path / 'x.wav'}: file not found"
     monkeypatch.setattr(sound_files, "SOUND_LIMIT_BYTES", 1 << 20)
     (tmp_path / "x.wav").write_bytes(wav(bytes(1 << 20)))
     with pytest.raises(SampleError) as error:

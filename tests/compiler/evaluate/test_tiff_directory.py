@@ -25,16 +25,16 @@ def written(*entries: tuple[int, int, int, int], order: str = "<", magic: int = 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (written(magic=43), "it is no plain TIFF (a BigTIFF?); save it again as TIFF or PNG"),
-        (b"II*\0", "it is no plain TIFF (a BigTIFF?); save it again as TIFF or PNG"),
-        (b"II" + struct.pack("<HI", 42, 5000), "its directory is cut short"),
+        (written(magic=43), "it is not a plain TIFF (a BigTIFF?); save it again as TIFF or PNG"),
+        (b"II*\0", "it is not a plain TIFF (a BigTIFF?); save it again as TIFF or PNG"),
+        (b"II" + struct.pack("<HI", 42, 5000), "its directory is truncated"),
         (
             b"MM" + struct.pack(">HIH", 42, 8, 900),
-            "its directory is cut short, or has more than 1000 entries",
+            "its directory is truncated, or has more than 1000 entries",
         ),
         (
             written(*((tag, 1, 1, 0) for tag in range(1001))),
-            "its directory is cut short, or has more than 1000 entries",
+            "its directory is truncated, or has more than 1000 entries",
         ),
         # Each names the same 600 bytes: a reader that copies them needs 200 times the file.
         (
@@ -43,7 +43,7 @@ def written(*entries: tuple[int, int, int, int], order: str = "<", magic: int = 
         ),
         (written((256, 2, 2**32 - 1, 8)), "its directory names more data than the file has"),
         # An EXIF directory that names itself.
-        (written((34665, 4, 1, 8)), "its directory is cut short, or has more than 1000 entries"),
+        (written((34665, 4, 1, 8)), "its directory is truncated, or has more than 1000 entries"),
         (
             written((322, 4, 1, 2**31), (323, 4, 1, 2**31)),
             "its tiles have 2147483648 x 2147483648 pixels; save it with smaller ones",

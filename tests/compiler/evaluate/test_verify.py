@@ -122,16 +122,16 @@ def test_a_variant_with_the_right_answers_verifies(tmp_path: Path, monkeypatch: 
         (lambda feeds: {"y": 2.002 * feeds["x"]}, "output y: SNR 60.0 dB; fp32 needs 90 dB"),
         (
             lambda feeds: {"y": np.float32(math.nan) * feeds["x"]},
-            "output y: of another shape than the reference, or not finite where it is, or the reverse; "
-            "fp32 needs 90 dB",
+            "output y: it differs from the reference in shape, or in which values are finite; fp32 needs "
+            "90 dB",
         ),
         (
             wrong_dtype,
-            "Ort Runtime 1.0 can't run it: it answered y float16 1x6; the model gives y float32 1x6",
+            "Ort Runtime 1.0 cannot run it: it answered y float16 1x6; the model gives y float32 1x6",
         ),
         (
             wrong_shape,
-            "Ort Runtime 1.0 can't run it: it answered y float32 6x1; the model gives y float32 1x6",
+            "Ort Runtime 1.0 cannot run it: it answered y float32 6x1; the model gives y float32 1x6",
         ),
     ],
 )

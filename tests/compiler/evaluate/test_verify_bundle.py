@@ -106,8 +106,8 @@ def test_answers_that_are_not_finite_fail_in_words_and_in_json(engines: Engines)
     engines["ort"].behaviour["v"] = off_by(math.nan)  # type: ignore[assignment]
     (check,) = verify_bundle(bundle_with({}))
     assert check.status == (
-        "failed: output y: of another shape than the reference, or not finite where it is, or the reverse; "
-        "the limit is 100 dB"
+        "failed: output y: it differs from the reference in shape, or in which values are finite; the "
+        "limit is 100 dB"
     )
     assert check.outputs["y"].as_json()["snr_db"] is None
 
@@ -140,7 +140,7 @@ def test_without_golden_vectors_nothing_is_verified(engines: Engines) -> None:
     bundle = Bundle.create(manifest, {"variants/ort-fp32/model.bin": b"ort-fp32"})
     with pytest.raises(BundleError) as error:
         verify_bundle(bundle)
-    assert str(error.value) == "new bundle has no golden vector to verify with; build it again"
+    assert str(error.value) == "new bundle has no golden vectors to verify with; build it again"
 
 
 def test_every_entry_is_checked(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:

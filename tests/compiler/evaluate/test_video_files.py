@@ -68,14 +68,16 @@ def test_a_video_is_samples_like_pictures_are(tmp_path: Path, monkeypatch: pytes
     assert arrays[0].mean() < arrays[5].mean()
     one = load_samples(tmp_path / "a.mp4", [INPUT], CARD, limit=5)
     assert one.origin == "5 frames"
-    with pytest.raises(SampleError, match=r"a.mp4 is a video, and this takes one picture; build --samples"):
+    with pytest.raises(
+        SampleError, match=r"a.mp4 is a video, but one picture is needed; only build --samples"
+    ):
         read_sample(tmp_path / "a.mp4", [INPUT], CARD)
     assert [path.name for path in one.arrays.paths][-1] == "frame-000032"  # type: ignore[attr-defined]
 
 
 def test_without_a_card(tmp_path: Path) -> None:
     written(tmp_path / "a.mp4")
-    with pytest.raises(SampleError, match="frame-000000 is a picture, and only a card says how"):
+    with pytest.raises(SampleError, match="frame-000000 is a picture, which needs a card to become an input"):
         load_samples(tmp_path, [INPUT])
 
 
@@ -89,16 +91,16 @@ def test_a_playlist_is_not_opened(tmp_path: Path) -> None:
     """FFmpeg would read the files and addresses in it."""
     path = tmp_path / "a.mp4"
     path.write_text("#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:9/secret.ts\n", "ascii")
-    assert refused(path) == "PATH can't be read as a video: it is none of MP4, MOV, AVI, MKV, WebM"
+    assert refused(path) == "PATH can't be read as a video: it is not one of MP4, MOV, AVI, MKV, WebM"
     path.write_bytes(b"")
-    assert refused(path) == "PATH can't be read as a video: it is none of MP4, MOV, AVI, MKV, WebM"
+    assert refused(path) == "PATH can't be read as a video: it is not one of MP4, MOV, AVI, MKV, WebM"
 
 
 def test_a_damaged_video(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     path.write_bytes(b"\0\0\0\x18ftypisom" + bytes(500))
-    assert refused(path) == "PATH can't be read as a video: OpenCV does not open it"
-    assert refused(tmp_path / "absent.mp4") == "PATH: there is no such file"
+    assert refused(path) == "PATH can't be read as a video: OpenCV cannot open it"
+    assert refused(tmp_path / "absent.mp4") == "PATH: file not found"
     os.mkfifo(tmp_path / "pipe.mp4")
     assert refused(tmp_path / "pipe.mp4") == "PATH: is not a file"
     code = (
@@ -108,7 +110,7 @@ def test_a_damaged_video(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "OpenCV does not open it" in done.stderr
+    assert "OpenCV cannot open it" in done.stderr
     assert "moov" not in done.stderr  # what FFmpeg says of it
     assert "WARN" not in done.stderr
 
@@ -117,13 +119,13 @@ def test_a_frame_that_is_not_there(tmp_path: Path) -> None:
     path = written(tmp_path / "a.mp4")
     with pytest.raises(SampleError) as error:
         read_frame(path / "frame-009999")
-    assert str(error.value) == f"{path / 'frame-009999'} can't be decoded; is the video cut short?"
+    assert str(error.value) == f"{path / 'frame-009999'} cannot be decoded; the video may be truncated"
 
 
 def test_frames_of_too_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "a.mp4")
     monkeypatch.setattr(video_files, "PIXELS_LIMIT", 700)
-    with pytest.raises(SampleError, match="has frames of 32 x 24; 0 million pixels are allowed"):
+    with pytest.raises(SampleError, match="has frames of 32 x 24; 0 million pixels are the limit"):
         read_frame(path / "frame-000000")
 
 

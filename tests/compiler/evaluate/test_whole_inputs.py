@@ -102,7 +102,7 @@ def test_text_files_that_are_no_samples(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n", "utf-8")
     with pytest.raises(SampleError) as error:
         load_samples(tmp_path, SPECS, text_card())
-    assert str(error.value) == f"{tmp_path / 'empty.txt'} has no text; write one text a line"
+    assert str(error.value) == f"{tmp_path / 'empty.txt'} has no text; write one text per line"
     (tmp_path / "empty.txt").write_bytes(b"\xff")
     with pytest.raises(SampleError, match=r"empty\.txt can't be read as text: 'utf-8' codec"):
         load_samples(tmp_path, SPECS, text_card())
@@ -120,13 +120,13 @@ def test_the_tokenizer_is_packed_as_it_is(reviews: Path) -> None:
 
 @pytest.mark.needs_ort
 def test_wrong_use(reviews: Path, tmp_path: Path) -> None:
-    assert run(str(reviews), "--text", "a", "-i", "x.txt") == (2, "error: give -i or --text, not both\n")
+    assert run(str(reviews), "--text", "a", "-i", "x.txt") == (2, "error: use -i or --text, not both\n")
     plain = edgekit.build(reviews_model(tmp_path / "m.onnx"), targets=["ort"]).save(
         tmp_path / "plain.edgekit"
     )
     assert run(str(plain), "--text", "a") == (
         2,
-        f"error: --text is for bundles whose card takes a text; {plain} has no such card\n",
+        f"error: --text needs a card with a text input; {plain} has no such card\n",
     )
 
 

@@ -55,7 +55,7 @@ def test_variants_that_only_one_has(tmp_path: Path) -> None:
         ("tflite-fp32", "new bundle"),
     ]
     assert [c["variant"] for c in explain_diff(two, one)] == ["ort-fp32", "tflite-fp32"]
-    with pytest.raises(UsageError, match=r"have no variant in common: tflite-fp32; ort-fp32$"):
+    with pytest.raises(UsageError, match=r"have no variant in common: tflite-fp32 and ort-fp32$"):
         explain_diff(one, two, "tflite")
 
 
@@ -100,4 +100,4 @@ def test_a_layer_that_moved_little_is_not_told() -> None:
     assert _change(_explanation(10, 1.0), _explanation(10.5, 1.0), 1, 1)["slower"] == []
     found = _change(_explanation(10, 1.0), _explanation(12, 1.0), 1, 1)
     assert found["slower"] == [{"layer": "conv", "ms": (10, 12)}]
-    assert found["notes"] == ["no longer: 10", "new: 12"]
+    assert found["notes"] == ["resolved: 10", "new: 12"]

@@ -92,7 +92,7 @@ def test_times_are_of_engines_that_tell_them_and_of_no_stand_in(found: dict[str,
         assert found[name]["nodes_ms"] > 0.05  # 75 million products
     assert "noisy" in [node["node"] for node in found["ort-fp32"]["nodes"]]
     assert {"CONV_2D"} <= {node["op"] for node in found["tflite-fp32"]["nodes"]}
-    words = "not measured: this is a reference executor, not a Jetson"
+    words = "not measured: it ran on a reference executor, not a Jetson"
     assert (found["tensorrt-fp32"]["nodes"], found["tensorrt-fp32"]["no_times"]) == ([], words)
 
 
@@ -159,7 +159,7 @@ def test_names_that_are_damaged_are_told(bundle: Bundle) -> None:
 
 def test_fp32_has_nothing_to_be_compared_with(found: dict[str, Any]) -> None:
     assert found["ort-fp32"]["no_values"] == "fp32 is the reference for the other variants"
-    assert found["openvino-fp16"]["no_values"] == "this engine does not give intermediate values"
+    assert found["openvino-fp16"]["no_values"] == "this engine does not return intermediate values"
 
 
 def test_the_text_answers_first(bundle: Bundle) -> None:
@@ -220,7 +220,7 @@ def test_the_figures_stand_before_what_may_be_long() -> None:
         "  v  output SNR exact at the build  verified",
         "",
         "  time      4 ms in 2 nodes on 2 threads: Convolution brgconv_avx2_f32 75%, Add 25%",
-        "            a run takes 5 ms, 20% of it outside nodes",
+        "            a run takes 5 ms, 20% of it outside of nodes",
         "    slowest                     time  share  op",
         "    stem.conv: conv_0 + relu_0  3 ms  75%    Convolution brgconv_avx2_f32",
         "    b                           1 ms  25%    Add",
@@ -262,7 +262,7 @@ def test_without_golden_vectors_there_is_nothing_to_run(bundle: Bundle) -> None:
     bare = Bundle.create({**bundle.manifest, "golden": [], "variants": []}, {})
     with pytest.raises(BundleError) as error:
         explain(bare)
-    assert str(error.value) == "new bundle has no golden vector to run; build it again"
+    assert str(error.value) == "new bundle has no golden vectors to run; build it again"
 
 
 def test_a_bundle_of_rejected_variants_says_so(bundle: Bundle) -> None:

@@ -98,18 +98,18 @@ def test_what_nobody_recognizes_is_opened_as_onnx(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xff\xff")
     with pytest.raises(ModelError) as error:
         open_source_model(path)
-    why = "it is not protobuf, or it is cut short (3 bytes): export or download it again"
+    why = "it is not valid protobuf, or it is truncated (3 bytes): export or download it again"
     assert str(error.value) == f"x.bin: is not an ONNX model: {why}"
     with pytest.raises(ModelError) as error:
         open_source_model(tmp_path / "none.onnxtxt")
-    assert str(error.value) == f"{tmp_path / 'none.onnxtxt'}: there is no such file"
+    assert str(error.value) == f"{tmp_path / 'none.onnxtxt'}: file not found"
 
 
 def test_an_object_of_no_framework() -> None:
     with pytest.raises(UsageError) as error:
         edgekit.build(np.zeros(3), targets=["ort"])
     assert str(error.value).startswith(
-        "a numpy.ndarray is no model that EdgeKit imports; give the path of a file, or an object of one of: "
+        "EdgeKit cannot import a numpy.ndarray; pass the path of a file, or an object from one of: "
     )
     assert "ONNX text" in str(error.value)
 
@@ -131,10 +131,10 @@ def test_an_import_that_answers_otherwise_is_refused(text: Path, monkeypatch: py
         edgekit.import_model(text)
     first, *outputs, last = str(error.value).splitlines()
     assert first == (
-        f"small.onnxtxt: imported as ONNX, it answers otherwise than on onnx reference {onnx.__version__}:"
+        f"small.onnxtxt: the imported ONNX model gives other results than onnx reference {onnx.__version__}:"
     )
     assert [line.split(":")[0] for line in outputs] == ["  output scores", "  output features"]
-    assert last == "  this is a fault of the importer: please report it with the model"
+    assert last == "  this is a bug of the importer: please report it with the model"
 
 
 @pytest.mark.parametrize("answers", [None, MissingDependency("onnx", "running it", "pip install onnx")])
@@ -149,7 +149,7 @@ def test_what_could_not_be_compared_says_so(
     monkeypatch.setattr(conversion, "importers", lambda: {"onnxtext": importer})
     why = "onnx is not installed, and running it needs it: pip install onnx"
     found = edgekit.import_model(text).compared
-    assert found.not_run == (why if answers else "nothing runs ONNX text models here")
+    assert found.not_run == (why if answers else "no package that runs ONNX text models is installed")
     assert str(found) == f"not compared with the original: {found.not_run}"
 
 
@@ -164,7 +164,10 @@ def test_a_file_that_changes_meanwhile(text: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(conversion, "importers", lambda: {"onnxtext": importer._replace(to_onnx=slow)})  # type: ignore[arg-type]
     with pytest.raises(ModelError) as error:
         import_source(text)
-    assert str(error.value) == "small.onnxtxt: changed while it was read; wait until it is written"
+    assert (
+        str(error.value)
+        == "small.onnxtxt: changed while EdgeKit read it; wait until it is completely written"
+    )
 
 
 def test_weights_in_another_file_are_not_read(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +182,10 @@ def test_weights_in_another_file_are_not_read(text: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(conversion, "importers", lambda: {"onnxtext": importer._replace(to_onnx=outside)})  # type: ignore[arg-type]
     with pytest.raises(ModelError) as error:
         open_source_model(text)
-    assert str(error.value) == "small.onnxtxt: its weights are in another file, weights.bin"
+    assert str(error.value) == (
+        "small.onnxtxt: its weights are in another file, weights.bin:: pass the path of the model, with "
+        "that file beside it"
+    )
 
 
 def test_the_verb_writes_the_file(text: Path, tmp_path: Path) -> None:
@@ -219,7 +225,8 @@ def test_the_verb_refuses_what_it_cannot_use(text: Path, tmp_path: Path) -> None
     out = tmp_path / "out.onnx"
     onnx_file = models.write(tmp_path, models.SMALL_CNN)
     assert refused(onnx_file, "-o", out) == (
-        "error: model.onnx is an ONNX model already; edgekit build takes it as it is\n  nothing was written\n"
+        "error: model.onnx is already an ONNX model; pass it to edgekit build as it is\n"
+        "  nothing was written\n"
     )
     assert refused(text, "-o", tmp_path / "out.bin") == (
         f"error: {tmp_path / 'out.bin'} is to be an ONNX file: end its name in .onnx\n  nothing was written\n"

@@ -16,12 +16,10 @@ from edgekit.errors import EdgeKitError, MissingDependency, ModelError
 from tests.fixtures.framework_files import archive
 
 LAMBDA = (
-    "has Python code in it (a Lambda layer), which runs when it is loaded; give the model from Python, where"
-    " you loaded it yourself: edgekit.build(model, targets=[...])"
+    "contains Python code (a Lambda layer), which runs when the file is loaded; load it yourself, and pass "
+    "the model from Python: edgekit.build(model, targets=[...])"
 )
-OTHER = (
-    "is not a layer of Keras; a model with layers of its own is given from Python, where they are defined:"
-)
+OTHER = "is not a Keras layer; if the model has custom layers, pass it from Python, where they are defined:"
 OTHER += " edgekit.build(model, targets=[...])"
 
 
@@ -71,15 +69,16 @@ LAYERS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a saved program of TensorFlow": (
         layer("keras.layers", "TFSMLayer", filepath="/tmp/x"),
-        "has a TFSMLayer, which loads a program of another framework; import that program",
+        "has a TFSMLayer layer, which loads a model of another framework; import that model instead",
     ),
     "a pickle of PyTorch": (
         layer("keras.layers", "TorchModuleWrapper", module="gAS="),
-        "has a TorchModuleWrapper, which loads a program of another framework; import that program",
+        "has a TorchModuleWrapper layer, which loads a model of another framework; import that model instead",
     ),
     "a file of the user": (
         layer("keras.layers", "StringLookup", vocabulary="/etc/passwd"),
-        "a layer reads its vocabulary from the file '/etc/passwd'; give it a list, and save the model again",
+        "a layer reads its vocabulary from the file '/etc/passwd'; set it to a list, and save the "
+        "model again",
     ),
 }
 
@@ -113,9 +112,12 @@ def test_layers_of_keras_pass(tmp_path: Path) -> None:
         ({"config.json": b"{"}, "config.json is not valid JSON: "),
         (
             {"config.json": b"{}", "../assets/a": b""},
-            "the archive has the name '../assets/a'; ",
+            "the archive has a member named '../assets/a'; ",
         ),
-        ({"config.json": b"{}", "/etc/a": b""}, "the archive has the name '/etc/a'; save the model again"),
+        (
+            {"config.json": b"{}", "/etc/a": b""},
+            "the archive has a member named '/etc/a'; save the model again",
+        ),
     ],
 )
 def test_a_malformed_archive(members: dict[str, bytes], why: str, tmp_path: Path) -> None:
@@ -164,7 +166,7 @@ def test_weights_that_read_other_files(kind: str, tmp_path: Path) -> None:
         "external link": r"model\.weights\.h5 has a link, 'x'; save the model again",
         "external storage": r"model\.weights\.h5 reads another file for 'x'; save the model again",
         "virtual": r"model\.weights\.h5 reads another file for 'x'; save the model again",
-        "huge": r"the arrays of model\.weights\.h5 have \d+ bytes; \d+ are allowed for its size; save the .*",
+        "huge": r"the arrays in model\.weights\.h5 have \d+ bytes; a file of this size may have \d+;.*",
     }[kind]
     with pytest.raises(ModelError, match=rf"^m\.keras: {why}$"):
         check_weights(path)
@@ -176,4 +178,6 @@ def test_hdf5_of_keras_2_is_not_loaded(tmp_path: Path) -> None:
     with pytest.raises(EdgeKitError) as error:
         edgekit.import_model(path)
     assert not isinstance(error.value, MissingDependency)
-    assert "it is HDF5, as Keras 2 saved models" in str(error.value)
+    assert 'it is HDF5, the format of Keras 2: load it in Keras 3 and call model.save("model.keras")' in str(
+        error.value
+    )

@@ -30,8 +30,8 @@ from tests.fixtures.framework_files import (
 )
 
 TRUST = (
-    "loading it runs whatever code is in it. If you made the file, or trust who did, add --trust-pickle"
-    " (Python: trust_pickle=True); else "
+    "loading it runs any code it contains. If you trust its author, add --trust-pickle (Python: "
+    "trust_pickle=True). Otherwise "
 )
 SAVE = 'torch.export.save(torch.export.export(module.eval(), (example,)), "model.pt2")'
 YOLO = ("ultralytics.nn.tasks", "DetectionModel")
@@ -47,7 +47,7 @@ def refused(path: Path, **options: Any) -> EdgeKitError:
 def test_pickles_are_refused_unless_trusted(tmp_path: Path) -> None:
     sprung = tmp_path / "sprung"
     model = trap(tmp_path / "model.pkl", sprung)
-    instead = "give edgekit.build the fitted estimator itself, or an .onnx file that skl2onnx wrote"
+    instead = "pass the fitted estimator itself to edgekit.build, or an .onnx file from skl2onnx"
     assert str(refused(model)) == f"model.pkl is a Python pickle: {TRUST}{instead}"
     module = torch_pickle(tmp_path / "model.pt", *TENSORS, LINEAR)
     assert str(refused(module)) == (
@@ -55,8 +55,8 @@ def test_pickles_are_refused_unless_trusted(tmp_path: Path) -> None:
     )
     yolo = torch_pickle(tmp_path / "yolo.pt", *TENSORS, YOLO)
     assert str(refused(yolo)) == (
-        f"yolo.pt is a checkpoint of Ultralytics, a Python pickle: {TRUST}export it yourself:"
-        ' YOLO("model.pt").export(format="onnx")'
+        f"yolo.pt is an Ultralytics checkpoint (a Python pickle): {TRUST}export it yourself: "
+        'YOLO("model.pt").export(format="onnx")'
     )
     assert not sprung.exists()
 
@@ -97,25 +97,25 @@ def test_a_state_dict_has_no_graph(tmp_path: Path) -> None:
     path = torch_pickle(tmp_path / "model.pth", *TENSORS)
     for trusted in (False, True):
         assert str(refused(path, trust_pickle=trusted)) == (
-            "model.pth holds weights and no graph (a state dict): EdgeKit needs the module that they"
-            " belong to. In Python: module.load_state_dict(torch.load(...)), then edgekit.build(module,"
-            f" example_inputs=(example,), targets=[...]), or {SAVE} for the command line"
+            "model.pth contains weights but no graph (a state dict); EdgeKit needs the whole module. In "
+            "Python: module.load_state_dict(torch.load(...)), then edgekit.build(module, "
+            f"example_inputs=(example,), targets=[...]); for the command line: {SAVE}"
         )
 
 
 def test_archives_of_nobody(tmp_path: Path) -> None:
     path = archive(tmp_path / "photos.zip", {"a.jpg": b"x"})
     assert str(refused(path)) == (
-        "photos.zip: is not an ONNX model: it is a zip archive, but none that PyTorch (torch.export.save,"
-        " torch.jit.save, torch.save) or Keras 3 writes"
+        "photos.zip: is not an ONNX model: it is a zip archive, but not one written by PyTorch "
+        "(torch.export.save, torch.jit.save, torch.save) or Keras 3"
     )
     damaged = tmp_path / "model.pt2"
     damaged.write_bytes(b"PK\3\4" + bytes(100))
     assert str(refused(damaged)) == (
-        "model.pt2: is no file of torch.export.save, torch.jit.save or torch.save, or a damaged one"
+        "model.pt2: was not written by torch.export.save, torch.jit.save or torch.save, or is damaged"
     )
     other = archive(tmp_path / "model.keras", {"a.jpg": b"x"})
-    assert str(refused(other)) == "model.keras: is no file of Keras 3 (model.save), or a damaged one"
+    assert str(refused(other)) == "model.keras: is not a Keras 3 file (model.save), or is damaged"
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "import a_module_that_is_nowhere",
             "pass",
             ModelError,
-            "can't be loaded: ModuleNotFoundError: No module named 'a_module_that_is_nowhere';"
-            " its classes must be importable: PYTHONPATH names their folder",
+            "can't be loaded: ModuleNotFoundError: No module named 'a_module_that_is_nowhere'; its classes "
+            "must be importable: set PYTHONPATH to their folder",
         ),
         (
             "pass",
@@ -238,7 +238,7 @@ def test_what_fails_in_the_child_is_one_line_and_a_file(
         assert str(refusal.value) == "give a shape"
         return
     file = cache / "my_model.bin.txt"
-    assert str(refusal.value) == f"my model.bin: {text}; its full text is in {file}"
+    assert str(refusal.value) == f"my model.bin: {text}; the full message is in {file}"
     said = file.read_text("utf-8")
     assert "a word on stdout" in said
     assert "a word on stderr" in said
@@ -255,7 +255,7 @@ def test_an_exporter_that_never_ends_is_ended(
     model = tmp_path / "m.bin"
     model.write_bytes(b"x")
     with pytest.raises(
-        ModelError, match=r"^m\.bin: its framework failed: it did not end within 1 s; its full text is in "
+        ModelError, match=r"^m\.bin: its framework failed: it did not end within 1 s; the full message is in"
     ):
         convert_file("a_slow_framework", model, ImportOptions())
 

@@ -26,8 +26,8 @@ from tests.fixtures.framework_files import (
 )
 
 TRUST = (
-    ". Such a file may run code or change files. If you made it, or trust who did, add --trust-pickle"
-    " (Python: trust_pickle=True)"
+    ". Such a file may run code or change files. If you trust its author, add --trust-pickle (Python: "
+    "trust_pickle=True)"
 )
 WEIGHTS = "data__weights__model_weights_config.json"
 CONSTANTS = "data__constants__model_constants_config.json"
@@ -74,8 +74,8 @@ def structure(kind: str, context: object) -> str:
 
 DEFAULT = {"default_factory_module": "os", "default_factory_name": "getcwd", "dict_context": []}
 ENUM = '{"__enum__": true, "fqn": "os:environ", "name": "x"}'
-CALLED = "its graph calls {}, which is not known to be an operator on tensors"
-PICKLED = "{} is a Python pickle or an object, not a tensor's numbers"
+CALLED = "its graph calls {}, which is not a known tensor operator"
+PICKLED = "{} is a Python pickle or an object, not tensor data"
 
 PROGRAMS: dict[str, tuple[dict[str, bytes], str]] = {
     "a weight that is a pickle": (
@@ -219,7 +219,7 @@ def test_a_program_of_torch_2_7(protocol: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"{}", "models/model.json has another form than torch writes (KeyError: 'graph_module')"),
+        (b"{}", "models/model.json does not have the form that torch writes (KeyError: 'graph_module')"),
         (b"[" * 100_000, "models/model.json is not valid JSON: "),
         (b"{", "models/model.json is not valid JSON: "),
     ],
@@ -237,7 +237,7 @@ def test_a_zip_bomb(tmp_path: Path) -> None:
         file.writestr("m/constants.pkl", b"\x80\x02).")
         file.writestr("m/code/__torch__.py", b" " * (100 << 20))
     with pytest.raises(
-        ModelError, match=r"^m\.pt: the archive's members have \d+ bytes uncompressed; \d+ are"
+        ModelError, match=r"^m\.pt: the archive's members have \d+ bytes uncompressed; a file of this size"
     ):
         checked_script(path, tmp_path / "copy.pt")
 
@@ -265,16 +265,16 @@ def test_two_members_of_one_name(tmp_path: Path) -> None:
         ("t = __torch__.torch.classes.c10d.FileStore", "'torch.classes.c10d', which may read or write files"),
         ("t = torch", "the namespace of all operators as a value"),
         ('y = getattr(ops.aten, "a")', "the namespace of all operators as a value"),
-        ('y = getattr(x, "from" "_file")', "names of attributes of parts"),
-        ('y = getattr(x, "fr\\157m_file")', "names of attributes of parts"),
-        ("y = getattr(x, 'a')", "names of attributes of parts"),
+        ('y = getattr(x, "from" "_file")', "attribute names at run time"),
+        ('y = getattr(x, "fr\\157m_file")', "attribute names at run time"),
+        ("y = getattr(x, 'a')", "attribute names at run time"),
     ],
 )
 def test_torchscript_that_would_use_files(line: str, what: str, tmp_path: Path) -> None:
     path = torchscript(tmp_path / "m.pt", f"{FORWARD}    {line}\n    return x\n")
     with pytest.raises(ModelError) as error:
         checked_script(path, tmp_path / "copy.pt")
-    verb = "has" if "which" in what else "makes" if "parts" in what else "uses"
+    verb = "has" if "which" in what else "builds" if "run time" in what else "uses"
     assert str(error.value) == f"m.pt: code/__torch__.py {verb} {what}{TRUST}"
 
 

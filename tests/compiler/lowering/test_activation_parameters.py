@@ -89,12 +89,15 @@ def test_batch_normalization_by_computed_statistics_and_in_training() -> None:
     assert batch_norm_factors(4, one, one, computed(1), one, 1e-5, 0) is None
     with pytest.raises(Inexpressible) as caught:
         batch_norm_factors(4, one, one, one, one, 1e-5, 1)
-    assert caught.value.why == "training_mode=1 updates statistics, which an inference model has not"
+    assert caught.value.why == "training_mode=1 updates statistics; export the model for inference"
 
 
 def test_dropout_in_training_is_refused() -> None:
     refuse_random_dropout(None)
     refuse_random_dropout(held(np.array(False)))
     for training in (held(np.array(True)), computed()):
-        with pytest.raises(Inexpressible, match="dropping out is random"):
+        with pytest.raises(
+            Inexpressible,
+            match="training_mode is on or unknown, so its output is random; export the model for inference",
+        ):
             refuse_random_dropout(training)

@@ -149,11 +149,15 @@ TENSOR = parse_card({"title": "a card", "inputs": {"x": {"kind": "tensor", "shap
         (
             "uint8",
             None,
-            "--io uint8 folds what a card says of an image into the model, and there is no card; build with "
+            "--io uint8 folds the card's image preparation into the model, so it needs a card; build with "
             "--card card.toml (edgekit model card MODEL -o card.toml drafts one)",
         ),
-        ("uint8", TENSOR, "--io uint8 is for an image input, and a card has none; build without it"),
-        ({"z": "uint8"}, card(), "--io z=uint8: a card has the image input x"),
+        (
+            "uint8",
+            TENSOR,
+            "--io uint8 needs an image input, and a card does not describe one; build without it",
+        ),
+        ({"z": "uint8"}, card(), "--io z=uint8: not an image input; a card has x"),
     ],
 )
 def test_what_has_no_bytes(io: Any, given: Card | None, message: str) -> None:
@@ -169,13 +173,13 @@ def test_what_has_no_bytes(io: Any, given: Card | None, message: str) -> None:
             '<ir_version: 8, opset_import: ["": 10]> m (int8[1,3,8,10] x) => (int8[1,3,8,10] y) '
             "{ y = Identity(x) }",
             {"dtype": "int8", "mean": [128, 128, 128]},
-            "--io uint8: x is int8, which is rounded, and opset 10 has no Round; "
-            "export the model with a newer opset",
+            "--io uint8: x is int8, which needs Round, and opset 10 does not have it; export the model "
+            "with a newer opset",
         ),
         (
             '<ir_version: 8, opset_import: ["": 17]> m (float[1,3,8,10] x) => (float[1,3,8,10] x) {}',
             {},
-            "--io uint8: input x is an output too; build without it",
+            "--io uint8: input x is also an output; build without it",
         ),
     ],
 )

@@ -24,7 +24,7 @@ def test_a_scalar_is_of_rank_0_or_1() -> None:
 def test_what_the_model_computes_is_refused_by_its_name() -> None:
     with pytest.raises(Inexpressible) as caught:
         constant_ints(computed(2), "pads")
-    assert caught.value.why == "its pads are computed by the model; they must be constant"
+    assert caught.value.why == "the model computes its pads; they must be constant"
     with pytest.raises(Inexpressible) as caught:
         constant_scalar(computed(), "k")
-    assert caught.value.why == "its k is computed by the model; it must be constant"
+    assert caught.value.why == "the model computes its k; it must be constant"

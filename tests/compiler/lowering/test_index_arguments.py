@@ -60,7 +60,7 @@ def test_repeated_elements(rows: list[list[int]], repeats: bool) -> None:
         return
     with pytest.raises(Inexpressible) as caught:
         refuse_repeats(indices, "none")
-    assert caught.value.why == "its indices name an element twice, and which update wins is undefined"
+    assert caught.value.why == "its indices contain an element twice, so the result is undefined"
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1, -3])
@@ -74,7 +74,9 @@ def test_one_hot(axis: int) -> None:
 
 def test_one_hot_of_computed_values_is_refused() -> None:
     for depth, values in ((computed(), constant(0, 1)), (constant(3), computed(2))):
-        with pytest.raises(Inexpressible, match="its depth or values are computed by the model"):
+        with pytest.raises(
+            Inexpressible, match="the model computes its depth or values; they must be constant"
+        ):
             one_hot_arguments((2,), depth, values, -1)
 
 
@@ -90,5 +92,5 @@ def test_trilu_without_k_keeps_the_diagonal() -> None:
     for far, kept in ((-(2**63), True), (2**63 - 1, False)):  # past the matrix, and past what numpy counts to
         assert trilu_mask((2, 3), held(np.array(far)), 1).tolist() == [[kept] * 3] * 2
         assert trilu_mask((2, 3), held(np.array(far)), 0).tolist() == [[not kept] * 3] * 2
-    with pytest.raises(Inexpressible, match="its k is computed by the model"):
+    with pytest.raises(Inexpressible, match="the model computes its k"):
         trilu_mask((2, 2), computed(), 1)

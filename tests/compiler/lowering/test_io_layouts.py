@@ -51,17 +51,16 @@ def test_every_value_of_four_axes_or_those_that_are_named(
             ["tflite"],
             "the model has no input or output 'img'; it has image, scores, features",
         ),
-        ({"scores": "nhwc"}, ["tflite"], "scores has 2 axes, and nhwc is a layout of four"),
+        ({"scores": "nhwc"}, ["tflite"], "scores has 2 axes; nhwc needs four"),
         (
             "nhwc",
             ["tflite", "ort"],
-            "ort takes inputs and gives outputs in the source's layout only; "
-            "build the targets that have nhwc without it",
+            "ort supports the source's layout only; build it without --io nhwc, into a separate bundle",
         ),
         (
             {"scores": "int8"},
             ["tflm", "ort"],
-            "ort stores no inputs as int8; build it without --io int8, into a bundle of its own",
+            "ort does not support --io int8; build it without, into a separate bundle",
         ),
     ],
 )
@@ -76,7 +75,7 @@ def test_what_cannot_be_obeyed(asked: str | Mapping[str, str], targets: Sequence
 def test_a_model_without_four_axes() -> None:
     with pytest.raises(UsageError) as error:
         lay_out(parse(TWO_INPUTS), "nhwc", [resolve(find_profile("tflite"))])
-    assert str(error.value) == ("no input or output of the model has four axes, and nhwc is a layout of four")
+    assert str(error.value) == "the model has no input or output with four axes, which nhwc needs"
 
 
 def test_the_source_layout_is_no_ones_to_refuse() -> None:
@@ -113,7 +112,7 @@ def test_integers_without_an_int8_variant() -> None:
     refuse_integers_in_float({"image": "nhwc"}, False)
     with pytest.raises(UsageError) as error:
         refuse_integers_in_float({"image": "int8"}, False)
-    assert str(error.value) == "--io int8 is for int8 variants; build with --precision int8 and --samples"
+    assert str(error.value) == "--io int8 needs int8 variants; build with --precision int8 and --samples"
 
 
 def test_integers_are_for_floats_only() -> None:
@@ -121,4 +120,4 @@ def test_integers_are_for_floats_only() -> None:
     model.graph.inputs[0].type = ir.TensorType(ir.DataType.UINT8)
     with pytest.raises(UsageError) as error:
         lay_out(model, {"image": "int8"}, [resolve(find_profile("tflm"))])
-    assert str(error.value) == "image is UINT8, and int8 is for float32"
+    assert str(error.value) == "image is UINT8; int8 needs float32"

@@ -82,12 +82,12 @@ def test_all_reasons_come_at_once() -> None:
     findings = table().lower(Recorder(), graph, 23)
     assert [(f.code, f.node, f.op, f.message, f.fix) for f in findings] == [
         (
-            "EK1001", "first", "Cos", "paper has no form for Cos at opset 23",
+            "EK1001", "first", "Cos", "paper does not support Cos at opset 23",
             "build it for ort, or see docs/add-an-op.md",
         ),
         ("EK1004", "second", "Add", "this sum has no form", "sum it yourself"),
         (
-            "EK1002", "third", "Softmax", "attribute beta is not handled",
+            "EK1002", "third", "Softmax", "attribute beta is not supported",
             "build it for ort, or see docs/add-an-op.md",
         ),
     ]  # fmt: skip
@@ -97,12 +97,12 @@ def test_all_reasons_come_at_once() -> None:
 
 def test_an_input_too_many_is_reported() -> None:
     findings = table().lower(Recorder(), graph_of("y = Softmax(x, x)"), 23)
-    assert [f.message for f in findings] == ["2 inputs, of which 1 are handled"]
+    assert [f.message for f in findings] == ["2 inputs; at most 1 are supported"]
 
 
 def test_an_output_that_is_read_must_be_made() -> None:
     findings = table().lower(Recorder(), graph_of("y, z = Softmax(x)", outputs="float y, float z"), 23)
-    assert [f.message for f in findings] == ["output 1 (z) is not made"]
+    assert [f.message for f in findings] == ["output 1 (z) is not produced"]
 
 
 def test_an_output_that_nobody_reads_need_not_be_made() -> None:

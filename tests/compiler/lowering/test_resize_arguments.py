@@ -63,11 +63,11 @@ def test_scales_without_an_element_need_not_be_constant() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"scales": computed(4)}, "its scales are computed by the model; they must be constant"),
-        ({"sizes": computed(4)}, "its sizes are computed by the model; they must be constant"),
-        ({"transformation": "tf_crop_and_resize"}, "its roi is computed by the model; it must be constant"),
+        ({"scales": computed(4)}, "the model computes its scales; they must be constant"),
+        ({"sizes": computed(4)}, "the model computes its sizes; they must be constant"),
+        ({"transformation": "tf_crop_and_resize"}, "the model computes its roi; it must be constant"),
         ({"mode": "area"}, "mode 'area' is not one of nearest, linear, cubic"),
-        ({"transformation": "middle"}, "coordinate_transformation_mode 'middle' is not known"),
+        ({"transformation": "middle"}, "coordinate_transformation_mode 'middle' is not supported"),
     ],
 )
 def test_refusals(given: dict[str, Any], why: str) -> None:

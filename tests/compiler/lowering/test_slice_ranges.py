@@ -56,4 +56,4 @@ def test_computed_inputs_are_refused(name: str) -> None:
     inputs = {each: constant(1) for each in ("starts", "ends", "axes", "steps")} | {name: computed(1)}
     with pytest.raises(Inexpressible) as caught:
         slice_ranges((3, 3), **inputs)
-    assert caught.value.why == f"its {name} are computed by the model; they must be constant"
+    assert caught.value.why == f"the model computes its {name}; they must be constant"

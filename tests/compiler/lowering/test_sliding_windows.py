@@ -99,7 +99,10 @@ def test_dilation() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"pads": [-1, 0, 0, 0]}, "pads [-1, 0, 0, 0] are negative"),
+        (
+            {"pads": [-1, 0, 0, 0]},
+            "pads [-1, 0, 0, 0] are negative, which is not supported",
+        ),
         ({"pads": [1, 1]}, "kernel_shape, strides, dilations or pads do not fit 2 spatial axes"),
         ({"auto_pad": "SAME"}, "auto_pad SAME is not one of NOTSET, SAME_UPPER, SAME_LOWER, VALID"),
     ],
@@ -115,7 +118,7 @@ def test_a_kernel_shape_that_is_not_that_of_the_weights_is_refused() -> None:
     assert conv_window([8], [6], (3,), [3], None, None, "NOTSET", None).kernel == (3,)
     with pytest.raises(Inexpressible) as caught:
         conv_window([8], [6], (3,), [2], None, None, "NOTSET", None)
-    assert caught.value.why == "kernel_shape [2] is not that of its weights (3,)"
+    assert caught.value.why == "kernel_shape [2] does not match its weights (3,)"
 
 
 @pytest.mark.needs_ort

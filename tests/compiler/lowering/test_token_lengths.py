@@ -1,4 +1,4 @@
-"""A quantized graph at another length."""
+"""A quantized graph at another length; use fp32 or fp16."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def test_a_constant_that_depends_on_the_length_in_another_way_is_refused(tmp_pat
     made = longest.clone()
     name, array = next((n, a) for n, a in constants(made).items() if a.shape[-2:] == (WHOLE, 64))
     made.graph.initializers[name].const_value = ir.tensor(array[..., ::-1, :2].copy(), name=name)
-    with pytest.raises(UsageError, match=f"constant {name} can't be told at another length"):
+    with pytest.raises(
+        UsageError, match=f"constant {name} cannot be matched at another length; use fp32 or fp16"
+    ):
         at_length(made, longest, shorter)
 
 
@@ -60,5 +62,9 @@ def test_other_nodes_are_refused(tmp_path: Path) -> None:
     longest, shorter = canonical(tmp_path, WHOLE), canonical(tmp_path, 4)
     add_constant(shorter, np.zeros(1, np.float32), "unused")
     zero_padding(shorter, "mask", {"tokens": (1,)})
-    with pytest.raises(UsageError, match="the graph has other nodes at another length"):
+    with pytest.raises(
+        UsageError,
+        match="--lengths: the graph has different nodes at different lengths, so it cannot be quantized for "
+        "all of them; use fp32 or fp16, or leave --lengths out",
+    ):
         at_length(longest.clone(), longest, shorter)

@@ -10,7 +10,7 @@ def test_float64_is_told_once() -> None:
     model = model_of("g (double[2] x) => (double[2] y) { h = Neg (x) y = Abs (h) }")
     (finding,) = narrowed_floats(model, "tflite")
     assert (finding.code, finding.severity, finding.node, finding.op) == ("EK1108", "warning", "x", "")
-    assert finding.message == "it is float64, and computed in float32; so are 2 more"
+    assert finding.message == "it is float64, but computed in float32; so are 2 more"
 
 
 def test_nothing_is_said_of_float32() -> None:

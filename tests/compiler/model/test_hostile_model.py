@@ -73,7 +73,7 @@ def test_scales(tmp_path: Path, op: str, scale: float) -> None:
     kind = TensorProto.FLOAT if op == "QuantizeLinear" else TensorProto.INT8
     proto = model([one(op, "x,s,z")], {"s": F32(scale), "z": I8(0)}, inputs={"x": (kind, [1, 4])})
     assert refusal(tmp_path, proto) == (
-        f"m.onnx: node n ({op}, opset 17): scale (s) holds {scale:g}; a scale is a number above 0"
+        f"m.onnx: node n ({op}, opset 17): scale (s) contains {scale:g}; a scale must be above 0"
     )
 
 
@@ -91,7 +91,7 @@ def test_a_hostile_scale_in_one_branch_is_refused_too(tmp_path: Path) -> None:
     weights = {"s": F32(0.5), "bad": F32(0), "z": I8(0)}
     proto = model([node], weights, inputs={**FLOAT4, "c": (TensorProto.BOOL, [])})
     assert refusal(tmp_path, proto) == (
-        "m.onnx: node e_q (QuantizeLinear, opset 17): scale (bad) holds 0; a scale is a number above 0"
+        "m.onnx: node e_q (QuantizeLinear, opset 17): scale (bad) contains 0; a scale must be above 0"
     )
 
 
@@ -106,47 +106,47 @@ LEAST = -(2**31)
         (one("Mod", "x,b"), {"b": I32([2, 0, 1, 1])}, INT4, "divides integers by 0 (b)"),
         (
             one("Div", "x,b"), {"b": I32([-1])}, INT4,
-            f"divides integers by -1 (b), which ends the process where one is {LEAST}; use Neg",
+            f"divides integers by -1 (b), which crashes the process if one is {LEAST}; use Neg",
         ),
         (
             one("Div", "a,b"), {"a": I32([LEAST]), "b": I32([-1])}, INT4,
-            f"divides {LEAST} by -1, and {-LEAST} is no int32",
+            f"divides {LEAST} by -1, and {-LEAST} is not a valid int32",
         ),
         (one("GatherND", "x,i", batch_dims=-(2**31)), {"i": I64([[0]])}, FLOAT4,
-         f"batch_dims is {-(2**31)}; it is 0 or more"),
+         f"batch_dims is {-(2**31)}; it must be 0 or more"),
         (one("GatherND", "x,i"), {"i": I64([[0, 4]])}, FLOAT4, "index 4 (i) is outside 1x4"),
         (one("GatherND", "x,i"), {"i": I64([[0, 0, 0]])}, FLOAT4,
-         "indices 1x3 name 3 axes of data 1x4, which has 2"),
+         "indices 1x3 address 3 axes of data 1x4, which has 2"),
         (one("Gather", "x,i", axis=1), {"i": I64([-5])}, FLOAT4, "index -5 (i) is outside 1x4"),
         (one("GatherElements", "x,i", axis=1), {"i": I64([[9]])}, FLOAT4, "index 9 (i) is outside 1x4"),
         (one("ScatterND", "x,i,u"), {"i": I64([[0, 7]]), "u": F32([1])}, FLOAT4,
          "index 7 (i) is outside 1x4"),
         (one("DFT", "x,l", axis=1), {"l": I64(0)}, {"x": (TensorProto.FLOAT, [1, 8, 1])},
-         "dft_length (l) is 0; it is 1 or more"),
+         "dft_length (l) is 0; it must be 1 or more"),
         (one("DFT", "x", axis=1), {}, {"x": (TensorProto.FLOAT, [1, 8, 4])},
-         "its signal is 1x8x4; the last axis is 1 (real) or 2 (complex), after another"),
+         "its signal is 1x8x4; it needs two axes or more, the last one with 1 (real) or 2 (complex)"),
         (one("DFT", "x", axis=1), {}, {"x": (TensorProto.FLOAT16, [1, 8, 2])},
-         "is of another type than float and double; ONNX Runtime reads beyond the end of it"),
+         "is not float or double, for which ONNX Runtime reads out of bounds"),
         (one("HannWindow", "l"), {"l": I64(2**42)}, FLOAT4,
-         f"makes {2**42} values; a value has at most 2 GiB"),
-        (one("HannWindow", "l"), {"l": I64(-1)}, FLOAT4, "size (l) is -1; it is 0 or more"),
+         f"makes {2**42} values; the limit is 2 GiB"),
+        (one("HannWindow", "l"), {"l": I64(-1)}, FLOAT4, "size (l) is -1; it must be 0 or more"),
         (one("Range", "a,b,c"), {"a": I64(0), "b": I64(2**31), "c": I64(1)}, FLOAT4,
-         "would make 2147483648, 2 GiB; a value has at most 2 GiB"),
+         "would make 2147483648, 2 GiB; the limit is 2 GiB"),
         (one("ConstantOfShape", "d"), {"d": I64([2**32, 2**32])}, FLOAT4,
-         "would make 4294967296x4294967296, 1.72e+10 GiB; a value has at most 2 GiB"),
+         "would make 4294967296x4294967296, 1.72e+10 GiB; the limit is 2 GiB"),
         (one("Expand", "x,d"), {"d": I64([10**12, 1])}, FLOAT4,
-         "would make 1000000000000x4, 3.73e+03 GiB; a value has at most 2 GiB"),
+         "would make 1000000000000x4, 3.73e+03 GiB; the limit is 2 GiB"),
         (one("Tile", "x,d"), {"d": I64([2**32, 2**30])}, FLOAT4,
-         "would make 4294967296x4294967296, 1.72e+10 GiB; a value has at most 2 GiB"),
-        (one("Tile", "x,d"), {"d": I64([1, -1])}, FLOAT4, "repeats (d) holds -1; it is 0 or more"),
+         "would make 4294967296x4294967296, 1.72e+10 GiB; the limit is 2 GiB"),
+        (one("Tile", "x,d"), {"d": I64([1, -1])}, FLOAT4, "repeats (d) contains -1; it must be 0 or more"),
         (one("Pad", "x,d"), {"d": I64([0, 2**62, 0, 0])}, FLOAT4,
-         f"would make 1x{2**62 + 4}, 4.29e+09 GiB; a value has at most 2 GiB"),
+         f"would make 1x{2**62 + 4}, 4.29e+09 GiB; the limit is 2 GiB"),
         (one("OneHot", "i,k,v"), {"i": I64([1]), "k": I64(2**40), "v": F32([0, 1])}, FLOAT4,
-         "would make 1x1099511627776, 1.02e+03 GiB; a value has at most 2 GiB"),
+         "would make 1x1099511627776, 1.02e+03 GiB; the limit is 2 GiB"),
         (one("DepthToSpace", "x", blocksize=2**31), {}, {"x": (TensorProto.FLOAT, [1, 4, 2, 2])},
-         "its input has 4 channels, which 2147483648 x 2147483648 does not divide"),
+         "its input has 4 channels, not a multiple of 2147483648 x 2147483648"),
         (one("Resize", "x,,s"), {"s": F32([1, 1e12])}, FLOAT4,
-         "would make 1x3999999983616, 3.73e+03 GiB; a value has at most 2 GiB"),
+         "would make 1x3999999983616, 3.73e+03 GiB; the limit is 2 GiB"),
     ],
 )  # fmt: skip
 def test_constants_that_end_the_process_or_ask_for_terabytes(
@@ -160,7 +160,7 @@ def test_blocks_of_a_scale(tmp_path: Path) -> None:
     weights = {"s": np.ones((1, 2), F32), "z": np.zeros((1, 2), I8)}
     inputs = {"x": (TensorProto.INT8, [1, 4])}
     for block, message in (
-        (-2, "block_size is -2; it is 1 or more, or 0 for no blocks"),
+        (-2, "block_size is -2; it must be 1 or more, or 0 for no blocks"),
         (0, "scale has shape 1x2; axis 1 of 1x4 needs 4"),
         (1, "scale has shape 1x2; blocks of 1 on axis 1 of 1x4 need 1x4"),
     ):
@@ -190,7 +190,7 @@ def test_near_misses_open(
 
 def test_many_dimensions(tmp_path: Path) -> None:
     proto = model([one("Relu", "x")], inputs={"x": (TensorProto.FLOAT, [1] * 400)})
-    assert refusal(tmp_path, proto) == "m.onnx: x has 400 dimensions; EdgeKit takes 16"
+    assert refusal(tmp_path, proto) == "m.onnx: x has 400 dimensions; at most 16 are supported"
 
 
 def function(name: str, calls: str | None, overload: str = "", called: str = "") -> onnx.FunctionProto:
@@ -213,7 +213,7 @@ def test_overloads_count_as_functions(tmp_path: Path) -> None:
     laughs = [function("F", "F" if k < 15 else None, str(k), str(k + 1) if k < 15 else "") for k in range(16)]
     call = helper.make_node("F", ["x"], ["y"], domain="d", overload="0")
     assert refusal(tmp_path, model([call], functions=laughs)) == (
-        "m.onnx: its functions expand to more than 20000 nodes; export it with its functions written out"
+        "m.onnx: its functions expand to more than 20000 nodes; export it with inlined functions"
     )
 
 
@@ -224,7 +224,7 @@ def test_millions_of_functions(tmp_path: Path) -> None:
     path.write_bytes(data + (b"\xca\x01" + bytes([len(empty)]) + empty) * 20_000)
     with pytest.raises(ModelError) as caught:
         open_model(path)
-    assert str(caught.value) == "m.onnx: it has 20000 functions; EdgeKit takes 10000"
+    assert str(caught.value) == "m.onnx: it has 20000 functions; at most 10000 are supported"
 
 
 def test_constants_made_of_constants(tmp_path: Path) -> None:
@@ -239,8 +239,8 @@ def test_constants_made_of_constants(tmp_path: Path) -> None:
     nodes.append(helper.make_node("Sum", ["x", *(f"s{k}" for k in range(300))], ["y"]))
     said = refusal(tmp_path, model(nodes, {"d": I64([2**18])}))
     assert said.endswith(
-        "the constants computed up to it take more than 256 MiB;"
-        " store them as weights, or compute them from the inputs"
+        "the constants computed so far take more than 256 MiB; store them as weights, or compute them from "
+        "the inputs"
     )
 
 
@@ -280,8 +280,8 @@ def test_loops_in_loops_become_no_more_nodes_than_the_budget_has(
 def test_time_is_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_budget, "SECONDS", 0.0)
     assert refusal(tmp_path, model([one("Relu", "x")])) == (
-        "m.onnx: inferring its shapes takes more than 0 s of CPU time, which is more than EdgeKit gives a"
-        " model; export it with fewer nodes, loops and branches"
+        "m.onnx: inferring its shapes takes more than 0 s of CPU time, the limit for a model; export it "
+        "with fewer nodes, loops and branches"
     )
 
 
@@ -318,7 +318,7 @@ def test_ifs_take_time_in_proportion_to_their_number(tmp_path: Path) -> None:
 def test_a_node_with_too_many_inputs(tmp_path: Path) -> None:
     node = helper.make_node("Sum", ["x"] * 5000, ["y"], name="n")
     assert refusal(tmp_path, model([node])) == (
-        "m.onnx: node n: has 5000 inputs and 1 outputs; EdgeKit takes 4096 of each"
+        "m.onnx: node n: has 5000 inputs and 1 outputs; at most 4096 of each are supported"
     )
 
 

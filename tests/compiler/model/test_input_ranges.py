@@ -104,5 +104,5 @@ def test_a_range_says_why(tmp_path: Path) -> None:
     model = open_model(tmp_path / "model.onnx")
     assert input_ranges(model)["x"].as_json() == {
         "range": [0, 4],
-        "why": "it is an index of node look (Gather)",
+        "why": "node look uses it as an index  (Gather)",
     }

@@ -31,7 +31,8 @@ def test_an_open_batch_is_1_and_the_model_says_so(tmp_path: Path, batch: str) ->
     opened = open_model(path)
     assert [spec.shape for spec in signature(opened)[1]] == [(1, 3, 8, 8)]
     assert assumed_shapes(opened) == (
-        "open in the model and set here: batch 1 of images; to set them yourself: --shape images=1x3x8x8"
+        "not fixed in the model, so these were assumed: batch 1 of images; to choose them: --shape "
+        "images=1x3x8x8"
     )
 
 
@@ -77,8 +78,8 @@ def test_a_graph_that_needs_another_batch_says_what_was_set(tmp_path: Path) -> N
     with pytest.raises(ModelError) as caught:
         open_model(model(tmp_path, "float[N,6] x", nodes))
     assert str(caught.value) == (
-        "model.onnx: node re (Reshape, opset 17): makes 4x6 (24 elements) of 1x6 (6 elements)\n"
-        "  open in the model and set here: batch 1 of x; to set them yourself: --shape x=1x6"
+        "model.onnx: node re (Reshape, opset 17): reshapes 1x6 (6 elements) to 4x6 (24 elements)\n"
+        "  not fixed in the model, so these were assumed: batch 1 of x; to choose them: --shape x=1x6"
     )
 
 
@@ -120,7 +121,7 @@ def test_a_shape_without_a_name_is_refused_where_it_could_be_of_several(tmp_path
     with pytest.raises(UsageError) as caught:
         open_model(path, {"": (1, 4)})
     assert str(caught.value) == (
-        "--shape 1x4: say which input it is for, --shape NAME=1x4; the model has a Nx4; b Nx4"
+        "--shape 1x4: which input is it for? Write --shape NAME=1x4; the model's inputs are a Nx4; b Nx4"
     )
 
 
@@ -131,8 +132,8 @@ def test_the_size_that_the_exporter_recorded_is_used(tmp_path: Path) -> None:
     opened = open_model(path)
     assert signature(opened)[0][0].shape == (1, 3, 320, 256)
     assert assumed_shapes(opened) == (
-        "open in the model and set here: batch 1 of images, size 320x256 of images (imgsz in its metadata);"
-        " to set them yourself: --shape images=1x3x320x256"
+        "not fixed in the model, so these were assumed: batch 1 of images, size 320x256 of images (imgsz "
+        "in its metadata); to choose them: --shape images=1x3x320x256"
     )
 
 

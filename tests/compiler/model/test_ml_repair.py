@@ -47,9 +47,8 @@ def test_dictionaries_of_scores_are_refused_with_the_option(tmp_path: Path) -> N
     with pytest.raises(ModelError) as refused:
         open_model(saved(tmp_path, text))
     assert str(refused.value) == (
-        "model.onnx: output scores: node ZipMap (ZipMap) makes a dictionary of each row's scores, which"
-        " engines on devices do not have; export again with skl2onnx's"
-        ' options={"zipmap": False}, which leaves them a tensor'
+        "model.onnx: output scores: node ZipMap (ZipMap) returns each row's scores as a dictionary, which "
+        'engines do not support; export again with skl2onnx\'s options={"zipmap": False} to get a tensor'
     )
 
 
@@ -59,6 +58,6 @@ def test_names_of_classes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as refused:
         open_model(saved(tmp_path, text))
     assert str(refused.value) == (
-        "model.onnx: output label is string; names of classes are no tensor of numbers: train on integers"
-        " (sklearn.preprocessing.LabelEncoder makes them), and give the names as the card's labels"
+        "model.onnx: output label is string; class names are strings, which engines do not support: train "
+        "on integers (sklearn.preprocessing.LabelEncoder), and put the names into the card's labels"
     )

@@ -95,7 +95,7 @@ def test_array_feature_extractor(x: str, at: list[int]) -> None:
         (
             "LinearClassifier",
             LINEAR.format(c=[1.0] * 8, i=[1.0] * 3, labels=[3, 5, 9]),
-            "coefficients has 8 entries; 3 intercepts and 3 columns take 9",
+            "coefficients has 8 entries; 3 intercepts and 3 columns need 9",
         ),
         (
             "LinearClassifier",
@@ -112,13 +112,13 @@ def test_array_feature_extractor(x: str, at: list[int]) -> None:
             f"{vectors([1, 2])}, classlabels_ints = [3, 5]".replace(
                 "vectors_per_class = [1, 2]", "vectors_per_class = [2, 2]"
             ),
-            "support_vectors has 9 entries; its other attributes take 12",
+            "support_vectors has 9 entries; its other attributes require 12",
         ),
         ("TreeEnsembleClassifier", stumps("class", 3, 0), "has no class labels"),
         (
             "TreeEnsembleClassifier",
             f"{stumps('class', 4, 0)}, {TREE_LABELS}",
-            "class_ids names an output outside the 3 there are",
+            "class_ids names an output that does not exist; there are 3",
         ),
         (
             "TreeEnsembleClassifier",
@@ -136,13 +136,13 @@ def test_a_classifier_whose_attributes_do_not_fit_is_refused(op: str, attributes
 @pytest.mark.parametrize(
     ("op", "attributes", "why"),
     [
-        ("Scaler", "offset = [1.0, 2.0]", "offset has 2 entries, its input 3 columns"),
+        ("Scaler", "offset = [1.0, 2.0]", "offset has 2 entries but its input has 3 columns"),
         (
             "Imputer",
             "imputed_value_floats = [1.0, 2.0]",
-            "imputed_value_floats has 2 entries, its input 3 columns",
+            "imputed_value_floats has 2 entries but its input has 3 columns",
         ),
-        ("LinearRegressor", "coefficients = [1.0]", "coefficients has 1 entries; 1 targets take 3"),
+        ("LinearRegressor", "coefficients = [1.0]", "coefficients has 1 entries; 1 targets need 3"),
         (
             "LinearRegressor",
             "coefficients = [1.0, 2.0, 3.0], intercepts = [1.0, 2.0]",
@@ -151,7 +151,7 @@ def test_a_classifier_whose_attributes_do_not_fit_is_refused(op: str, attributes
         (
             "SVMRegressor",
             "n_supports = 2, coefficients = [1.0, 1.0], support_vectors = [1.0], rho = [0.0]",
-            "support_vectors has 1 entries; its other attributes take 6",
+            "support_vectors has 1 entries; its other attributes require 6",
         ),
         ("TreeEnsembleRegressor", "n_targets = 0", "n_targets is 0"),
     ],

@@ -32,8 +32,8 @@ def test_a_name_that_a_bundle_would_write_otherwise_is_refused(kind: str, odd: s
     with pytest.raises(ModelError) as error:
         open_model(path)
     assert str(error.value) == (
-        f"odd.onnx: {kind} {name!a}: its name holds U+{ord(odd):04X}, a control character or one that"
-        " turns the text's direction; give it another name in the model"
+        f"odd.onnx: {kind} {name!a}: its name contains U+{ord(odd):04X}, a control or text-direction "
+        "character; rename it in the model"
     )
 
 

@@ -63,13 +63,22 @@ def test_a_shape_replaces_a_static_one_and_outputs_follow(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("w", (1, 2), f"--shape w=1x2: the model has no input w; it has {DYNAMIC_INPUTS}"),
-        ("x", (1, 3), f"--shape x=1x3: has 2 dimensions, input x has 4: {DYNAMIC_INPUTS}"),
-        ("x", (1, 3, -1, 4), "--shape x=1x3x-1x4: dimensions are 0 or more, at most 2^31 elements in all"),
+        ("w", (1, 2), f"--shape w=1x2: the model has no input w; its inputs are {DYNAMIC_INPUTS}"),
+        (
+            "x",
+            (1, 3),
+            f"--shape x=1x3: has 2 dimensions but input x has 4; the model's inputs are {DYNAMIC_INPUTS}",
+        ),
+        (
+            "x",
+            (1, 3, -1, 4),
+            "--shape x=1x3x-1x4: each dimension must be 0 or more, with at most 2^31 elements in total",
+        ),
         (
             "x",
             (1, 3, 2**20, 2**20),
-            f"--shape x=1x3x{2**20}x{2**20}: dimensions are 0 or more, at most 2^31 elements in all",
+            f"--shape x=1x3x{2**20}x{2**20}: each dimension must be 0 or more, with at most 2^31 "
+            "elements in total",
         ),
     ],
 )
@@ -100,13 +109,13 @@ def test_weights_as_inputs_stale_shapes_and_dead_weights(tmp_path: Path) -> None
     [
         (
             6,
-            "model.onnx: it is written in opset 6, older than what EdgeKit reads (7 to 26);"
-            " export it again with one of those",
+            "model.onnx: it uses opset 6, older than the supported opsets (7 to 26); export it again with "
+            "one of those",
         ),
         (
             27,
-            "model.onnx: it is written in opset 27, newer than what EdgeKit reads (7 to 26);"
-            " export it again with one of those",
+            "model.onnx: it uses opset 27, newer than the supported opsets (7 to 26); export it again with "
+            "one of those",
         ),
     ],
 )
@@ -152,7 +161,7 @@ def test_every_opset_opens(tmp_path: Path, opset: int) -> None:
         (b"", "model.onnx: is empty"),
         (
             b"hello, I am no model",
-            "model.onnx: is not an ONNX model: it is not protobuf, or it is cut short (20 bytes): "
+            "model.onnx: is not an ONNX model: it is not valid protobuf, or it is truncated (20 bytes): "
             "export or download it again",
         ),
         (
@@ -168,8 +177,8 @@ def test_what_is_no_model(tmp_path: Path, data: bytes, message: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         open_model(tmp_path / "none.onnx")
-    assert str(caught.value) == f"{tmp_path / 'none.onnx'}: there is no such file"
-    with pytest.raises(ModelError, match="is an address: download the file first"):
+    assert str(caught.value) == f"{tmp_path / 'none.onnx'}: file not found"
+    with pytest.raises(ModelError, match="is a URL: download the file first"):
         open_model(Path("https://example.com/m.onnx"))
 
 
@@ -179,17 +188,18 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (
             "[conv1] y = Conv(x, w)",
             "<float[2,3,1,1] w = {1,2,3,4,5,6}>",
-            "node conv1 (Conv, opset 17): weight has 3 input channels, its input has 4",
+            "node conv1 (Conv, opset 17): weight has 3 input channels, but its input has 4",
         ),
         (
             "[conv1] y = Conv<group=2>(x, w)",
             "<float[2,3,1,1] w = {1,2,3,4,5,6}>",
-            "node conv1 (Conv, opset 17): weight has 3 input channels in each of 2 groups, its input has 4",
+            "node conv1 (Conv, opset 17): weight has 3 input channels in each of 2 groups, but its "
+            "input has 4",
         ),
         (
             "[up] y = ConvTranspose(x, w)",
             "<float[3,2,1,1] w = {1,2,3,4,5,6}>",
-            "node up (ConvTranspose, opset 17): weight has 3 input channels, its input has 4",
+            "node up (ConvTranspose, opset 17): weight has 3 input channels, but its input has 4",
         ),
         (
             "[fc] y = MatMul(x, w)",
@@ -204,14 +214,14 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (
             "[add] y = Add(x, w)",
             "<int64[1] w = {1}>",
-            "node add (Add, opset 17): input 0 is float, input 1 (w) is int64",
+            "node add (Add, opset 17): input 0 is float, but input 1 (w) is int64",
         ),
         (
             "[re] y = Reshape(x, w)",
             "<int64[2] w = {3,2}>",
-            "node re (Reshape, opset 17): makes 3x2 (6 elements) of 1x4x8x8 (256 elements)",
+            "node re (Reshape, opset 17): reshapes 1x4x8x8 (256 elements) to 3x2 (6 elements)",
         ),
-        ("[conv1] y = Conv(x)", "", "node conv1 (Conv, opset 17): takes 2 to 3 inputs, has 1"),
+        ("[conv1] y = Conv(x)", "", "node conv1 (Conv, opset 17): has 1 inputs; the op takes 2 to 3"),
         ("[cast] y = Cast(x)", "", "node cast (Cast, opset 17): attribute to is missing"),
         (
             "[pool] y = MaxPool<kernel_shape=[2,2], size=3>(x)",
@@ -221,22 +231,22 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (
             "[nz] n = NonZero(x)  t = Transpose(n)  y = MatMul(t, n)",
             "",
-            "output y has no fixed shape: node nz (NonZero) makes as many elements as it finds;"
-            " cut the model before that node",
+            "output y has no fixed shape: node nz (NonZero) has a data-dependent number of outputs; cut "
+            "the model before that node",
         ),
         (
             "[one] a = ReduceMax<keepdims=0>(x)  [count] b = Cast<to=7>(a)  [cut] y = ConstantOfShape(c)"
             "  [list] c = Expand(b, w)",
             "<int64[1] w = {2}>",
-            "output y has no fixed shape: nothing tells the shape of what node cut (ConstantOfShape) makes;"
-            " cut the model before that node",
+            "output y has no fixed shape: the output shape of node cut (ConstantOfShape) cannot be "
+            "inferred; cut the model before that node",
         ),
         (
             "[relu] y = Relu(nothing)",
             "",
-            "node relu: its input nothing is neither an input, a weight nor made by a node",
+            "node relu: its input nothing is not a graph input, a weight or the output of a node",
         ),
-        ("x = Relu(x)  y = Neg(x)", "", "value x is made twice, by node Relu again"),
+        ("x = Relu(x)  y = Neg(x)", "", "value x is produced twice, the second time by node Relu"),
         (
             "a = Relu(b)  b = Relu(a)  y = Neg(b)",
             "",
@@ -305,8 +315,8 @@ def test_functions_are_expanded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("string", "model.onnx: input x is string; EdgeKit takes "),
-        ("bfloat16", "model.onnx: input x is bfloat16; EdgeKit takes "),
+        ("string", "model.onnx: input x is string; supported types: "),
+        ("bfloat16", "model.onnx: input x is bfloat16; supported types: "),
     ],
 )
 def test_inputs_of_types_that_numpy_does_not_have(tmp_path: Path, kind: str, message: str) -> None:
@@ -355,7 +365,8 @@ def test_external_data_from_elsewhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         open_model(external(inside, "link"))
     assert str(caught.value) == (
-        "model.onnx: weight w: its data is in link, which cannot be read beside the model: it is a link"
+        "model.onnx: weight w: its data is in link, which cannot be read beside the model: it "
+        "is a symbolic link"
     )
     os.mkfifo(inside / "pipe")
     with pytest.raises(ModelError, match="which is not a plain file"):
@@ -382,10 +393,10 @@ def test_saving_is_deterministic_and_opens_again(tmp_path: Path) -> None:
 def test_a_folder_is_told_with_the_model_in_it(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         open_model(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: is a folder; give the model's file"
+    assert str(caught.value) == f"{tmp_path}: is a folder; pass the model's file"
     write(tmp_path, simple("y = Relu(x)"))
     with pytest.raises(ModelError) as caught:
         open_model(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}: is a folder; give the model's file, e.g. {tmp_path / 'model.onnx'}"
+        f"{tmp_path}: is a folder; pass the model's file, e.g. {tmp_path / 'model.onnx'}"
     )

@@ -44,10 +44,10 @@ def test_an_intermediate_value_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("feeds", "message"),
     [
-        ({}, "input x float32 1x4 is not given; nothing is"),
-        ({"x": X[:, :3]}, "input x is float32 1x3, the model takes x float32 1x4"),
-        ({"x": X.astype(np.float64)}, "input x is float64 1x4, the model takes x float32 1x4"),
-        ({"x": X, "z": X}, "the model has no input z; it has x float32 1x4"),
+        ({}, "input x float32 1x4 is missing; given: nothing"),
+        ({"x": X[:, :3]}, "input x is float32 1x3, but the model takes x float32 1x4"),
+        ({"x": X.astype(np.float64)}, "input x is float64 1x4, but the model takes x float32 1x4"),
+        ({"x": X, "z": X}, "the model has no input z; its inputs are x float32 1x4"),
     ],
 )
 def test_feeds_that_do_not_fit(tmp_path: Path, feeds: dict[str, np.ndarray], message: str) -> None:
@@ -57,7 +57,7 @@ def test_feeds_that_do_not_fit(tmp_path: Path, feeds: dict[str, np.ndarray], mes
 
 
 def test_a_model_that_the_engine_does_not_have(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"^ONNX Runtime does not load the model: "):
+    with pytest.raises(EngineError, match=r"^ONNX Runtime cannot load the model:"):
         reference(tmp_path, "y = com.acme.Secret(x)")
 
 

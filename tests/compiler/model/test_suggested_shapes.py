@@ -45,7 +45,7 @@ def test_a_size_that_alone_fits_the_graph_is_found(tmp_path: Path) -> None:
     assert offer(tmp_path, f"(float[N,3,H,W] x) => (y) {{ {nodes} }}") == [
         "--shape x=1x3x96x96",
         "batch (dimension 0 of x): 1",
-        "height and width (dimensions 2 and 3 of x): 96x96, the common one that fits",
+        "height and width (dimensions 2 and 3 of x): 96x96, a common size that fits",
     ]
 
 

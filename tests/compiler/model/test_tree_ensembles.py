@@ -47,7 +47,8 @@ def test_leaves_by_outputs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_trees(node, "target", 2, 3).weights.size == 12
     monkeypatch.setattr(tree_ensembles, "WEIGHTS_LIMIT", 11)
     with pytest.raises(
-        tree_ensembles.MalformedTrees, match="6 leaves with 2 outputs make more than 11 weights"
+        tree_ensembles.MalformedTrees,
+        match="6 leaves with 2 outputs need more than 11 weights, the supported maximum",
     ):
         read_trees(node, "target", 2, 3)
 
@@ -55,45 +56,45 @@ def test_leaves_by_outputs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("nodes_modes", '["LEAF"]', "nodes_modes has 1 entries, nodes_nodeids 9"),
+        ("nodes_modes", '["LEAF"]', "nodes_modes has 1 entries but nodes_nodeids has 9"),
         (
             "nodes_modes",
             "[" + ", ".join(['"BRANCH_MOD"'] * 9) + "]",
-            "nodes_modes holds BRANCH_MOD, which is none of BRANCH_EQ, BRANCH_GT, BRANCH_GTE, BRANCH_LEQ,"
-            " BRANCH_LT, BRANCH_NEQ, LEAF",
+            "nodes_modes contains BRANCH_MOD, which is not one of BRANCH_EQ, BRANCH_GT, BRANCH_GTE, "
+            "BRANCH_LEQ, BRANCH_LT, BRANCH_NEQ, LEAF",
         ),
         (
             "nodes_featureids",
             "[0, 3, 0, 0, 0, 0, 0, 0, 0]",
-            "nodes_featureids names a column outside the input's 3",
+            "nodes_featureids names a column that the input, with 3 columns, does not have",
         ),
         (
             "nodes_featureids",
             "[0, -1, 0, 0, 0, 0, 0, 0, 0]",
-            "nodes_featureids names a column outside the input's 3",
+            "nodes_featureids names a column that the input, with 3 columns, does not have",
         ),
         ("nodes_nodeids", "[0, 0, 1, 1, 0, 1, 2, 3, 4]", "two nodes have the same tree and node id"),
         (
             "nodes_nodeids",
             f"[{MAX_NODES}, 0, 1, 2, 0, 1, 2, 3, 4]",
-            f"nodes_nodeids holds a number outside 0 to {MAX_NODES - 1}",
+            f"nodes_nodeids contains a number outside 0 to {MAX_NODES - 1}",
         ),
-        ("nodes_nodeids", "[7, 0, 1, 2, 0, 1, 2, 3, 4]", "a tree has no node 0, where it begins"),
+        ("nodes_nodeids", "[7, 0, 1, 2, 0, 1, 2, 3, 4]", "a tree has no node 0 (its root)"),
         ("nodes_truenodeids", "[0, 9, 0, 0, 1, 0, 3, 0, 0]", "tree 1 leads to a node that it does not have"),
         (
             "nodes_truenodeids",
             "[0, 0, 0, 0, 1, 0, 3, 0, 0]",
-            "a node is reached in two ways; trees have one way to each",
+            "a node has two parents",
         ),
         (
             "nodes_truenodeids",
             "[0, 2, 0, 0, 1, 0, 3, 0, 0]",
-            "a node is reached in two ways; trees have one way to each",
+            "a node has two parents",
         ),
         (
             "target_nodeids",
             "[0, 0, 0, 0, 2, 2, 1, 1, 3, 3, 4, 4]",
-            "target_nodeids names a node that is no leaf",
+            "target_nodeids names a node that is not a leaf",
         ),
         (
             "target_ids",
@@ -103,7 +104,7 @@ def test_leaves_by_outputs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "target_ids",
             "[0, 2, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]",
-            "target_ids names an output outside the 2 there are",
+            "target_ids names an output that does not exist; there are 2",
         ),
     ],
 )
@@ -130,7 +131,7 @@ def test_a_circle_beside_the_root_is_refused() -> None:
     }
     attributes = ", ".join(f"{name} = {values}" for name, values in lists.items())
     attributes += ', nodes_modes = ["LEAF", "BRANCH_LEQ", "BRANCH_LEQ"]'
-    with pytest.raises(ModelError, match=r"a node is reached from no root$"):
+    with pytest.raises(ModelError, match=r"a node cannot be reached from a root$"):
         model_of(TEXT.format(a=attributes))
 
 

@@ -150,17 +150,17 @@ def input_of_huge_dimensions(proto: onnx.ModelProto) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (huge_weight, "weight w: [1073741824, 3, 3, 3] float needs 115964116992 bytes, 432 are there"),
-        (negative_weight, "weight w: its dimensions [-4, 3, 3, 3] cannot be"),
-        (overflowing_weight, f"weight w: its dimensions [{2**62}, {2**62}, 3, 3] cannot be"),
-        (weight_without_type, "weight w: its element type is not given"),
-        (weight_of_unknown_type, "weight w: its element type 77 does not exist"),
-        (data_in_the_wrong_field, "weight w: is float, its data is in int64_data"),
-        (too_few_values, "weight w: [4, 3, 3, 3] float needs 108 values, 7 are there"),
-        (two_weights_of_one_name, "two of its weights have the same name, or one has none"),
-        (sparse_weight, "it has sparse weights, which EdgeKit does not read; export them dense"),
+        (huge_weight, "weight w: [1073741824, 3, 3, 3] float needs 115964116992 bytes but has 432"),
+        (negative_weight, "weight w: its dimensions [-4, 3, 3, 3] are not valid"),
+        (overflowing_weight, f"weight w: its dimensions [{2**62}, {2**62}, 3, 3] are not valid"),
+        (weight_without_type, "weight w: its element type is missing"),
+        (weight_of_unknown_type, "weight w: its element type 77 is not defined by ONNX"),
+        (data_in_the_wrong_field, "weight w: is float, which cannot be stored in int64_data"),
+        (too_few_values, "weight w: [4, 3, 3, 3] float needs 108 values but has 7"),
+        (two_weights_of_one_name, "two of its weights have the same name, or one has no name"),
+        (sparse_weight, "it has sparse weights, which are not supported; export them as dense weights"),
         (function_of_itself, "function local::twice calls itself"),
-        (name_that_is_no_text, r"it holds a name that is not text: b'c\xff\xfev'"),
+        (name_that_is_no_text, r"it contains a name that is not valid UTF-8: b'c\xff\xfev'"),
         (deep_nesting, "subgraphs are nested more than 16 deep"),
         (input_of_huge_dimensions, f"input x is 1x3x{2**40}x8: more than 2^31 elements"),
     ],
@@ -192,7 +192,7 @@ def test_functions_that_multiply(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         open_model(path)
     assert str(caught.value) == (
-        "m.onnx: its functions expand to more than 20000 nodes; export it with its functions written out"
+        "m.onnx: its functions expand to more than 20000 nodes; export it with inlined functions"
     )
 
 

@@ -196,14 +196,14 @@ def test_branches_are_rewritten_too() -> None:
         (
             10,
             'g (float[1,1,4,4] x) => (float[1,1,8,2] y) { [up] y = Resize <mode="nearest"> (x, s) }',
-            "node up (Resize, opset 10): enlarges one axis and shrinks another by nearest neighbour;"
-            " later opsets cannot",
+            "node up (Resize, opset 10): enlarges one axis and shrinks another with nearest neighbour, "
+            "which later opsets do not support",
         ),
         (
             8,
             "g (float[1,1,2,3] x) => (float[1,1,2,3] y) {"
             " [bn] y = BatchNormalization <spatial=0> (x, s, s, s, s) }",
-            "node bn (BatchNormalization, opset 8): spatial=0 was taken out in opset 9",
+            "node bn (BatchNormalization, opset 8): spatial=0 was removed in opset 9",
         ),
     ],
 )

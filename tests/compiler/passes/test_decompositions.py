@@ -212,8 +212,8 @@ def test_batches_first_are_batches_second_turned() -> None:
 @pytest.mark.parametrize(
     ("attributes", "steps", "why"),
     [
-        ("hidden_size = 3", 257, "it has 257 steps, and 256 are unrolled at most"),
-        ("hidden_size = 3, clip = 0.5", 2, "an LSTM with clip is not written out"),
+        ("hidden_size = 3", 257, "it has 257 steps; at most 256 are unrolled"),
+        ("hidden_size = 3, clip = 0.5", 2, "an LSTM with clip is not supported"),
     ],
 )
 def test_what_is_not_unrolled_says_why(attributes: str, steps: int, why: str) -> None:

@@ -117,7 +117,7 @@ def test_linear_classifier_with_another_transform_is_refused() -> None:
         "ai.onnx.ml.LinearClassifier <coefficients = [0.5, -1.0, 2.0], intercepts = [0.1],"
         ' classlabels_ints = [3, 5], post_transform = "PROBIT"> (x) }'
     )
-    assert refusal(text).why == "post_transform PROBIT has no form in plain ops"
+    assert refusal(text).why == "post_transform PROBIT cannot be expressed in ONNX's standard operators"
 
 
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
@@ -187,7 +187,7 @@ def test_a_deep_tree_is_refused() -> None:
         f"ai.onnx.ml.TreeEnsembleClassifier <{attributes}, nodes_modes = [{modes}],"
         " classlabels_int64s = [3, 5, 9]> (x) }"
     )
-    assert refusal(text).why == f"its trees are {deep} levels deep; up to {MOST_LEVELS} are written out"
+    assert refusal(text).why == f"its trees are {deep} levels deep; at most {MOST_LEVELS} are supported"
 
 
 @pytest.mark.parametrize("kind", ["SUM", "AVERAGE"])
@@ -203,7 +203,7 @@ def test_tree_regressor(kind: str, base: str) -> None:
 def test_tree_regressor_of_the_least_is_refused() -> None:
     text = f"""g (float[4,3] x) => (float[4,2] y) {{ y = ai.onnx.ml.TreeEnsembleRegressor
         <{stumps("target", 2, seed=3)}, n_targets = 2, aggregate_function = "MIN"> (x) }}"""
-    assert refusal(text).why == "aggregate_function MIN has no form in plain ops"
+    assert refusal(text).why == "aggregate_function MIN cannot be expressed in ONNX's standard operators"
 
 
 KERNELS = ["LINEAR", "RBF", "SIGMOID", "POLY"]
@@ -241,8 +241,10 @@ def test_svm_classifier_with_probabilities_is_refused() -> None:
         " prob_a = [1.0, 1.0, 1.0], prob_b = [0.0, 0.0, 0.0], classlabels_ints = [3, 5, 9]> (x) }"
     )
     reason = refusal(text)
-    assert reason.why == "its probabilities are found by an iteration (libsvm's pairwise coupling)"
-    assert reason.fix == "build it for ort, or train with probability=False: its decision function has a form"
+    assert reason.why == "its probabilities need an iteration (libsvm's pairwise coupling)"
+    assert (
+        reason.fix == "build it for ort, or train with probability=False: the decision function is supported"
+    )
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -170,7 +170,7 @@ def test_a_crash_of_an_engine_is_one_error(
     with pytest.raises(CrashError) as caught:
         edgekit.build(model, targets=["ort"], samples=samples)
     first, where, *_ = str(caught.value).splitlines()
-    assert first == "model.onnx: its process was ended by SIGFPE"
+    assert first == "model.onnx: its process was killed by SIGFPE"
     assert where.startswith("  at reference")
     assert (list(temporary.iterdir()), children()) == ([], [])
 
@@ -184,7 +184,7 @@ def test_what_a_dead_child_started_ends_too(waitid: bool, monkeypatch: pytest.Mo
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
     assert child.stdout is not None
     with os.fdopen(os.dup(child.stdout.fileno()), "rb", buffering=0) as held_by_both:
-        assert _death(child) == "its process was ended by SIGSEGV"
+        assert _death(child) == "its process was killed by SIGSEGV"
         ended, _, _ = select.select([held_by_both], [], [], 60)
         assert ended
         assert held_by_both.read(1) == b""
@@ -227,7 +227,7 @@ def test_the_current_folder_is_not_imported_from(
 def test_what_can_t_be_handed_on_is_named(tmp_path: Path) -> None:
     model = models.write(tmp_path, models.SMALL_CNN)
     shapes: Any = {"image": (lambda: 1,)}
-    with pytest.raises(EdgeKitError, match="an option can't be handed to the process that builds the model"):
+    with pytest.raises(EdgeKitError, match="an option cannot be passed to the process that builds the model"):
         edgekit.build(model, targets=["ort"], shapes=shapes)
     assert children() == []
 
@@ -238,15 +238,17 @@ def test_too_much_time_is_one_error(tmp_path: Path, temporary: Path, monkeypatch
     with pytest.raises(CrashError) as caught:
         edgekit.check(model)
     what, _, remedy = str(caught.value).splitlines()
-    assert what == "model.onnx: its process took more than 0.05 s, its limit"
-    assert remedy == "  EDGEKIT_SECONDS=0.1 in the environment doubles it; this process is unharmed"
+    assert what == "model.onnx: its process took longer than its limit of 0.05 s"
+    assert remedy == "  set EDGEKIT_SECONDS=0.1 in the environment to double it; this process is unharmed"
     assert (list(temporary.iterdir()), children()) == ([], [])
 
 
 @pytest.mark.parametrize("given", ["many", "-1", "0", "nan", "inf"])
 def test_a_limit_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv(MEMORY_MB, given)
-    with pytest.raises(UsageError, match=r"EDGEKIT_MEMORY_MB is .*; give a positive number, or unset it"):
+    with pytest.raises(
+        UsageError, match=r"EDGEKIT_MEMORY_MB is .*; set it to a positive number, or unset it"
+    ):
         edgekit.check(models.write(tmp_path, models.SMALL_CNN))
 
 

@@ -78,7 +78,7 @@ def test_an_output_is_compared_with_all_its_figures(tflite: Path) -> None:
     figures = messages.parse_line(messages.as_line(imported_figures(import_model(tflite))))
     for row in ([None, "0", None, "1", "30"], ["0", None, None, "1", "30"], ["0", "0", None, "1", None]):
         outputs = {"y": row}
-        with pytest.raises(Broken, match=r"^an imported model: a figure is missing$"):
+        with pytest.raises(Broken, match=r"^an imported model: a number is missing$"):
             parse_imported({**figures, "compared": {**figures["compared"], "outputs": outputs}}, tflite, b"")
 
 
@@ -119,6 +119,6 @@ def test_a_crash_is_one_error(
     model = tmp_path / "m.crash"
     model.write_bytes(b"crash")
     before = child_processes.children()
-    with pytest.raises(CrashError, match=r"^m\.crash: its process was ended by SIGABRT\n  at opening\n"):
+    with pytest.raises(CrashError, match=r"^m\.crash: its process was killed by SIGABRT\n  at opening\n"):
         verb(model)
     assert child_processes.children() == before

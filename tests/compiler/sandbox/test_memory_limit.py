@@ -73,11 +73,11 @@ def test_too_much_memory_is_one_error(
     with pytest.raises(CrashError) as caught:
         edgekit.build(model, targets=["ort"])
     what, where, remedy = str(caught.value).splitlines()
-    assert what == "model.onnx: its process took more than 60 MB of memory, its limit"
+    assert what == "model.onnx: its process used more than its limit of 60 MB of memory"
     assert where.startswith("  at ")
     assert remedy == (
-        "  EDGEKIT_MEMORY_MB=120 in the environment doubles it; 5,000 MB are free here; "
-        "this process is unharmed"
+        "  set EDGEKIT_MEMORY_MB=120 in the environment to double it; 5,000 MB are free here; this process "
+        "is unharmed"
     )
     assert (list(temporary.iterdir()), children()) == ([], [])
 
@@ -161,20 +161,20 @@ def test_the_time_limit_grows_to_the_need(need: bytes, most_s: float, limit_s: f
 def test_the_estimate_is_told_where_the_machine_has_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "free_memory_bytes", lambda: UNKNOWN_BYTES)
     assert watch.memory_advice(7_000_000_000, 9_100_000_000) == (
-        "it may need 9,100 MB; EDGEKIT_MEMORY_MB=14000 in the environment doubles it"
+        "it may need 9,100 MB; set EDGEKIT_MEMORY_MB=14000 in the environment to double it"
     )
 
 
 @pytest.mark.parametrize(
     ("free_bytes", "remedy"),
     [
-        (300_000_000, "EDGEKIT_MEMORY_MB=300 in the environment doubles it; 300 MB are free here"),
+        (300_000_000, "set EDGEKIT_MEMORY_MB=300 in the environment to double it; 300 MB are free here"),
         (
             299_000_000,
-            "EDGEKIT_MEMORY_MB=300 in the environment doubles it, but only 299 MB are free here: "
-            "fewer targets or samples take less",
+            "set EDGEKIT_MEMORY_MB=300 in the environment to double it, but only 299 MB are free here: use "
+            "fewer targets or samples",
         ),
-        (UNKNOWN_BYTES, "EDGEKIT_MEMORY_MB=300 in the environment doubles it"),
+        (UNKNOWN_BYTES, "set EDGEKIT_MEMORY_MB=300 in the environment to double it"),
     ],
 )
 def test_the_remedy_knows_what_is_free(monkeypatch: pytest.MonkeyPatch, free_bytes: int, remedy: str) -> None:
@@ -195,10 +195,10 @@ def test_memory_that_is_refused_is_one_error(
     with pytest.raises(CrashError) as caught:
         build_contained(request)
     assert re.sub("took [0-9]+ MB", "took N MB", str(caught.value)) == (
-        "model.onnx: its process took N MB of memory and asked for more than its limit, 900 MB\n"
+        "model.onnx: its process used N MB of memory and needed more than its limit, 900 MB\n"
         "  at opened\n"
-        "  EDGEKIT_MEMORY_MB=1800 in the environment doubles it; 5,000 MB are free here; "
-        "this process is unharmed"
+        "  set EDGEKIT_MEMORY_MB=1800 in the environment to double it; 5,000 MB are free here; this "
+        "process is unharmed"
     )
     assert capfd.readouterr() == ("", "")
     assert (list(temporary.iterdir()), children()) == ([], [])
@@ -214,7 +214,7 @@ def test_a_file_that_is_too_large_is_one_error(
     with pytest.raises(CrashError) as caught:
         build_contained(BuildRequest(model, targets=["ort"], card=cast(Any, Starving("file"))))
     assert re.sub("; .* free here", "", str(caught.value)) == (
-        "model.onnx: its process wrote a file of more than 900 MB, the limit of its memory\n"
+        "model.onnx: its process wrote a file larger than 900 MB, its memory limit\n"
         "  at opened\n"
-        "  EDGEKIT_MEMORY_MB=1800 in the environment doubles it"
+        "  set EDGEKIT_MEMORY_MB=1800 in the environment to double it"
     )

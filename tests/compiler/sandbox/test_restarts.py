@@ -26,7 +26,7 @@ from tests.fixtures.command_line import Call
 
 pytestmark = pytest.mark.needs_ort
 
-ENDED = "its process was ended by SIGSEGV"
+ENDED = "its process was killed by SIGSEGV"
 
 
 @pytest.fixture(autouse=True)
@@ -62,10 +62,10 @@ def test_a_death_costs_one_target(model: Path, monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ("SIGABRT", "its process was ended by SIGABRT"),
-        ("exit", "its process ended with code 7"),
-        ("memory", "its process took more than 700 MB of memory, its limit"),
-        ("hang", "its process took more than "),
+        ("SIGABRT", "its process was killed by SIGABRT"),
+        ("exit", "its process exited with code 7"),
+        ("memory", "its process used more than its limit of 700 MB of memory"),
+        ("hang", "its process took longer than its limit of "),
     ],
 )  # fmt: skip
 def test_however_it_ends(model: Path, monkeypatch: pytest.MonkeyPatch, how: str, reason: str) -> None:
@@ -219,7 +219,9 @@ def test_all_targets_dead_is_one_error(
     with pytest.raises(BuildFault) as caught:
         edgekit.build(model, targets=["frail", "brittle"])
     assert str(caught.value) == (
-        f"model.onnx could be built for no target\n  frail  {ENDED}\n  brittle  {ENDED}\n"
+        "model.onnx could not be built for any target\n"
+        f"  frail  {ENDED}\n"
+        f"  brittle  {ENDED}\n"
         "  nothing was written"
     )
     output = tmp_path / "b.edgekit"
@@ -231,7 +233,7 @@ def test_all_targets_dead_is_one_error(
 def test_one_that_is_stopped_stays_stopped(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FRAIL", "compile")
     monkeypatch.setenv("FRAIL_HOW", signal.SIGTERM.name)
-    with pytest.raises(CrashError, match="its process was ended by SIGTERM"):
+    with pytest.raises(CrashError, match="its process was killed by SIGTERM"):
         edgekit.build(model, targets=["frail", "ort"])
 
 

@@ -76,7 +76,7 @@ def test_its_death_and_its_last_words(child: ToolchainChild) -> None:
     with pytest.raises(EngineError) as problem:
         child.ask({"do": "die"}, 300)
     assert str(problem.value) == (
-        "the process of the toolchain demo ended with code 3; its last words: compiler: out of cheese"
+        "the process of the toolchain demo exited with code 3; its last line: compiler: out of cheese"
     )
     assert "out of cheese" in child.said()  # its folder is gone
 

@@ -62,8 +62,9 @@ def test_its_terms_are_accepted_or_nothing_is_made(declared: Toolchain, call: Ca
     result = call("toolchain", "install", "demo")
     assert result.exit_code == 2
     assert result.stderr == (
-        "error: Be kind.\nthe terms of demo were not accepted, and nothing was installed: "
-        "read them above, and accept them with --accept-terms\n"
+        "error: Be kind.\n"
+        "the terms of demo were not accepted, so nothing was installed: read them above, and accept them "
+        "with --accept-terms\n"
     )
     assert not folder_of(declared).exists()
 
@@ -72,7 +73,7 @@ def test_its_terms_are_accepted_or_nothing_is_made(declared: Toolchain, call: Ca
     ("arguments", "said"),
     [
         (["install"], "Error: Missing argument 'NAME'."),
-        (["install", "other"], "error: no target has a toolchain 'other'; there are: demo"),
+        (["install", "other"], "error: no target has a toolchain 'other'; available: demo"),
         (["list", "demo"], "Error: Got unexpected extra argument (demo)"),
     ],
 )
@@ -86,7 +87,7 @@ def test_packages_with_other_bytes_leave_nothing_behind(wheels: Path, tmp_path: 
     with pytest.raises(ToolchainError) as problem:
         install(toolchain)
     assert str(problem.value).startswith("the toolchain demo could not be installed (code 1)\n  ERROR: ")
-    assert str(problem.value).endswith("pip's lines above, and run the same command again")
+    assert str(problem.value).endswith("read pip's output above, and run the same command again")
     assert not folder_of(toolchain).exists()
 
 

@@ -42,7 +42,7 @@ def test_the_tokenizer_is_a_file_beside_the_card(tmp_path: Path) -> None:
     (tmp_path / "card.toml").write_text(TOML, "utf-8")
     with pytest.raises(CardError) as error:
         load_card(tmp_path / "card.toml")
-    assert str(error.value) == f"{tmp_path / 'tokenizer.json'}: there is no such file"
+    assert str(error.value) == f"{tmp_path / 'tokenizer.json'}: file not found"
     (tmp_path / "tokenizer.json").symlink_to(TOKENIZER)
     with pytest.raises(CardError, match=r"tokenizer\.json can't be read as a tokenizer: "):
         load_card(tmp_path / "card.toml")

@@ -303,7 +303,7 @@ def test_mistakes_of_the_verb(tmp_path: Path, call: Call) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("{}\n")
     assert "no device reports there; 1 rows can't be used" in told(path)
-    assert "there is no such file" in told(tmp_path / "x.jsonl")
+    assert "file not found" in told(tmp_path / "x.jsonl")
     (tmp_path / "empty").mkdir()
     assert "no .json, .jsonl, .ndjson files" in told(tmp_path / "empty")
     write(tmp_path, 0)

@@ -52,7 +52,7 @@ def test_a_good_builder_leaves_a_whole_engine_and_what_it_measured() -> None:
 
 BAD = {
     "crashes": "the builder was killed by signal 11",
-    "fails": "the builder ended with code 2: the parser refused Conv_3",
+    "fails": "the builder exited with code 2: the parser refused Conv_3",
     "writes short": "the engine file does not match the sha256 in result.json",
     "says nothing": "the builder wrote no result.json",
     "computes wrong numbers": "output y: SNR -3.0 dB; fp16 needs 20 dB",

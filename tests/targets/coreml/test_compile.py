@@ -128,7 +128,7 @@ def test_every_reason_at_once() -> None:
     with pytest.raises(UnsupportedError) as caught:
         coreml.compile_model(model, profile(COREML), "fp32")
     assert [f.node for f in caught.value.findings] == ["gone", "bits"]
-    assert "coreml has no form for RandomUniformLike at opset 23" in str(caught.value)
+    assert "coreml does not support RandomUniformLike at opset 23" in str(caught.value)
     assert [f.message for f in coreml.check_model(model, profile(COREML))] == [
         f.message for f in caught.value.findings
     ]

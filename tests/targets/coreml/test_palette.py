@@ -93,7 +93,7 @@ def test_a_build_by_name_ships_it_alone_or_says_why_not(tmp_path: Path) -> None:
     parent, lost = edgekit.build(path, targets=["iphone-12"], precision="palette4", max_drop="40dB").variants
     assert parent.name == "iphone-12-fp32"
     assert lost.status.startswith("rejected: SNR ")
-    with pytest.raises(UsageError, match="ort has no palette6; use fp32, fp16, int8 or auto"):
+    with pytest.raises(UsageError, match="ort does not support palette6; use fp32, fp16, int8 or auto"):
         edgekit.build(path, targets=["ort"], precision="palette6")
 
 

@@ -215,7 +215,7 @@ def test_a_child_that_dies_is_a_refusal(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(acceptance, "CHILD", child)
     answer = acceptance.ask_compiler(b"")
     assert not answer.accepted
-    assert answer.refusals == (("", "", "it ended with code -11: it said nothing"),)
+    assert answer.refusals == (("", "", "it exited with code -11: it printed no message"),)
 
 
 def test_a_child_that_hangs_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,10 +278,10 @@ def test_all_nodes_without_a_form_are_refused_at_once() -> None:
         "tflite: 3 nodes have no form in TFLite\n"
         "  EK1004  a  Equal              a constant holds 4294967296 to 4294967296, and int32 is what "
         "TFLite has\n"
-        "  EK1002  b  BitShift           by how much it shifts is computed by the model; "
-        "it must be constant\n"
-        "  EK1001  c  RandomUniformLike  tflite has no form for RandomUniformLike at opset 23; "
-        "build it for ort, or see docs/add-an-op.md"
+        "  EK1002  b  BitShift           by how much it shifts is computed by the model; it must be "
+        "constant\n"
+        "  EK1001  c  RandomUniformLike  tflite does not support RandomUniformLike at opset 23; build it "
+        "for ort, or see docs/add-an-op.md"
     )
     assert [f.node for f in caught.value.findings] == ["a", "b", "c"]
     assert check_model(model, PROFILE) == caught.value.findings
@@ -290,8 +290,8 @@ def test_all_nodes_without_a_form_are_refused_at_once() -> None:
 def test_a_dynamic_shape_is_refused_with_the_flag() -> None:
     findings = check_model(model_of("float[N,3] x", "y = Relu(x)"), PROFILE)
     assert [(f.code, f.node, f.message, f.fix) for f in findings] == [
-        ("EK1003", "x", "the shape of x is [N,3], not static", "freeze it with --shape x=..."),
-        ("EK1003", "y", "the shape of y is [N,3], not static", "freeze the inputs with --shape"),
+        ("EK1003", "x", "the shape of x is [N,3], not static", "set it with --shape x=..."),
+        ("EK1003", "y", "the shape of y is [N,3], not static", "fix the input shapes with --shape"),
     ]
 
 

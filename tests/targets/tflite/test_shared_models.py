@@ -120,4 +120,4 @@ def test_what_has_no_form_is_refused_with_its_reason(shared: Path) -> None:
         compile_model(model, PROFILE, "fp32")
     (finding,) = caught.value.findings
     assert (finding.code, finding.op) == ("EK1002", "LSTM")
-    assert finding.message == "it has 300 steps, and 256 are unrolled at most"
+    assert finding.message == "it has 300 steps; at most 256 are unrolled"

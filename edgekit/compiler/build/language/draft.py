@@ -40,12 +40,14 @@ def open_draft(path: Path, model: LanguageModel) -> LanguageModel:
         MissingDependency: the package ``tokenizers`` is not installed.
     """
     if not is_language_model(path):
-        raise UsageError(f"--draft: {path} is no language model; give a GGUF file or a Hugging Face folder")
+        raise UsageError(
+            f"--draft: {path} is not a language model; pass a GGUF file or a Hugging Face folder"
+        )
     draft = open_language_model(path)
     why = _other_tokens(draft, model)
     if why:
         raise UsageError(
-            f"--draft: {draft.name} can't guess for {model.name}: {why}; give a model with the same tokenizer"
+            f"--draft: {draft.name} cannot draft for {model.name}: {why}; use a model with the same tokenizer"
         )
     return draft
 
@@ -53,14 +55,14 @@ def open_draft(path: Path, model: LanguageModel) -> LanguageModel:
 def _other_tokens(draft: LanguageModel, model: LanguageModel) -> str:
     """Return why the tokens of two models differ; "" if they are the same."""
     if draft.config.vocabulary != model.config.vocabulary:
-        return f"it has {draft.config.vocabulary} tokens, and the model {model.config.vocabulary}"
+        return f"it has {draft.config.vocabulary} tokens but the model has {model.config.vocabulary}"
     if draft.tokenizer == model.tokenizer:
         return ""
     own, wanted = (
         guarded(open_whole(each.tokenizer).get_vocab, with_added_tokens=True) for each in (draft, model)
     )
     others = sorted(wanted[text] for text in wanted.keys() | own.keys() if own.get(text) != wanted.get(text))
-    return f"{len(others)} of its tokens are others, the first one is {others[0]}" if others else ""
+    return f"{len(others)} of its tokens differ, the first one is {others[0]}" if others else ""
 
 
 def draft_bars(bars: Mapping[str, LanguageBar]) -> dict[str, LanguageBar]:

@@ -134,7 +134,9 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
         likeliest.append(best)
     logits = decoder.logits(np.stack([rows[-1] for rows in hidden[len(windows) :]]))
     if not (np.isfinite(logits).all() and np.isfinite(np.concatenate(likelihoods)).all()):
-        raise EngineError(f"{model.name}: the float reference gives logits that are not finite")
+        raise EngineError(
+            f"{model.name}: the float reference returns logits that are not finite; check the model file"
+        )
     return Reference(windows, likelihoods, likeliest, prompts, logits)
 
 
@@ -251,5 +253,8 @@ def tokens_of(model: LanguageModel, text: str, special_tokens: bool = True) -> l
     """
     ids = tokenize(model.tokenizer, text, TEXT_TOKENS, special_tokens).ids
     if not ids or max(ids) >= model.config.vocabulary:
-        raise EngineError(f"{model.name}: its tokenizer gives tokens that the model does not have")
+        raise EngineError(
+            f"{model.name}: its tokenizer returns tokens that the model does not have; check that both "
+            "belong together"
+        )
     return ids

@@ -120,7 +120,7 @@ def refuse_options(request: BuildRequest) -> None:
         UsageError: an option does not apply.
     """
     if named := request.given_beside("any", "language"):
-        raise UsageError(f"{', '.join(named)}: a language model is built without; leave it out")
+        raise UsageError(f"{', '.join(named)}: does not apply to language models; leave it out")
 
 
 def _variants_of(
@@ -145,7 +145,7 @@ def _variants_of(
 def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
     if precision not in TRIED_FIRST:
         raise UsageError(
-            f"a language model is not built as {precision!r}; available: {', '.join(TRIED_FIRST)}"
+            f"language models cannot be built as {precision!r}; available: {', '.join(TRIED_FIRST)}"
         )
     bars = dict(BARS)
     if max_drop is None:
@@ -153,10 +153,10 @@ def _bars(precision: str, max_drop: str | None) -> dict[str, LanguageBar]:
     drop = parse_max_drop(max_drop).drop
     if drop is None:
         raise UsageError(
-            f"--max-drop is {max_drop!r}; of a language model it is a share of perplexity, e.g. 2%"
+            f"--max-drop is {max_drop!r}; for language models it must be a percentage of perplexity, e.g. 2%"
         )
     if precision_of(precision).is_float:
-        raise UsageError(f"--max-drop is about int8 and int4, and precision is {precision}")
+        raise UsageError(f"--max-drop applies to int8 and int4, but the precision is {precision}")
     return {**bars, **{name: bars[name]._replace(perplexity=drop) for name in PRECISIONS}}
 
 
@@ -167,11 +167,11 @@ def _check_targets(targets: Sequence[BuildTarget], precisions: Sequence[str]) ->
             available = registry.decoder_compiler(target.name).PRECISIONS
         except ProfileError:
             able = [name for name in registry.target_names() if _runs_language_models(name)]
-            raise ProfileError(f"{target.name} runs no language models; {', '.join(able)} do") from None
+            raise ProfileError(f"{target.name} does not run language models; use {', '.join(able)}") from None
         if not set(precisions) & set(available):
             raise UsageError(
-                f"{target.name} has no {' or '.join(precisions)} of language models;"
-                f" it has {', '.join(available)}"
+                f"{target.name} does not support {' or '.join(precisions)} for language models; available: "
+                f"{', '.join(available)}"
             )
 
 
@@ -186,13 +186,13 @@ def _context(model: LanguageModel, context: int | None) -> int:
     most = model.config.context_length
     if most < LEAST_CONTEXT_TOKENS:
         raise ModelError(
-            f"{model.name}: has positions for {most} tokens; EdgeKit builds from {LEAST_CONTEXT_TOKENS} on"
+            f"{model.name}: has a context of {most} tokens; at least {LEAST_CONTEXT_TOKENS} are needed"
         )
     if context is None:
         return min(CONTEXT_TOKENS, most)
     if not LEAST_CONTEXT_TOKENS <= context <= most:
         raise UsageError(
-            f"--context is {context}; {model.name} has positions for {LEAST_CONTEXT_TOKENS} to {most} tokens"
+            f"--context is {context}; {model.name} supports {LEAST_CONTEXT_TOKENS} to {most} tokens"
         )
     return context
 

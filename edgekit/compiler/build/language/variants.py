@@ -133,7 +133,7 @@ def _run(job: LanguageJob, variant: VariantBuild) -> None:
     expected = job.reference.perplexity(written.windows)
     ratio = written.perplexity / expected
     if not accuracy.within_limit:
-        variant.reject(f"logits of the golden prompts: {accuracy}; {bar.logits_db:g} dB is asked for")
+        variant.reject(f"logits of the golden prompts: {accuracy}; {bar.logits_db:g} dB is required")
     elif not ratio <= 1 + bar.perplexity:
         variant.reject(
             f"perplexity {written.perplexity:.2f}, {100 * (ratio - 1):.1f} % above the float model's"
@@ -183,7 +183,7 @@ def add_float_choices(job: LanguageJob, variants: Sequence[VariantBuild]) -> Non
         total = sum(map(len, job.answers[variant.name]))
         variant.evidence["generation"]["greedy"] = {"likeliest": count, "of": total}
         if variant.precision == FULL_PRECISION and count < total:
-            variant.reject(f"{total - count} of {total} tokens that it writes are not the float model's")
+            variant.reject(f"{total - count} of {total} generated tokens differ from the float model's")
 
 
 def _digits(value: float) -> float | None:

@@ -142,7 +142,7 @@ def fake_quantize(
         ModelError, SampleError: the model, or a sample, cannot be used.
     """
     if not len(samples):
-        raise UsageError("fake_quantize needs samples: what the module is called with, 16 or more")
+        raise UsageError("fake_quantize needs 16 or more samples: arguments that the module is called with")
     named = isinstance(samples[0], Mapping)
     options = ImportOptions(example_inputs=None if named else _tensors(samples[0]))
     opened, _ = open_source_model(as_source(module), None, options)
@@ -153,7 +153,7 @@ def fake_quantize(
     }
     other = next((name for name, shape in shapes.items() if shape[:1] != (1,)), None)
     if other is not None:
-        raise UsageError(f"{other} is of shape {shapes[other]}: samples must have a batch of 1")
+        raise UsageError(f"{other} has shape {shapes[other]}: samples must have a batch of 1")
     names = [str(value.name) for value in model.graph.inputs]
     feeds = samples if named else [_feed(names, _tensors(sample)) for sample in samples]
     return FakeQuantized(FakeQuantizedModule(place_int8(model, target, feeds), learned_scales=learned_scales))

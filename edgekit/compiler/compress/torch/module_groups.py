@@ -100,9 +100,7 @@ class PruneGroups(Sequence[PruneGroup]):
             UsageError: a group or unit does not exist, no unit would remain, or units were removed before.
         """
         if self._spent:
-            raise UsageError(
-                "units were removed already: call prune_groups(module) for the groups that are left"
-            )
+            raise UsageError("units were already removed: call prune_groups(module) for the remaining groups")
         cut_parameters(self._module, self._cuts(units, reads_only=False))
         self._spent = True
 
@@ -123,7 +121,7 @@ class PruneGroups(Sequence[PruneGroup]):
         for name, chosen in units.items():
             group = by_name.get(name)
             if group is None:
-                raise UsageError(f"no group {name!r}; there are {', '.join(by_name) or 'none'}")
+                raise UsageError(f"no group {name!r}; available: {', '.join(by_name) or 'none'}")
             wrong = [unit for unit in chosen if not 0 <= unit < group.units]
             if wrong:
                 raise UsageError(f"group {name} has no unit {wrong[0]}: it has {group.units}, from 0")
@@ -170,7 +168,7 @@ def prune_groups(module: Any, example_inputs: Any) -> PruneGroups:
         else:
             found[made.name] = made
     for name in _contradicting(found):
-        refused[name] = "a parameter of it is used twice, and elsewhere not with these channels"
+        refused[name] = "one of its parameters is also used elsewhere, without these channels"
         del found[name]
     tried = PruneGroups(module, list(found.values()), {})
     for name in list(found):
@@ -235,12 +233,13 @@ def _group(
         place = marks.place(array, use.axis) if array is not None else None
         if place is None:
             return (
-                f"{use.node.op_type} has a constant along these channels that is no parameter of the module"
+                f"{use.node.op_type} has a constant along these channels that is not a parameter of "
+                "the module"
             )
         roots = channels.labels.roots(use.ids)
         rows = [place.positions[np.flatnonzero(roots == unit)] for unit in group.units]
         if len({len(row) for row in rows}) > 1:
-            return "its units are not alike"
+            return "its units have different sizes"
         each = ParameterSlice(place.name, place.axis, np.stack(rows), use.role == "input")
         if place.name in known and not any(_is_same(each, other) for other in slices):
             slices.append(each)
@@ -293,8 +292,8 @@ def _why_not(module: Any, groups: PruneGroups, name: str, examples: tuple[Any, .
         if not isinstance(zeroed, torch.Tensor):
             continue
         if zeroed.shape != smaller.shape:
-            return f"an output would be {tuple(smaller.shape)} instead of {tuple(zeroed.shape)}"
+            return f"an output would have shape {tuple(smaller.shape)} instead of {tuple(zeroed.shape)}"
         largest = float(zeroed.abs().max()) if zeroed.numel() else 0.0
         if not torch.allclose(zeroed, smaller, rtol=TOLERANCE, atol=TOLERANCE * largest):
-            return "without it the module computes something else: its code uses the size of these channels"
+            return "the module's results change without it: its code uses the number of these channels"
     return ""

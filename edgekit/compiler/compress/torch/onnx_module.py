@@ -86,7 +86,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
             array = arrays[name]
             assert array is not None
             if array.dtype != np.float32:
-                raise UsageError(f"weight {name} is {array.dtype}; training takes models of float32")
+                raise UsageError(f"weight {name} is {array.dtype}; training needs a float32 model")
             self._parameters_of.append(torch.nn.Parameter(constant(array) * self._scales.get(name, 1.0)))
         for name, array in arrays.items():
             if array is not None and name not in self.trained:

@@ -130,7 +130,7 @@ def cast(
 
 def _dtype(value: Value) -> Any:
     if value.dtype not in DTYPES:
-        raise Inexpressible(f"PyTorch is not given {value.dtype or 'unknown'} elements here")
+        raise Inexpressible(f"{value.dtype or 'unknown'} elements are not supported in training")
     return DTYPES[value.dtype]
 
 

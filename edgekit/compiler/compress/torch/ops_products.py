@@ -39,7 +39,7 @@ def conv(
     """Emit a Conv of one to three spatial axes."""
     rank = X.rank - 2
     if rank not in CONV:
-        raise Inexpressible(f"it has {rank} spatial axes; PyTorch has 1 to 3")
+        raise Inexpressible(f"it has {rank} spatial axes; PyTorch supports 1 to 3")
     frame = conv_window(
         X.shape[2:], b.out().shape[2:], W.shape[2:], kernel_shape, strides, dilations, auto_pad, pads
     )
@@ -73,7 +73,7 @@ def conv_transpose(
     """Emit the whole result, and cut off the pads; output_padding adds zeros before the bias."""
     rank = X.rank - 2
     if rank not in CONV_TRANSPOSE:
-        raise Inexpressible(f"it has {rank} spatial axes; PyTorch has 1 to 3")
+        raise Inexpressible(f"it has {rank} spatial axes; PyTorch supports 1 to 3")
     frame = transposed_window(
         X.shape[2:], b.out().shape[2:], kernel_shape or W.shape[2:], strides, dilations, auto_pad, pads,
         output_padding, output_shape,
@@ -138,7 +138,10 @@ def attention(
     """Emit attention of four dimensions with equal heads, the form of the pass recognize_attention."""
     heads = {each.shape[1] for each in (Q, K, V)}
     if {Q.rank, K.rank, V.rank} != {4} or len(heads) != 1 or past_key or past_value or is_causal or softcap:
-        raise Inexpressible("of attention, four dimensions with equal heads, a scale and a mask are known")
+        raise Inexpressible(
+            "only attention on four dimensions, with equal heads, a scale and a mask, is supported in "
+            "training"
+        )
     factor = scale if scale is not None else 1 / math.sqrt(Q.shape[-1])
 
     def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -31,7 +31,9 @@ def quantize_linear(
     """
     dtype = b.out().dtype
     if dtype not in _STORED or block_size:
-        raise Inexpressible(f"{dtype} in blocks of {block_size}; 8 and 16 bits without blocks are known")
+        raise Inexpressible(
+            f"{dtype} in blocks of {block_size}; training supports 8 and 16 bits without blocks"
+        )
     least, most = (float(end) for end in stored_range(dtype))  # type: ignore[arg-type]  # uint16 is one too
     rank = x.rank
 
@@ -57,7 +59,7 @@ def dequantize_linear(
 ) -> tuple[Value, ...]:
     """(stored - zero point) * scale."""
     if block_size or not is_float(b.out()):
-        raise Inexpressible("scales of blocks are not known here")
+        raise Inexpressible("block-wise scales are not supported in training")
     rank = x.rank
 
     def run(x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:

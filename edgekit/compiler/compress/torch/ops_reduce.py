@@ -35,7 +35,7 @@ def max_pool(
     """Padded by minus infinity as far as windows reach, which is what ceil_mode comes to."""
     rank = X.rank - 2
     if rank not in MAX_POOL or not is_float(X):
-        raise Inexpressible(f"it is of {X.dtype} over {rank} axes; PyTorch pools floats over 1 to 3")
+        raise Inexpressible(f"it is {X.dtype} over {rank} axes; PyTorch pools floats over 1 to 3")
     size, out = X.shape[2:], b.out().shape[2:]
     frame = window(size, out, kernel_shape, strides, dilations, auto_pad, pads)
     function, sides = MAX_POOL[rank], torch_pads(frame.pads)
@@ -65,7 +65,7 @@ def average_pool(
     size, out = X.shape[2:], b.out().shape[2:]
     frame = window(size, out, kernel_shape, strides, dilations, auto_pad, pads)
     if rank not in AVG_POOL or frame.is_dilated:
-        raise Inexpressible("PyTorch has average pools of 1 to 3 spatial axes without dilations")
+        raise Inexpressible("PyTorch supports average pooling on 1 to 3 spatial axes without dilations")
     function, sides = AVG_POOL[rank], torch_pads(frame.pads)
     shares = math.prod(frame.kernel) / divisors(frame, bool(count_include_pad))
     factor = None if (shares == 1).all() else constant(shares)
@@ -102,7 +102,7 @@ def _reduction(op: str, function: Callable[[Tensor, tuple[int, ...], bool], Tens
     ) -> tuple[Value, ...]:
         over = reduced_axes(data.rank, axes, noop_with_empty_axes)
         if over is None:
-            raise Inexpressible("it reduces over no axes")
+            raise Inexpressible("it has no axes to reduce")
         return b.emit(lambda x, *_: function(x, over, bool(keepdims)), data, axes)
 
     lowering.__doc__ = f"``{op}`` over some axes."
@@ -128,7 +128,7 @@ def arg_max(
 ) -> tuple[Value, ...]:
     """No gradient goes through it."""
     if select_last_index:
-        raise Inexpressible("select_last_index is not known")
+        raise Inexpressible("select_last_index is not supported in training")
     return b.emit(lambda x: x.argmax(axis, bool(keepdims)), data)
 
 
@@ -223,7 +223,7 @@ def batch_normalization(
 ) -> tuple[Value, ...]:
     """With the mean and variance of the model."""
     if training_mode:
-        raise Inexpressible("training_mode is not for inference")
+        raise Inexpressible("training_mode=1 is not supported; export the model for inference")
     wide = (-1, *[1] * (X.rank - 2))
 
     def run(x: Tensor, *given: Tensor) -> Tensor:

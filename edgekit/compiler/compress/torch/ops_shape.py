@@ -91,7 +91,7 @@ def slice_(
     found = slice_ranges(data.shape, starts, ends, axes, steps)
     taken = slice_objects(found.begin, found.step, found.shape)
     if 0 in found.shape:
-        raise Inexpressible("it takes nothing")
+        raise Inexpressible("it has no inputs")
 
     def run(x: Tensor, *_: Tensor | None) -> Tensor:
         part = x[taken]
@@ -115,7 +115,7 @@ def pad(
     taken = tuple(slice(at, at + n) for at, n in zip(amounts.begin, amounts.shape, strict=True))
     if mode == "constant":
         if constant_value is not None and constant_value.const is None:
-            raise Inexpressible("its constant_value is computed by the model; it must be constant")
+            raise Inexpressible("the model computes its constant_value; it must be constant")
         filler = 0 if constant_value is None or constant_value.const is None else constant_value.const.item()
         sides = torch_pads(amounts.added)
         return b.emit(lambda x, *_: F.pad(x[taken], sides, value=filler), data, pads, constant_value, axes)

@@ -77,18 +77,18 @@ def load_state(path: Path, key: str) -> TrainingState:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"there is no checkpoint {path} to resume; start without --resume") from None
+        raise UsageError(f"checkpoint {path} does not exist; start without --resume") from None
     try:
         table = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         saved = table.pop("key")
         state = TrainingState(**table)
     except Exception:  # of damaged bytes: PyTorch seeks to where they point, and its unpickler trusts them
         raise UsageError(
-            f"{path} is no checkpoint of edgekit model distil, or a damaged one; delete it"
+            f"{path} is not a checkpoint of edgekit model distil, or is damaged; delete it"
         ) from None
     if saved != key:
         raise UsageError(
-            f"{path} is of another training: the teacher, the student, the samples or an option differ;"
-            " start without --resume"
+            f"{path} belongs to another training (teacher, student, samples or options differ); start "
+            "without --resume"
         )
     return state

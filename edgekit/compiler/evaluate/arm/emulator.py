@@ -145,7 +145,7 @@ class EmulatedEngine:
         self.close()
         if not ready:
             raise EngineError("the time limit for runs under qemu was reached")
-        raise EngineError(f"the run under qemu failed: {said[-1] if said else 'it ended without a word'}")
+        raise EngineError(f"the run under qemu failed: {said[-1] if said else 'it printed no message'}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -102,7 +102,9 @@ class GgufFile:
         except OSError as problem:
             raise ModelError(f"{self.path}: cannot be read ({problem.strerror})") from None
         if len(raw) != tensor.size_bytes:
-            raise ModelError(f"{self.path}: was cut off while it was read; wait until it is written")
+            raise ModelError(
+                f"{self.path}: was truncated while EdgeKit read it; wait until it is completely written"
+            )
         return np.frombuffer(raw, np.uint8)
 
     def get(self, key: str, kind: type[_T]) -> _T | None:
@@ -117,7 +119,7 @@ class GgufFile:
         if kind is float and isinstance(found, int) and not isinstance(found, bool):
             found = float(found)
         if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-            raise ModelError(f"{self.path}: its {key} is no {_WORDS[kind]}")
+            raise ModelError(f"{self.path}: its {key} is not a {_WORDS[kind]}")
         return found
 
     def need(self, key: str, kind: type[_T]) -> _T:
@@ -129,8 +131,8 @@ class GgufFile:
         found = self.get(key, kind)
         if found is None:
             raise ModelError(
-                f"{self.path}: has no {key}, which a language model needs; convert it anew with llama.cpp's"
-                " convert_hf_to_gguf.py"
+                f"{self.path}: has no {key}, which a language model needs; convert it again with "
+                "llama.cpp's convert_hf_to_gguf.py"
             )
         return found
 
@@ -152,7 +154,7 @@ def open_gguf(path: Path) -> GgufFile:
         raise ModelError(f"{path}: cannot be read ({problem})") from None
     head = _Head(path, file)
     if head.take(4) != MAGIC:
-        raise ModelError(f"{path}: is no GGUF file: it does not start with {MAGIC.decode()}")
+        raise ModelError(f"{path}: is not a GGUF file: it does not start with {MAGIC.decode()}")
     version = head.number(4)
     if version not in (2, 3):
         if version in (2 << 24, 3 << 24):
@@ -191,7 +193,7 @@ def _placed(
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment not in {1 << power for power in range(3, 21)}:
         raise ModelError(
-            f"{path}: its general.alignment is {alignment!s:.40}, no power of two from 8 to 1 MB"
+            f"{path}: its general.alignment is {alignment!s:.40}, not a power of two from 8 to 1 MB"
         )
     start = -(-head_bytes // alignment) * alignment
     found: dict[str, Tensor] = {}
@@ -202,19 +204,20 @@ def _placed(
             called = OTHER_TYPES.get(number, f"number {number}")
             known = ", ".join(each.name for each in ELEMENT_TYPES.values())
             raise ModelError(
-                f"{label} is of type {called}, which EdgeKit does not read; it reads {known}:"
-                " take another file of the model"
+                f"{label} has type {called}, which EdgeKit cannot read; use a file of this model with one "
+                f"of {known}"
             )
         elements = math.prod(shape)
         if not shape or not elements or shape[-1] % kind.block:
             raise ModelError(
-                f"{label} is {list(shape)}, which {kind.name} can't hold in blocks of {kind.block}"
+                f"{label} is {list(shape)}, which is not a multiple of the {kind.name} block size, "
+                f"{kind.block}"
             )
         size_bytes = elements // kind.block * kind.size_bytes
         if offset % alignment or start + offset + size_bytes > file_bytes:
             raise ModelError(
-                f"{label} is said to lie at bytes {start + offset} to {start + offset + size_bytes} of"
-                f" {file_bytes}; the file is damaged or cut off: download it again"
+                f"{label} is at bytes {start + offset} to {start + offset + size_bytes}, beyond the file's "
+                f"{file_bytes}; the file is damaged or truncated: download it again"
             )
         if name in found:
             raise ModelError(f"{path}: has tensor {name[:60]} twice")
@@ -222,7 +225,7 @@ def _placed(
     in_order = sorted(found.items(), key=lambda entry: entry[1].offset)
     for (one, tensor), (other, after) in pairwise(in_order):
         if tensor.offset + tensor.size_bytes > after.offset:
-            raise ModelError(f"{path}: tensors {one[:60]} and {other[:60]} lie over each other")
+            raise ModelError(f"{path}: tensors {one[:60]} and {other[:60]} overlap; download the file again")
     return found
 
 
@@ -261,9 +264,10 @@ class _Head:
         found = self.number(8)
         if found > limit or found * least_bytes > self._file.size:
             raise ModelError(
-                f"{self.path}: says that it has {found} {what}, which can't be in {self._file.size} bytes"
+                f"{self.path}: claims {found} {what}, which do not fit into {self._file.size} "
+                "bytes; download the file again"
                 if found <= limit
-                else f"{self.path}: says that it has {found} {what}; EdgeKit takes {limit}"
+                else f"{self.path}: has {found} {what}; at most {limit} are supported"
             )
         return found
 
@@ -271,11 +275,13 @@ class _Head:
         """Read the next string."""
         size = self.number(8)
         if size > limit_bytes:
-            raise ModelError(f"{self.path}: {what} is said to have {size} bytes; EdgeKit takes {limit_bytes}")
+            raise ModelError(f"{self.path}: {what} has {size} bytes; at most {limit_bytes} are supported")
         try:
             return self.take(size).decode("utf-8")
         except UnicodeDecodeError:
-            raise ModelError(f"{self.path}: {what} at byte {self.position - size} is no UTF-8") from None
+            raise ModelError(
+                f"{self.path}: {what} at byte {self.position - size} is not valid UTF-8"
+            ) from None
 
     def value(self, key: str) -> Value:
         """Read the next value of the metadata."""
@@ -285,7 +291,9 @@ class _Head:
         if kind == _ARRAY:
             return self._array(key)
         if kind not in _NUMBERS:
-            raise ModelError(f"{self.path}: the value of {key[:60]} is of type {kind}, which does not exist")
+            raise ModelError(
+                f"{self.path}: the value of {key[:60]} has type {kind}, which GGUF does not define"
+            )
         dtype = np.dtype(_NUMBERS[kind])
         found: int | float | bool = np.frombuffer(self.take(dtype.itemsize), dtype)[0].item()
         return found
@@ -298,9 +306,9 @@ class _Head:
             return [self.text(TEXT_LIMIT_BYTES, f"a text of {key[:60]}") for _ in range(count)]
         if kind not in _NUMBERS:
             raise ModelError(
-                f"{self.path}: {key[:60]} is an array of arrays, which no language model has"
+                f"{self.path}: {key[:60]} is an array of arrays, which is not supported"
                 if kind == _ARRAY
-                else f"{self.path}: {key[:60]} is an array of type {kind}, which does not exist"
+                else f"{self.path}: {key[:60]} is an array of type {kind}, which GGUF does not define"
             )
         dtype = np.dtype(_NUMBERS[kind])
         count = self.count(what, ITEMS_LIMIT - self._items, dtype.itemsize)
@@ -310,10 +318,9 @@ class _Head:
     def _refuse(self, size: int) -> None:
         if self._file.size - self.position >= size:
             raise ModelError(
-                f"{self.path}: what stands before its tensors is over {HEAD_LIMIT_BYTES >> 20} MB;"
-                " EdgeKit takes no more"
+                f"{self.path}: its metadata is larger than {HEAD_LIMIT_BYTES >> 20} MB, the supported maximum"
             )
         raise ModelError(
-            f"{self.path}: ends at byte {self._file.size}, where {size} more are needed at"
-            f" {self.position}; the file is cut off: download it again"
+            f"{self.path}: ends at byte {self._file.size}, but {size} bytes are needed at {self.position}; "
+            "the file is truncated: download it again"
         )

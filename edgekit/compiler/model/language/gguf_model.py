@@ -97,8 +97,8 @@ def _config(file: GgufFile) -> DecoderConfig:
     architecture = file.need("general.architecture", str)
     if architecture not in ARCHITECTURES:
         raise ModelError(
-            f"{file.path}: is of architecture {architecture[:40]}, which EdgeKit does not build;"
-            f" it builds {', '.join(ARCHITECTURES)}"
+            f"{file.path}: has architecture {architecture[:40]}, which is not supported; supported: "
+            f"{', '.join(ARCHITECTURES)}"
         )
 
     def number(key: str) -> int:
@@ -111,7 +111,7 @@ def _config(file: GgufFile) -> DecoderConfig:
     width, heads = number("embedding_length"), number("attention.head_count")
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
-        raise ModelError(f"{file.path}: has no matrix token_embd.weight, the embedding of its tokens")
+        raise ModelError(f"{file.path}: has no token embedding (token_embd.weight); download it again")
     head_size = file.get(f"{architecture}.attention.key_length", int) or width // max(heads, 1)
     context_length = number("context_length")
     sliding_window = file.get(f"{architecture}.attention.sliding_window", int) or 0
@@ -169,7 +169,7 @@ def _refuse_unread(file: GgufFile, architecture: str, head_size: int) -> None:
         ("rope_factors_long.weight" in file.tensors, "a rotary embedding scaled by longrope"),
     ):
         if is_other:
-            raise ModelError(f"{file.path}: has {what}, which EdgeKit does not build")
+            raise ModelError(f"{file.path}: has {what}, which is not supported")
 
 
 def _divisors(file: GgufFile, architecture: str, head_size: int) -> tuple[float, ...]:
@@ -177,7 +177,7 @@ def _divisors(file: GgufFile, architecture: str, head_size: int) -> tuple[float,
     tensor = file.tensors.get("rope_freqs.weight")
     if tensor is not None:
         if tensor.shape != (head_size // 2,) or tensor.kind.name != "F32":
-            raise ModelError(f"{file.path}: its rope_freqs.weight is no float32 [{head_size // 2}]")
+            raise ModelError(f"{file.path}: its rope_freqs.weight is not float32 [{head_size // 2}]")
         values = read_values(tensor.kind, file.read("rope_freqs.weight"), tensor.shape)
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise ModelError(f"{file.path}: its rope_freqs.weight holds values that are not above 0")
@@ -199,9 +199,7 @@ def _places(file: GgufFile, config: DecoderConfig) -> dict[str, tuple[str, slice
         whole = (rows.stop, *shape[1:]) if rows.stop is not None else shape
         tensor = file.tensors.get(place)
         if tensor is None:
-            raise ModelError(
-                f"{file.path}: has no tensor {place}, which a model of {config.architecture} needs"
-            )
+            raise ModelError(f"{file.path}: has no tensor {place}, which {config.architecture} models need")
         if tensor.shape[0] < whole[0] or tensor.shape[1:] != whole[1:] or (
             rows.stop is None and tensor.shape != whole
         ):  # fmt: skip

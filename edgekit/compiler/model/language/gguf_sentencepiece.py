@@ -67,14 +67,15 @@ def _begins(file: GgufFile) -> bool:
 def _merges(file: GgufFile, by_token: Mapping[str, Json], types: Sequence[int]) -> list[Json]:
     found = file.metadata.get("tokenizer.ggml.scores")
     if not isinstance(found, np.ndarray) or found.dtype.kind != "f" or len(found) != len(by_token):
-        raise ModelError(f"{file.path}: its tokenizer.ggml.scores is no number for each of its tokens")
+        raise ModelError(f"{file.path}: its tokenizer.ggml.scores does not have a number for each token")
     if not np.isfinite(found).all():
         raise ModelError(f"{file.path}: its tokenizer.ggml.scores holds a value that is not finite")
     pieces = {text for text, kind in zip(by_token, types, strict=True) if kind == _NORMAL}
     longest = max(map(len, pieces), default=0)
     if longest > LONGEST_PIECE:
         raise ModelError(
-            f"{file.path}: a piece of its tokenizer has {longest} characters; {LONGEST_PIECE} are allowed"
+            f"{file.path}: its tokenizer has a piece of {longest} characters; at most "
+            f"{LONGEST_PIECE} are supported"
         )
     ranked = [
         (score, len(first), len(second), first, second)

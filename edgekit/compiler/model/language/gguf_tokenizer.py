@@ -67,7 +67,7 @@ def special_ids(file: GgufFile, vocabulary: int) -> tuple[int | None, tuple[int,
     stops = {number for role in _STOPS if (number := token(role)) is not None}
     stops |= {number for number, text in enumerate(tokens) if text in STOP_TOKENS}
     if not stops:
-        raise ModelError(f"{file.path}: has no token that ends an answer (tokenizer.ggml.eos_token_id)")
+        raise ModelError(f"{file.path}: has no end-of-text token (tokenizer.ggml.eos_token_id)")
     by_default = file.get("tokenizer.ggml.model", str) == "llama"
     begins = file.get("tokenizer.ggml.add_bos_token", bool)
     bos_id = token("bos") if (by_default if begins is None else begins) else None
@@ -83,7 +83,7 @@ def tokenizer_json(file: GgufFile, vocabulary: int) -> bytes:
     kind = file.need("tokenizer.ggml.model", str)
     tokens = _tokens(file, vocabulary)
     if kind not in ("gpt2", "llama"):
-        raise ModelError(f"{file.path}: its tokenizer is of kind {kind[:40]}; EdgeKit reads gpt2 and llama")
+        raise ModelError(f"{file.path}: its tokenizer has kind {kind[:40]}; supported kinds: gpt2 and llama")
     types = _token_types(file, tokens)
     parts = _byte_level(file, tokens) if kind == "gpt2" else _sentencepiece(file, tokens, types)
     added: list[Json] = [
@@ -113,8 +113,8 @@ def _byte_level(file: GgufFile, tokens: Sequence[str]) -> dict[str, Json]:
     pre = file.get("tokenizer.ggml.pre", str) or "gpt-2"
     if pre not in _SPLITS:
         raise ModelError(
-            f"{file.path}: its tokenizer splits texts as {pre[:40]!r}; EdgeKit knows {', '.join(_SPLITS)}:"
-            " take the model as a Hugging Face folder, which has its own tokenizer.json"
+            f"{file.path}: its tokenizer uses the pre-tokenizer {pre[:40]!r}; supported: "
+            f"{', '.join(_SPLITS)}. Use the model's Hugging Face folder instead, which has a tokenizer.json"
         )
     merges = _merges(file, tokens)
     return {
@@ -142,9 +142,9 @@ def _sentencepiece(file: GgufFile, tokens: Sequence[str], types: Sequence[int]) 
 def _tokens(file: GgufFile, vocabulary: int) -> list[str]:
     found = file.metadata.get("tokenizer.ggml.tokens")
     if not isinstance(found, list):
-        raise ModelError(f"{file.path}: has no tokenizer.ggml.tokens, so texts can't be turned into tokens")
+        raise ModelError(f"{file.path}: has no tokenizer.ggml.tokens, which EdgeKit needs to tokenize text")
     if not 0 < len(found) <= vocabulary:
-        raise ModelError(f"{file.path}: has {len(found)} tokens and {vocabulary} embeddings")
+        raise ModelError(f"{file.path}: has {len(found)} tokens but {vocabulary} embeddings")
     return found
 
 
@@ -160,7 +160,7 @@ def _token_types(file: GgufFile, tokens: Sequence[str]) -> list[int]:
     if found is None:
         return [_NORMAL] * len(tokens)
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu" or len(found) != len(tokens):
-        raise ModelError(f"{file.path}: its tokenizer.ggml.token_type is no number for each of its tokens")
+        raise ModelError(f"{file.path}: its tokenizer.ggml.token_type does not have a number for each token")
     return [int(number) for number in found]
 
 
@@ -168,12 +168,12 @@ def _merges(file: GgufFile, tokens: Sequence[str]) -> list[Json]:
     """Return the pairs of tokens that merge into a token."""
     found = file.metadata.get("tokenizer.ggml.merges")
     if not isinstance(found, list):
-        raise ModelError(f"{file.path}: has no tokenizer.ggml.merges, so texts can't be turned into tokens")
+        raise ModelError(f"{file.path}: has no tokenizer.ggml.merges, which EdgeKit needs to tokenize text")
     known, pairs = set(tokens), list[Json]()
     for text in found:
         first, _, second = text.partition(" ")
         if first not in known or second not in known or first + second not in known:
-            raise ModelError(f"{file.path}: its merge {text[:60]!r} is not of tokens that make a token")
+            raise ModelError(f"{file.path}: its merge {text[:60]!r} does not join two tokens into a token")
         pairs.append([first, second])
     return pairs
 

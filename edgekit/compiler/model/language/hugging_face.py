@@ -78,15 +78,15 @@ def _shards(folder: Path) -> dict[str, SafetensorsFile]:
         raise ModelError(f"{folder / INDEX}: has no weight_map of file names; download it again")
     names = sorted(set(index.values()))
     if len(names) > SHARDS_LIMIT:
-        raise ModelError(f"{folder / INDEX}: names {len(names)} files; EdgeKit takes {SHARDS_LIMIT}")
+        raise ModelError(f"{folder / INDEX}: names {len(names)} files; at most {SHARDS_LIMIT} are supported")
     odd = next((name for name in names if Path(name).name != name or "\\" in name or "\0" in name), None)
     if odd is not None:
-        raise ModelError(f"{folder / INDEX}: names {odd[:60]!r}, which is no file of its folder")
+        raise ModelError(f"{folder / INDEX}: names {odd[:60]!r}, which is not a file in its folder")
     files = {name: open_safetensors(folder / name) for name in names}
     for tensor, name in index.items():
         if tensor not in files[name].tensors:
             raise ModelError(
-                f"{folder / name}: has no tensor {tensor[:80]}, which {INDEX} says; download it again"
+                f"{folder / name}: has no tensor {tensor[:80]}, although {INDEX} lists it; download it again"
             )
     return {tensor: files[name] for tensor, name in index.items()}
 
@@ -99,10 +99,12 @@ def _places(
     for name, shape in config.weight_shapes().items():
         place, rows, whole = _place(name, shape, config)
         if place not in shards:
-            raise ModelError(f"{folder}: has no weight {place}, which a model of {config.architecture} needs")
+            raise ModelError(f"{folder}: has no weight {place}, which {config.architecture} models need")
         there = shards[place].tensors[place].shape
         if there != whole:
-            raise ModelError(f"{folder}: weight {place} is {list(there)}; its config.json says {list(whole)}")
+            raise ModelError(
+                f"{folder}: weight {place} is {list(there)}; its config.json requires {list(whole)}"
+            )
         found[name] = place, rows
     return found
 
@@ -134,9 +136,9 @@ def _special_tokens(folder: Path, tokenizer: bytes) -> dict[str, int]:
     try:
         table = json.loads(tokenizer)
     except (ValueError, RecursionError):
-        raise ModelError(f"{path}: is no JSON; download it again") from None
+        raise ModelError(f"{path}: is not valid JSON; download it again") from None
     if not isinstance(table, dict) or not isinstance(table.get("model"), dict):
-        raise ModelError(f"{path}: is no tokenizer.json: it has no model")
+        raise ModelError(f'{path}: is not a tokenizer.json: it has no "model"')
     added = table.get("added_tokens")
     entries = added if isinstance(added, list) else []
     return {
@@ -180,7 +182,7 @@ def _stop_ids(
     if wrong is not None:
         raise ModelError(f"{folder}: its eos_token_id is {str(wrong)[:40]}; it has {vocabulary} tokens")
     if not found:
-        raise ModelError(f"{folder}: has no token that ends an answer (eos_token_id in config.json)")
+        raise ModelError(f"{folder}: has no end-of-text token (eos_token_id in config.json)")
     return tuple(sorted(found))
 
 
@@ -190,7 +192,7 @@ def _chat_template(folder: Path, settings: Mapping[str, Json]) -> str:
         try:
             return _plain(path, TEMPLATE_LIMIT_BYTES).decode("utf-8")
         except UnicodeDecodeError:
-            raise ModelError(f"{path}: is no UTF-8; download it again") from None
+            raise ModelError(f"{path}: is not valid UTF-8; download it again") from None
     given = settings.get("chat_template")
     if isinstance(given, list):  # several, by name
         named = {each.get("name"): each.get("template") for each in given if isinstance(each, dict)}
@@ -206,7 +208,7 @@ def _json(path: Path, needed: bool = True) -> dict[str, Json]:
     except JsonError as problem:
         raise ModelError(f"{path.parent}: {problem}; download it again") from None
     if not isinstance(found, dict):
-        raise ModelError(f"{path}: is no JSON object; download it again")
+        raise ModelError(f"{path}: is not a JSON object; download it again")
     return found
 
 

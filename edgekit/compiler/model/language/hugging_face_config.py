@@ -37,8 +37,8 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
     architecture = MODEL_TYPES.get(str(table.get("model_type")))
     if architecture is None:
         raise ModelError(
-            f"{folder}: is of model_type {str(table.get('model_type'))[:40]}, which EdgeKit does not build;"
-            f" it builds {', '.join(MODEL_TYPES)}"
+            f"{folder}: has model_type {str(table.get('model_type'))[:40]}, which is not supported; "
+            f"supported: {', '.join(MODEL_TYPES)}"
         )
 
     def number(key: str, default: int | None = None) -> int:
@@ -52,9 +52,7 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
     head_size = number("head_dim", width // max(heads, 1))
     rope = table.get("rope_scaling") or table.get("rope_parameters") or {}
     if not isinstance(rope, dict) or "full_attention" in rope:
-        raise ModelError(
-            f"{folder}: its rope_parameters differ from layer to layer, which EdgeKit does not build"
-        )
+        raise ModelError(f"{folder}: its rope_parameters differ between layers, which is not supported")
     theta = _number({**table, **rope}, "rope_theta", float, 10_000.0, folder)
     _refuse_unread(table, architecture, folder)
     context_length, sliding_window = number("max_position_embeddings"), 0
@@ -66,7 +64,7 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
         "gelu_pytorch_tanh" if is_gemma else "silu"
     )
     if activation not in _ACTIVATIONS:
-        raise ModelError(f"{folder}: its activation is {str(activation)[:40]}, which EdgeKit does not build")
+        raise ModelError(f"{folder}: its activation is {str(activation)[:40]}, which is not supported")
     return DecoderConfig(
         architecture=architecture,
         layers=layers,
@@ -104,7 +102,9 @@ def _number(table: Mapping[str, Json], key: str, kind: type[_T], default: _T | N
             raise ModelError(f"{folder}: its config.json has no {key}")
         return default
     if isinstance(found, bool) or not isinstance(found, (int, kind)) or not abs(found) <= _SIZES_LIMIT:
-        raise ModelError(f"{folder}: its config.json says {key} is {str(found)[:40]}, which cannot be")
+        raise ModelError(
+            f"{folder}: its config.json has {key} = {str(found)[:40]}, which is not a valid value"
+        )
     return kind(found)
 
 
@@ -113,18 +113,18 @@ def _refuse_unread(table: Mapping[str, Json], architecture: str, folder: Path) -
     if architecture.startswith("qwen"):
         slides = slides and table.get("use_sliding_window")
     for is_other, what in (
-        (table.get("quantization_config"), "weights that are quantized already: take the model before that"),
+        (table.get("quantization_config"), "already quantized weights; use the original float model"),
         (
             architecture != "qwen2" and table.get("attention_bias"),
-            "biases of attention, which EdgeKit does not build",
+            "biases in attention, which is not supported",
         ),
-        (table.get("mlp_bias"), "biases of the MLP, which EdgeKit does not build"),
-        (slides, "a sliding window in all layers, which EdgeKit does not build"),
+        (table.get("mlp_bias"), "biases in the MLP, which is not supported"),
+        (slides, "a sliding window in all layers, which is not supported"),
         (
             table.get("partial_rotary_factor", 1) != 1,
-            "a partial rotary embedding, which EdgeKit does not build",
+            "a partial rotary embedding, which is not supported",
         ),
-        (table.get("use_bidirectional_attention"), "attention to both sides, which EdgeKit does not build"),
+        (table.get("use_bidirectional_attention"), "bidirectional attention, which is not supported"),
     ):
         if is_other:
             raise ModelError(f"{folder}: has {what}")
@@ -135,7 +135,7 @@ def _sliding(table: Mapping[str, Json], architecture: str, layers: int, folder: 
     if isinstance(kinds, list):
         if len(kinds) != layers or not set(map(str, kinds)) <= {"sliding_attention", "full_attention"}:
             raise ModelError(
-                f"{folder}: its layer_types are not one of two kinds for each of {layers} layers"
+                f"{folder}: its layer_types must give each of the {layers} layers one of two kinds"
             )
         return tuple(kind == "sliding_attention" for kind in kinds)
     pattern = 2 if architecture == "gemma2" else _number(table, "sliding_window_pattern", int, 6, folder)
@@ -153,11 +153,11 @@ def _divisors(rope: Mapping[str, Json], theta: float, head_size: int, folder: Pa
 
     if kind not in ("linear", "llama3"):
         raise ModelError(
-            f"{folder}: its rotary embedding is scaled by {str(kind)[:20]}, which EdgeKit does not build"
+            f"{folder}: its rotary embedding has {str(kind)[:20]} scaling, which is not supported"
         )
     factor = real("factor")
     if factor <= 0:
-        raise ModelError(f"{folder}: its rope_scaling has a factor of {factor}, not above 0")
+        raise ModelError(f"{folder}: its rope_scaling has factor {factor}; it must be above 0")
     if kind == "linear":
         return (factor,) * (head_size // 2)
     low, high, original = (
@@ -166,7 +166,10 @@ def _divisors(rope: Mapping[str, Json], theta: float, head_size: int, folder: Pa
         real("original_max_position_embeddings"),
     )
     if not 0 < low < high or original <= 0:
-        raise ModelError(f"{folder}: its rope_scaling has factors {low} and {high}, which cannot be")
+        raise ModelError(
+            f"{folder}: its rope_scaling has low_freq_factor {low} and high_freq_factor {high}; the "
+            "second must be the larger one"
+        )
     frequencies = theta ** -(np.arange(0, head_size, 2, dtype=np.float64) / head_size)
     turns = original * frequencies / (2 * math.pi)
     smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)

@@ -29,11 +29,11 @@ def check_writable(config: DecoderConfig, name: str) -> None:
     """
     if config.architecture not in CLASSES or config.activation != SILU or config.output_norms:
         raise UsageError(
-            f"{name} is of architecture {config.architecture}; drafts are trained for {', '.join(CLASSES)}"
+            f"{name} has architecture {config.architecture}; drafts can be trained for {', '.join(CLASSES)}"
         )
     if len(set(config.rope_divisors)) > 1:
         raise UsageError(
-            f"{name} scales its rotary embedding by more than a factor; no draft is trained for it"
+            f"{name} scales its rotary embedding by more than a factor, so a draft cannot be trained for it"
         )
 
 

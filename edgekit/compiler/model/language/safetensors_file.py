@@ -58,8 +58,8 @@ class SafetensorsFile:
         tensor = self.tensors[name]
         if tensor.dtype not in SIZES:
             raise ModelError(
-                f"{self.path}: tensor {name[:80]} is of type {tensor.dtype[:20]}; EdgeKit reads"
-                f" {', '.join(SIZES)}: take the model before it was quantized"
+                f"{self.path}: tensor {name[:80]} has type {tensor.dtype[:20]}; EdgeKit reads "
+                f"{', '.join(SIZES)}: use the original, unquantized model"
             )
         raw = np.frombuffer(self._bytes(tensor), np.uint8)
         if tensor.dtype == "BF16":
@@ -75,7 +75,10 @@ class SafetensorsFile:
             while len(raw) < tensor.size_bytes:  # a read gives at most 2 GB
                 more = self._file.read(tensor.offset + len(raw), tensor.size_bytes - len(raw))
                 if not more:
-                    raise ModelError(f"{self.path}: was cut off while it was read; wait until it is written")
+                    raise ModelError(
+                        f"{self.path}: was truncated while EdgeKit read it; wait until it is completely "
+                        "written"
+                    )
                 raw = raw + more if raw else more
         except OSError as problem:
             raise ModelError(f"{self.path}: cannot be read ({problem.strerror})") from None
@@ -94,8 +97,8 @@ def open_safetensors(path: Path) -> SafetensorsFile:
         size = int.from_bytes(head, "little")
         if len(head) < 8 or size > min(HEADER_LIMIT_BYTES, file.size - 8):
             raise ModelError(
-                f"{path}: is no safetensors file, or is cut off: its header is said to have {size} bytes of"
-                f" {file.size}; download it again"
+                f"{path}: is not a safetensors file, or is truncated: its header needs {size} bytes, the "
+                f"file has {file.size}; download it again"
             )
         header = strict_json.decode(file.read(8, size), "its header", HEADER_LIMIT_BYTES)
     except OSError as problem:
@@ -105,7 +108,7 @@ def open_safetensors(path: Path) -> SafetensorsFile:
     except (ValueError, OverflowError) as problem:
         raise ModelError(f"{path}: cannot be read ({problem})") from None
     if not isinstance(header, dict):
-        raise ModelError(f"{path}: its header is no object; download it again")
+        raise ModelError(f"{path}: its header is not a JSON object; download it again")
     tensors = {
         name: _tensor(f"{path}: tensor {name[:80]}", entry, 8 + size, file.size)
         for name, entry in header.items()
@@ -125,8 +128,8 @@ def _tensor(label: str, entry: Json, start: int, file_bytes: int) -> Tensor:
     assert isinstance(offsets, list)
     if len(offsets) != 2 or not offsets[0] <= offsets[1] <= file_bytes - start:
         raise ModelError(
-            f"{label} is said to lie at bytes {str(offsets)[:60]} of {file_bytes - start}; the file is"
-            " damaged or cut off: download it again"
+            f"{label} is at bytes {str(offsets)[:60]}, beyond the file's {file_bytes - start}; the file is "
+            "damaged or truncated: download it again"
         )
     size_bytes = offsets[1] - offsets[0]
     if dtype in SIZES and math.prod(shape) * SIZES[dtype] != size_bytes:

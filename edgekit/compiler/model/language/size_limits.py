@@ -23,16 +23,16 @@ def check_sizes(config: DecoderConfig, where: str) -> None:
     for name, limit in LIMITS.items():
         size = getattr(config, name)
         if not 0 < size <= limit:
-            raise ModelError(f"{where}: its {name} is {size}; EdgeKit takes 1 to {limit}")
+            raise ModelError(f"{where}: its {name} is {size}; it must be 1 to {limit}")
     if config.heads % config.kv_heads:
         raise ModelError(
-            f"{where}: its {config.heads} heads can't share {config.kv_heads} key-value heads evenly"
+            f"{where}: its {config.heads} heads are not a multiple of its {config.kv_heads} key-value heads"
         )
     if config.head_size % 2:
         raise ModelError(
-            f"{where}: its head_size is {config.head_size}; a rotary embedding needs an even one"
+            f"{where}: its head_size is {config.head_size}; the rotary embedding requires an even number"
         )
     for name in ("norm_eps", "rope_theta", "sliding_rope_theta", "attention_softcap", "logit_softcap"):
         value = getattr(config, name)
         if not (math.isfinite(value) and value >= 0) or (name == "rope_theta" and value < 1):
-            raise ModelError(f"{where}: its {name} is {value}, which cannot be")
+            raise ModelError(f"{where}: its {name} is {value}, which is not a valid value")

@@ -49,7 +49,9 @@ def labels_of(node: ir.Node) -> Array:
         return np.array(labels, np.int64)
     label = node.outputs[0]
     if label.uses() or label.is_graph_output():
-        raise Inexpressible("its labels are strings", "train it on integers; names of classes go in the card")
+        raise Inexpressible(
+            "its labels are strings", "train it on integers, and put the class names into the card's labels"
+        )
     return np.arange(len(node.attributes["classlabels_strings"].as_strings()), dtype=np.int64)
 
 
@@ -86,4 +88,4 @@ def post_transform(tape: Tape, node: ir.Node, scores: str) -> str:
         return tape("Sigmoid", scores)
     if kind == "SOFTMAX":
         return tape("Softmax", scores, axis=1)
-    raise Inexpressible(f"post_transform {kind} has no form in plain ops", ORT_ONLY)
+    raise Inexpressible(f"post_transform {kind} cannot be expressed in ONNX's standard operators", ORT_ONLY)

@@ -84,7 +84,7 @@ def lstm(node: ir.Node) -> onnx.GraphProto | None:
     """i = f(x Wi + h Ri + Pi c + bi), forget likewise or 1 - i, c' = forget c + i g(x Wc + h Rc + bc),
     o = f(x Wo + h Ro + Po c' + bo), h' = o h(c')."""
     if float_of(node, "clip", 0.0):
-        raise Inexpressible("an LSTM with clip is not written out", "export it without")
+        raise Inexpressible("an LSTM with clip is not supported", "export it without clip")
     return _unrolled(node, 4, ("Sigmoid", "Tanh", "Tanh"), _lstm_step)
 
 
@@ -169,7 +169,7 @@ def _unrolled(
     swapped, hidden = bool(int_of(node, "layout", 0)), r[2]
     steps, batch = (x[1], x[0]) if swapped else (x[0], x[1])
     if steps > MOST_STEPS:
-        why = f"it has {steps} steps, and {MOST_STEPS} are unrolled at most"
+        why = f"it has {steps} steps; at most {MOST_STEPS} are unrolled"
         raise Inexpressible(why, "export it with shorter sequences")
     tape = Tape(node)
     sequence = tape("Transpose", "i0", perm=[1, 0, 2]) if swapped else "i0"
@@ -273,7 +273,7 @@ def _activation(tape: Tape, node: ir.Node, name: str, alpha: float | None, beta:
     if kind == "scaledtanh":
         inner = np.array(1.0 if beta is None else beta, dtype)
         return lambda x: tape("Mul", tape("Tanh", tape("Mul", x, inner)), a)
-    raise Inexpressible(f"activation {name} is none of ONNX's")
+    raise Inexpressible(f"activation {name} is not defined by ONNX")
 
 
 def _clipped(tape: Tape, activation: Activation, bound: float, dtype: np.dtype[Any]) -> Activation:

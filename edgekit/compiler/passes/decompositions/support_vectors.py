@@ -36,14 +36,14 @@ def svm_classifier(node: ir.Node) -> onnx.GraphProto:
     labels = labels_of(node)
     per_class = ints_of(node, "vectors_per_class")
     if not sum(per_class):
-        raise Inexpressible("has no support vectors: its linear form is written by no exporter", ORT_ONLY)
+        raise Inexpressible("has no support vectors; a linear SVM in this form is not supported", ORT_ONLY)
     if "prob_a" in node.attributes:
         raise Inexpressible(
-            "its probabilities are found by an iteration (libsvm's pairwise coupling)",
-            "build it for ort, or train with probability=False: its decision function has a form",
+            "its probabilities need an iteration (libsvm's pairwise coupling)",
+            "build it for ort, or train with probability=False: the decision function is supported",
         )
     if len(labels) > 2 and text_of(node, "post_transform", "NONE") != "NONE":
-        raise Inexpressible("transforms the scores of pairs of classes", ORT_ONLY)
+        raise Inexpressible("applies post_transform to the scores of class pairs", ORT_ONLY)
     x, rows, columns = rows_of(tape, node)
     kernel = _kernel(tape, node, x, rows, columns, sum(per_class))
     weights, firsts, seconds = _pairs(node, per_class)
@@ -94,7 +94,9 @@ def _kernel(tape: Tape, node: ir.Node, x: str, rows: int, columns: int, vectors:
         for _ in range(int(degree) - 1):
             power = tape("Mul", power, scaled)
         return power
-    raise Inexpressible(f"kernel {kind} of degree {degree:g} has no form in plain ops", ORT_ONLY)
+    raise Inexpressible(
+        f"kernel {kind} of degree {degree:g} cannot be expressed in ONNX's standard operators", ORT_ONLY
+    )
 
 
 def _pairs(node: ir.Node, per_class: list[int]) -> tuple[Array, Array, Array]:

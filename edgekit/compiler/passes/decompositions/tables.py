@@ -57,7 +57,7 @@ def normalizer(node: ir.Node) -> onnx.GraphProto:
     elif norm == "L2":
         size = tape("Sqrt", tape("ReduceSumSquare", x, last))
     else:
-        raise Inexpressible(f"norm {norm} is none of MAX, L1, L2")
+        raise Inexpressible(f"norm {norm} is not one of MAX, L1, L2")
     nothing = tape("Equal", size, np.zeros((), np.float32))
     return tape.body(tape("Div", x, tape("Where", nothing, np.ones((), np.float32), size)))
 
@@ -91,7 +91,7 @@ def label_encoder(node: ir.Node) -> onnx.GraphProto | None:
         raise Inexpressible("reads or writes strings", "encode them as integers before the model")
     keys = np.array(node.attributes[f"keys_{_KEYS[x.dtype]}"].value, x.dtype.numpy())
     if len(keys) > MOST_KEYS:
-        raise Inexpressible(f"has {len(keys)} keys; up to {MOST_KEYS} are written out", "build it for ort")
+        raise Inexpressible(f"has {len(keys)} keys; at most {MOST_KEYS} are supported", "build it for ort")
     if "values_int64s" in node.attributes:
         values = [*node.attributes["values_int64s"].as_ints(), int_of(node, "default_int64", -1)]
         table = np.array(values, np.int64)

@@ -73,7 +73,9 @@ def tree_regressor(node: ir.Node) -> onnx.GraphProto:
     trees = read_trees(node, "target", targets, columns)
     kind = text_of(node, "aggregate_function", "SUM")
     if kind not in ("SUM", "AVERAGE"):
-        raise Inexpressible(f"aggregate_function {kind} has no form in plain ops", ORT_ONLY)
+        raise Inexpressible(
+            f"aggregate_function {kind} cannot be expressed in ONNX's standard operators", ORT_ONLY
+        )
     leaves = _leaves(tape, trees, x, rows, columns)
     weights = trees.weights / np.float32(len(trees.roots)) if kind == "AVERAGE" else trees.weights
     scores = tape("ReduceSum", tape("Gather", weights, leaves), np.array([1], np.int64), keepdims=0)
@@ -95,8 +97,8 @@ def _two_classes(
 ) -> onnx.GraphProto:
     if trees.covered[:, 1].any() or len(base) > 1:
         raise Inexpressible(
-            "has two classes and weights for the second, of which ONNX Runtime makes labels 0 and 1 whatever"
-            " they are called",
+            "has two classes and weights for the second only; ONNX Runtime then returns labels 0 and 1 "
+            "whatever the labels are",
             ORT_ONLY,
         )
     leaves = _leaves(tape, trees, x, rows, columns)
@@ -123,19 +125,19 @@ def _check_covered(trees: TreeEnsemble, base: Array) -> None:
             return
     every = [trees.covered[trees.trees == tree].all(axis=0) for tree in np.unique(trees.trees)]
     if not np.any(every, axis=0).all():
-        raise Inexpressible("a class has no weight in some leaves, and others have negative ones", ORT_ONLY)
+        raise Inexpressible("a class has no weight in some leaves and negative weights in others", ORT_ONLY)
 
 
 def _leaves(tape: Tape, trees: TreeEnsemble, x: str, rows: int, columns: int) -> str:
     """Return the leaf that each row reaches in each tree, int64[rows, trees]."""
     if trees.depth > MOST_LEVELS:
         raise Inexpressible(
-            f"its trees are {trees.depth} levels deep; up to {MOST_LEVELS} are written out", ORT_ONLY
+            f"its trees are {trees.depth} levels deep; at most {MOST_LEVELS} are supported", ORT_ONLY
         )
     if len(trees.modes) > 1 or not trees.modes <= _COMPARISONS.keys():
-        raise Inexpressible(f"compares by {', '.join(sorted(trees.modes))}", ORT_ONLY)
+        raise Inexpressible(f"uses the comparison {', '.join(sorted(trees.modes))}", ORT_ONLY)
     if trees.tracks_missing:
-        raise Inexpressible("sends missing values along branches of their own", ORT_ONLY)
+        raise Inexpressible("has separate branches for missing values", ORT_ONLY)
     at = tape.constant(np.tile(trees.roots, (rows, 1)))
     if not trees.depth:
         return at

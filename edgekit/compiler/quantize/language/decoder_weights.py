@@ -77,7 +77,8 @@ def quantize_decoder(
         return found
     if len(tokens) < 2 * SEQUENCE:
         raise UsageError(
-            f"int4 is fitted to a text: {2 * SEQUENCE} tokens at least, and {len(tokens)} were given"
+            f"int4 is fitted to a text, which needs at least {2 * SEQUENCE} tokens; this one has "
+            f"{len(tokens)}"
         )
     count = min(len(tokens) // SEQUENCE, SEQUENCES)
     text = np.array(tokens[: count * SEQUENCE]).reshape(count, SEQUENCE)

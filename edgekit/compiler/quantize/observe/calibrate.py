@@ -54,8 +54,7 @@ def refuse_without_samples(samples: Sequence[Sample] | None) -> None:
     """
     if samples is None or not len(samples):
         raise SampleError(
-            "int8 is calibrated on samples, and there are none: give --samples (samples= in Python),"
-            " 64 to 128 inputs like those that the model will see"
+            "int8 needs calibration samples: add --samples (samples= in Python) with 64 to 128 typical inputs"
         )
 
 
@@ -184,8 +183,8 @@ def _refuse_if_wrong(value: ir.Value, finite: bool | None, sample: str) -> None:
     node = value.producer()
     if node is not None and (finite is None or value.is_graph_output()):
         raise ModelError(
-            f"value {value.name} of node {node.name} ({node.op_type}) {what} on {sample}: such a model"
-            " can't be calibrated; run it on that sample, and mend it or leave the sample out"
+            f"value {value.name} of node {node.name} ({node.op_type}) {what} on {sample}: such a model "
+            "cannot be calibrated; fix the model, or leave the sample out"
         )
 
 

@@ -146,7 +146,7 @@ class _Writer:
         """Quantize a node's weights, and its bias if the rules say so."""
         rule = rule_of(node, self._rules)
         if rule is None or rule.weight is None:
-            raise ValueError(f"{self._rules.target} has no row for the weights of {node_name(node)}")
+            raise ValueError(f"{self._rules.target} has no rule for the weights of {node_name(node)}")
         name, affine = node_name(node), weights.affine
         stored = self._constant(f"{name}/weights", weights.stored)
         node.replace_input_with(
@@ -199,7 +199,7 @@ class _Writer:
                 if other is not value and (array := array_of(other)) is not None and array.size == bias.size:
                     reader.replace_input_with(index, constant)
                     return
-        raise ValueError(f"{node_name(node)} has no place for a bias")
+        raise ValueError(f"{node_name(node)} has no input for a bias")
 
     def _scale(self, affine: Affine, name: str) -> tuple[ir.Value, ir.Value]:
         if id(affine) not in self._scales or affine.axis is None:

@@ -265,7 +265,7 @@ class Candidates:
             quantized = self._quantized(config)
             float_share = float_share_of(self._blocks, quantized.floats)
             if not quantized.plan.nodes:
-                return Measurement(config, None, None, "nothing is left that computes on integers")
+                return Measurement(config, None, None, "no node would be left to run on integers")
             if self._version:
                 self.report("compiling")
                 compiled = self._compiled(config, quantized)

@@ -94,10 +94,10 @@ def rejection_reason(candidate: Measurement, winners: Sequence[Measurement], mis
     figure = _score_text(candidate)
     for winner in winners:
         if winner.ratio is None and candidate.ratio is None:
-            return f"{figure}: {winner.config} is worth more"
+            return f"{figure}: {winner.config} is the better trade-off"
         if winner.rank >= candidate.rank and winner.time <= candidate.time:
-            return f"{figure}: {winner.config} is better and no slower"
-    return f"{figure}: too close to another one to be worth its size"
+            return f"{figure}: {winner.config} is better and as fast"
+    return f"{figure}: too similar to another variant to be worth its size"
 
 
 def _score_text(measurement: Measurement) -> str:

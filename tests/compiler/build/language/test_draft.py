@@ -111,15 +111,15 @@ def test_other_tokens_are_one_error_before_anything_is_built(folder: Path, tmp_p
     with pytest.raises(UsageError) as caught:
         edgekit.build(folder / "big.gguf", targets=["ort"], draft=swapped)
     assert str(caught.value) == (
-        f"--draft: tiny can't guess for tiny: 2 of its tokens are others, the first one is {len(tokens) - 2};"
-        " give a model with the same tokenizer"
+        f"--draft: tiny cannot draft for tiny: 2 of its tokens differ, the first one is {len(tokens) - 2}; "
+        "use a model with the same tokenizer"
     )
     other = tmp_path / "other.txt"
     other.write_text("no model")
     with pytest.raises(UsageError) as caught:
         edgekit.build(folder / "big.gguf", targets=["ort"], draft=other)
     assert str(caught.value) == (
-        f"--draft: {other} is no language model; give a GGUF file or a Hugging Face folder"
+        f"--draft: {other} is not a language model; pass a GGUF file or a Hugging Face folder"
     )
 
 

@@ -129,7 +129,7 @@ def test_a_precision_that_misses_its_bar_is_rejected_and_a_more_accurate_one_bui
     assert [variant.name for variant in bundle.variants] == ["ort-fp16", "ort-fp32"]
     rejected, kept = bundle.variants
     assert rejected.rejected
-    assert rejected.reason.endswith("300 dB is asked for")
+    assert rejected.reason.endswith("300 dB is required")
     assert not rejected.files
     assert kept.verified
 
@@ -159,17 +159,18 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"samples": "x"}, "--samples: a language model is built without; leave it out"),
+        ({"samples": "x"}, "--samples: does not apply to language models; leave it out"),
         (
             {"precision": "bf16"},
-            "a language model is not built as 'bf16'; available: fp32, fp16, int8, int4, auto",
+            "language models cannot be built as 'bf16'; available: fp32, fp16, int8, int4, auto",
         ),
-        ({"context": 129}, "--context is 129; tiny has positions for 64 to 128 tokens"),
+        ({"context": 129}, "--context is 129; tiny supports 64 to 128 tokens"),
         (
             {"max_drop": "24dB"},
-            "--max-drop is '24dB'; of a language model it is a share of perplexity, e.g. 2%",
+            "--max-drop is '24dB'; for language models it must be a percentage of perplexity, e.g. "
+"2%",
         ),
-        ({"max_drop": "2%"}, "--max-drop is about int8 and int4, and precision is fp32"),
+        ({"max_drop": "2%"}, "--max-drop applies to int8 and int4, but the precision is fp32"),
     ],
 )  # fmt: skip
 def test_options_are_refused_with_the_reason(

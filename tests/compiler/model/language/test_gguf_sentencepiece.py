@@ -102,10 +102,10 @@ def test_a_first_token_special_ones_and_no_space_before_the_text(tmp_path: Path)
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"tokenizer.ggml.scores": None}, "its tokenizer.ggml.scores is no number for each of its tokens"),
+        ({"tokenizer.ggml.scores": None}, "its tokenizer.ggml.scores does not have a number for each token"),
         (
             {"tokenizer.ggml.scores": SCORES[1:]},
-            "its tokenizer.ggml.scores is no number for each of its tokens",
+            "its tokenizer.ggml.scores does not have a number for each token",
         ),
         (
             {"tokenizer.ggml.scores": np.where(SCORES == -3, np.nan, SCORES).astype("<f4")},
@@ -117,9 +117,9 @@ def test_a_first_token_special_ones_and_no_space_before_the_text(tmp_path: Path)
         ),
         (
             {"tokenizer.ggml.tokens": [*TOKENS[:-1], "x" * 5000]},
-            "a piece of its tokenizer has 5000 characters; 128 are allowed",
+            "its tokenizer has a piece of 5000 characters; at most 128 are supported",
         ),
-        ({"tokenizer.ggml.model": "t5"}, "its tokenizer is of kind t5; EdgeKit reads gpt2 and llama"),
+        ({"tokenizer.ggml.model": "t5"}, "its tokenizer has kind t5; supported kinds: gpt2 and llama"),
     ],
 )
 def test_what_is_damaged_is_refused(changed: dict[str, object], said: str, tmp_path: Path) -> None:

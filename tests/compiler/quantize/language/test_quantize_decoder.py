@@ -99,7 +99,7 @@ def test_int4_is_fitted_to_a_text_and_keeps_the_model_s_answers() -> None:
 def test_int4_without_a_text_says_what_it_needs() -> None:
     with pytest.raises(UsageError) as failure:
         quantize_decoder(tiny_model(), "int4", TEXT[:100])
-    assert str(failure.value) == "int4 is fitted to a text: 512 tokens at least, and 100 were given"
+    assert str(failure.value) == "int4 is fitted to a text, which needs at least 512 tokens; this one has 100"
     with pytest.raises(UsageError) as failure:
         quantize_decoder(tiny_model(), "int5")
     assert str(failure.value) == "language models are quantized to int8, int4, not int5"

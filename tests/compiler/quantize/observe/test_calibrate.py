@@ -19,8 +19,7 @@ from edgekit.errors import ModelError, SampleError
 from tests.fixtures.models import SMALL_CNN, write
 
 NO_SAMPLES = (
-    "int8 is calibrated on samples, and there are none: give --samples (samples= in Python),"
-    " 64 to 128 inputs like those that the model will see"
+    "int8 needs calibration samples: add --samples (samples= in Python) with 64 to 128 typical inputs"
 )
 
 

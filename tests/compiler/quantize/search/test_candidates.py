@@ -36,7 +36,7 @@ def test_a_placement_that_leaves_nothing_is_refused_and_not_measured(tmp_path: P
     with candidates(tmp_path) as made:
         tried = made.measure(CandidateConfig("256 columns", BASELINE))
     assert (tried.fidelity, tried.ratio) == (None, None)
-    assert tried.failure == "nothing is left that computes on integers"
+    assert tried.failure == "no node would be left to run on integers"
 
 
 def test_mixed_means_that_blocks_with_weights_stay_float(tmp_path: Path) -> None:

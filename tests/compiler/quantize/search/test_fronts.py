@@ -119,10 +119,10 @@ def test_why_a_loser_lost() -> None:
     assert rejection_reason(tried(CandidateConfig("b"), 0.8, 1.2), [winner], "") == "1.20x the time of fp32"
     assert rejection_reason(tried(CandidateConfig("b"), 0.3, 0.5), [winner], "missed") == "missed"
     assert rejection_reason(tried(CandidateConfig("b"), 0.85, 0.6), [winner], "") == (
-        "self-mAP 0.850 at 0.60x the time of fp32: all, l4, gptq, bias is better and no slower"
+        "self-mAP 0.850 at 0.60x the time of fp32: all, l4, gptq, bias is better and as fast"
     )
     assert rejection_reason(tried(CandidateConfig("b"), 0.91, 0.6), [winner], "") == (
-        "self-mAP 0.910 at 0.60x the time of fp32: too close to another one to be worth its size"
+        "self-mAP 0.910 at 0.60x the time of fp32: too similar to another variant to be worth its size"
     )
     assert (
         rejection_reason(Measurement(CandidateConfig("b"), None, None, "no kernel"), [winner], "")
