@@ -306,7 +306,10 @@ async def _error(request: Request, problem: Exception) -> Response:
 
 async def _http_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    what = {404: f"there is no {request.url.path[:200]} here", 405: f"{request.method} is not for this path"}
+    what = {
+        404: f"the path {request.url.path[:200]} does not exist",
+        405: f"{request.method} is not allowed for this path",
+    }
     return error_response(what.get(problem.status_code, problem.detail), problem.status_code)
 
 

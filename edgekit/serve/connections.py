@@ -64,8 +64,8 @@ def connection_limits(connections: int, share: float, open_files: int | None, gr
         total = min(connections, int(left * (1 - GRPC_PART)) if grpc else left)
         if total < 8:
             raise UsageError(
-                f"this process may open {open_files} files, and {FILES} of them are not for connections; "
-                "raise the limit (ulimit -n, or LimitNOFILE= of systemd)"
+                f"this process may open {open_files} files, and needs {FILES} of them for other things than "
+                "connections; raise the limit (ulimit -n, or LimitNOFILE= of systemd)"
             )
     return ConnectionLimits(total, max(1, int(total * share)), max(1, int(total * GRPC_PART)))
 

@@ -262,7 +262,7 @@ def request_of(message: Any, model: ServedModel) -> Request:
             f"there is no output {unknown[0][:64]!r}; the model has {', '.join(sorted(known))}"
         )
     if len(message.id) > 256:
-        raise RequestError("id must be a text of at most 256 characters")
+        raise RequestError("id must be a string of at most 256 characters")
     parameters = {name: _value(value) for name, value in message.parameters.items()}
     wanted = wanted or [spec.name for spec in model.session.outputs]
     return Request(
@@ -283,12 +283,14 @@ def _contents(tensor: Any, spec: TensorSpec) -> Array:
     given = getattr(tensor.contents, field)
     size = math.prod(spec.shape)
     if len(given) != size:
-        raise RequestError(f"{field} of input {spec.name} has {len(given)} values; {size} are needed")
+        raise RequestError(f"{field} of input {spec.name} has {len(given)} values; the model takes {size}")
     dtype = np.dtype(spec.dtype)
     wide = np.array(given, {"int_contents": np.int32, "uint_contents": np.uint32}.get(field, dtype))
     if dtype.kind in "iu" and size:
         limits = np.iinfo(dtype)
         if int(wide.min()) < limits.min or int(wide.max()) > limits.max:
-            raise RequestError(f"{field} of input {spec.name} do not fit {tensor.datatype}")
+            raise RequestError(
+                f"a value in {field} of input {spec.name} is out of the range of {tensor.datatype}"
+            )
     array: Array = wide.astype(dtype).reshape(spec.shape)
     return array

@@ -129,11 +129,11 @@ class RequestReader:
             feeds[spec.name], tail = _tensor(entry, spec, tail)
             binary = binary and _parameters(entry).get("binary_data_size") is not None
         if len(tail):
-            raise RequestError(f"{len(tail)} bytes after the last input")
+            raise RequestError(f"the body has {len(tail)} bytes after the last input")
         parameters = _parameters(head)
         name = head.get("id", "")
         if not isinstance(name, str) or len(name) > 256:
-            raise RequestError("id must be a text of at most 256 characters")
+            raise RequestError("id must be a string of at most 256 characters")
         wanted = _wanted(head.get("outputs"), self._outputs, parameters.get("binary_data_output") is True)
         asked = Request(feeds, wanted, name, timeout_ms(parameters), priority(parameters))
         if binary and len(json_part) <= KEPT_BYTES:
@@ -234,7 +234,7 @@ def answer_of(
         else:
             if array.dtype.kind == "f" and (array.dtype.itemsize < 4 or not np.isfinite(array).all()):
                 why = "is float16" if array.dtype.itemsize < 4 else "holds NaN or an infinity"
-                raise RequestError(f"output {name} {why}, which JSON can't hold: ask for binary_data")
+                raise RequestError(f"output {name} {why}, which JSON can't hold: request it with binary_data")
             entry["data"] = np.ascontiguousarray(array).reshape(-1)
         entries.append(entry)
     said: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": entries}
@@ -317,8 +317,8 @@ def _tensor(entry: Mapping[str, Any], spec: TensorSpec, tail: memoryview) -> tup
         return _from_json(entry.get("data"), spec, dtype, values), tail
     if type(size) is not int or size != values * dtype.itemsize or size > len(tail):
         raise RequestError(
-            f"input {spec.name} has {brief(size)} bytes, of which {len(tail)} are there; "
-            f"{values * dtype.itemsize} are needed"
+            f"input {spec.name} declares {brief(size)} bytes, and the body has {len(tail)} for it; "
+            f"the model takes {values * dtype.itemsize}"
         )
     return from_bytes(tail[:size], spec), tail[size:]
 
@@ -332,7 +332,7 @@ def from_bytes(given: memoryview, spec: TensorSpec) -> Array:
     dtype = np.dtype(spec.dtype)
     size = math.prod(spec.shape) * dtype.itemsize
     if len(given) != size:
-        raise RequestError(f"input {spec.name} has {len(given)} bytes; {size} are needed")
+        raise RequestError(f"input {spec.name} has {len(given)} bytes; the model takes {size}")
     if dtype.kind == "b" and np.frombuffer(given, np.uint8).max(initial=0) > 1:
         raise RequestError(f"input {spec.name} is BOOL, and a byte of it is neither 0 nor 1")
     array: Array = np.frombuffer(given, dtype.newbyteorder("<")).astype(dtype).reshape(spec.shape)
@@ -349,19 +349,19 @@ def _from_json(data: Json, spec: TensorSpec, dtype: np.dtype[Any], values: int) 
             raise ValueError
         array: Array = np.asarray(given if kinds <= NUMBERS else [])
     except (ValueError, TypeError, OverflowError):
-        raise RequestError(f"data of input {spec.name} are no tensor of numbers") from None
+        raise RequestError(f"the data of input {spec.name} is not a tensor of numbers") from None
     fits = array.dtype.kind in {"b": "b", "f": "fiu"}.get(dtype.kind, "iu")
     if len(given) != values or (values and not (kinds <= NUMBERS and fits)):
         mixed = "texts" if str in kinds and kinds <= NUMBERS | {str} else "mixed values"
         what = KINDS.get(array.dtype.kind, mixed) if kinds <= NUMBERS else mixed
         raise RequestError(
-            f"data of input {spec.name} are {len(given)} {what}; "
-            f"{values} of {DATATYPES[spec.dtype]} are needed"
+            f"the data of input {spec.name} has {len(given)} {what}; "
+            f"the model takes {values} of {DATATYPES[spec.dtype]}"
         )
     if dtype.kind in "iu" and array.size:
         limits = np.iinfo(dtype)
         if int(array.min()) < limits.min or int(array.max()) > limits.max:
-            raise RequestError(f"data of input {spec.name} do not fit {DATATYPES[spec.dtype]}")
+            raise RequestError(f"a value of input {spec.name} is out of the range of {DATATYPES[spec.dtype]}")
     with np.errstate(over="ignore"):
         cast: Array = array.astype(dtype).reshape(spec.shape)
     return cast

@@ -147,7 +147,7 @@ class ModelTable:
         entry = self._entries[key]
         with self._lock:
             if self._closed:
-                raise RequestError("the server is ending", 503, 1)
+                raise RequestError("the server is shutting down", 503, 1)
             entry.state, entry.reason, entry.left_by_memory = LOADING, "", False
         self._make_room(entry.size_bytes, key)
         before_bytes = resident_bytes()

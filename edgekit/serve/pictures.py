@@ -103,7 +103,7 @@ class Pictures:
         """
         feed = self._feeds.setdefault(name, _Feed(self._service.memory.lease()))
         if len(feed.listeners) >= LISTENERS:
-            raise RequestError(f"{LISTENERS} clients listen to {name}; come again", 503, 1)
+            raise RequestError(f"{LISTENERS} clients already listen to {name}; retry in 1 s", 503, 1)
         last = int(last_id) if last_id.isdecimal() and len(last_id) < 16 else None
         end_s = asyncio.get_running_loop().time() + EVENT_SECONDS
 

@@ -101,7 +101,7 @@ class Replica:
             return Answer()
         named = parts.index("models") + 1 if "models" in parts else len(parts)
         if named >= len(parts):
-            raise RequestError("there is no such path; models are at /v2/models/NAME", 404)
+            raise RequestError("this path does not exist; models are at /v2/models/NAME", 404)
         try:
             served = await self._model(parts[named])
         except UsageError as problem:
@@ -183,7 +183,8 @@ def deployment(
         raise UsageError(f"bundles is {dict(bundles)}; give at least one, with names for a URL")
     if not (0 <= min_replicas <= max_replicas and max_replicas >= 1 and kept >= 1 and deadline_ms > 0):
         raise UsageError(
-            "min_replicas must be at most max_replicas, that and kept at least 1, and deadline_ms above 0"
+            "min_replicas must be at most max_replicas, max_replicas and kept at least 1, "
+            "and deadline_ms above 0"
         )
     paths = {name: str(Path(path).absolute()) for name, path in bundles.items()}
     target = requests_a_replica or min(_at_once(path, deadline_ms) for path in paths.values())

@@ -71,7 +71,7 @@ async def read_body(
             ``Lease.hold``.
     """
     if headers.get(b"content-encoding", b"identity") != b"identity":
-        raise RequestError("compressed bodies are not taken; send it as it is", 415)
+        raise RequestError("the body is compressed; send it uncompressed", 415)
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length[:20]) > limit_bytes + DISCARDED_BYTES:
         raise _too_large(limit_bytes)
@@ -100,7 +100,7 @@ async def read_body(
         if hasattr(task, "uncancel"):  # from Python 3.11 on
             task.uncancel()
         raise RequestError(
-            f"the body did not come within {BODY_SECONDS:g} s, and more slowly than "
+            f"the body did not arrive within {BODY_SECONDS:g} s, and came more slowly than "
             f"{BYTES_PER_SECOND >> 10} KB a second",
             408,
         ) from None
@@ -125,7 +125,7 @@ class _Reader:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise RequestError("the client is gone")
+                raise RequestError("the client closed the connection")
             piece, more = message.get("body", b""), message.get("more_body", False)
             self.size_bytes += len(piece)
             if self.size_bytes > self._limit_bytes + DISCARDED_BYTES:

@@ -111,8 +111,8 @@ class RequestMemory:
         most = int(self.limit_bytes * part)
         if size_bytes > most:
             raise RequestMemoryError(
-                f"this request needs {size_bytes >> 20} MB of the server's memory, and one may have "
-                f"{most >> 20} MB; send less in one request, or raise --request-memory-mb",
+                f"this request needs {size_bytes >> 20} MB of memory; the limit of one request is "
+                f"{most >> 20} MB. Send less in one request, or raise --request-memory-mb",
                 413,
             )
         others = self.held_bytes - before_bytes
@@ -123,8 +123,8 @@ class RequestMemory:
             )
         if network and own and own + size_bytes > most * self._share:
             raise RequestMemoryError(
-                f"requests of this address hold {(own + before_bytes) >> 20} MB, and all of an address may "
-                f"have {int(most * self._share) >> 20} MB; retry in 1 s",
+                f"the requests of this address hold {(own + before_bytes) >> 20} MB of memory; the limit "
+                f"of an address is {int(most * self._share) >> 20} MB. Retry in 1 s",
                 503,
                 1,
             )

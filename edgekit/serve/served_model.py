@@ -89,7 +89,9 @@ class ServedModel:
         try:
             for spec in (*self.session.inputs, *self.session.outputs):
                 if spec.dtype not in DATATYPES:
-                    raise UsageError(f"{paths[0]}: {spec} can't be served: the protocol has no such type")
+                    raise UsageError(
+                        f"{paths[0]}: {spec} can't be served: the protocol does not have its type"
+                    )
             card = self.session.bundle.card or {}
             self.schedule = read_schedule(card["schedule"], "schedule") if "schedule" in card else None
             self.batching = None

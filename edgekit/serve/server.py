@@ -96,7 +96,7 @@ def token_for(address: Address, token_file: Path | None, tls: Tls | None = None)
     need no certificate.
 
     Raises:
-        UsageError: the file can't be read, or holds no token of 16 or more plain characters.
+        UsageError: the file can't be read, or does not hold a token of 16 or more plain characters.
     """
     if token_file is None:
         return None if address.loopback or (tls and tls.clients) else secrets.token_urlsafe(24)
@@ -107,14 +107,16 @@ def read_token(token_file: Path) -> str:
     """Read the token of a file.
 
     Raises:
-        UsageError: the file can't be read, or holds no token of 16 or more plain characters.
+        UsageError: the file can't be read, or does not hold a token of 16 or more plain characters.
     """
     try:
         token = token_file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as problem:
         raise UsageError(f"{token_file} can't be read as a token: {problem}") from None
     if not (token.isascii() and token.isprintable() and " " not in token and 16 <= len(token) <= 512):
-        raise UsageError(f"{token_file} holds no token: one line of 16 to 512 characters without spaces")
+        raise UsageError(
+            f"{token_file} does not hold a token: one line of 16 to 512 characters without spaces"
+        )
     return token
 
 

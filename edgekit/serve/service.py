@@ -118,7 +118,7 @@ def _is_token(authorization: str, token: str | None) -> bool:
 def _check_origin(origin: str, host: str) -> None:
     """Reject other sites' pages: browsers let any page send requests to any address, with its origin."""
     if origin.partition("://")[2] != host:
-        raise RequestError("requests of other servers' web pages are refused", 403)
+        raise RequestError("requests from web pages of other servers are rejected", 403)
 
 
 def public_error(problem: Exception) -> RequestError:
@@ -131,7 +131,7 @@ def public_error(problem: Exception) -> RequestError:
         print(f"error: {problem}", file=sys.stderr, flush=True)
         return RequestError("no variant of the model ran this input; the server's log says why", 500)
     traceback.print_exception(problem, file=sys.stderr)
-    return RequestError("the server failed: this is a bug of it; its log says where", 500)
+    return RequestError("the server failed because of a bug; its log has the traceback", 500)
 
 
 class Service:
@@ -170,7 +170,7 @@ class Service:
             RequestError: 503: too many are.
         """
         if self._running >= self._limit:
-            raise RequestError(f"{self._limit} requests are being answered; come again", 503, 1)
+            raise RequestError(f"the server is answering {self._limit} requests; retry in 1 s", 503, 1)
         self._running += 1
         try:
             yield
@@ -196,7 +196,7 @@ class Service:
                 await asyncio.wait_for(asyncio.shield(loading), self.models.options.deadline_ms / 1000)
             except asyncio.TimeoutError:
                 loading.add_done_callback(lambda task: task.exception())
-                raise RequestError(f"{name} is being loaded; come again", 503, 1) from None
+                raise RequestError(f"{name} is being loaded; retry in 1 s", 503, 1) from None
         return key
 
     async def load(self, name: str, version: str | None) -> None:
@@ -222,7 +222,9 @@ class Service:
         would leave workers with different models.
         """
         if self._fixed:
-            raise RequestError("here models are loaded at the start only, with several --workers", 409)
+            raise RequestError(
+                "with several --workers, models are loaded only when the server starts on this system", 409
+            )
         if len(self._changes) >= CHANGES:
             raise RequestError(f"{CHANGES} loads and unloads are waiting; retry in 10 s", 503, 10)
         task = asyncio.ensure_future(self._whole_change(act))
@@ -293,7 +295,7 @@ class Service:
             raise model.overdue(problem) from None
         except (CancelledError, asyncio.CancelledError):
             running.cancel()
-            raise RequestError("the server is ending", 503, 1) from None
+            raise RequestError("the server is shutting down", 503, 1) from None
 
     def about_server(self) -> dict[str, Json]:
         """The server's metadata."""

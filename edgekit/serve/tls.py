@@ -57,12 +57,14 @@ def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> 
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except (OSError, ValueError) as problem:  # ssl.SSLError is an OSError
-        raise UsageError(f"{certificate} and {key} are no certificate and its key: {_why(problem)}") from None
+        raise UsageError(
+            f"{certificate} and {key} can't be used as a certificate and its key: {_why(problem)}"
+        ) from None
     if clients is not None:
         try:
             context.load_verify_locations(clients)
         except (OSError, ValueError) as problem:
-            raise UsageError(f"{clients} holds no certificate: {_why(problem)}") from None
+            raise UsageError(f"{clients} does not hold a certificate: {_why(problem)}") from None
     return Tls(str(certificate), str(key), None if clients is None else str(clients))
 
 

@@ -91,7 +91,7 @@ class WorkerGroup:
                 self._write(before)
                 await self._follow()
                 await self._tell()
-                raise RequestError(f"a worker can't follow: {problem}", 409)
+                raise RequestError(f"another worker could not make the same change: {problem}", 409)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -99,7 +99,7 @@ class WorkerGroup:
             try:
                 await run_in_threadpool(held.enter_context, locked(self._folder / "models.lock", SECONDS))
             except TimeoutError:
-                raise RequestError("another model is being loaded; come again", 503, 10) from None
+                raise RequestError("another model is being loaded; retry in 10 s", 503, 10) from None
             yield
 
     def _share_later(self) -> None:

@@ -100,8 +100,8 @@ def test_the_limit_keeps_within_the_open_files() -> None:
     with pytest.raises(UsageError) as error:
         connection_limits(CONNECTIONS, 0.5, 64, grpc=False)
     assert str(error.value) == (
-        "this process may open 64 files, and 64 of them are not for connections; raise the limit "
-        "(ulimit -n, or LimitNOFILE= of systemd)"
+        "this process may open 64 files, and needs 64 of them for other things than "
+        "connections; raise the limit (ulimit -n, or LimitNOFILE= of systemd)"
     )
 
 

@@ -97,7 +97,7 @@ def test_a_body_that_never_comes(bundle: Path, monkeypatch: pytest.MonkeyPatch) 
                 while more := wire.recv(4096):  # until it is closed
                     received += more
             assert received.split()[1] == b"408"
-            assert b"the body did not come within 0.2 s" in received
+            assert b"the body did not arrive within 0.2 s" in received
         assert server.ask("POST", INFER, ASK)[0] == 200
 
 
@@ -133,7 +133,7 @@ def test_a_bug_is_told_and_logged(models: ServedModels, capfd: pytest.CaptureFix
     app = app_of.make_app(models)
     models.find("net", None).answer = wrong  # type: ignore[assignment]
     status, told = ask(app)
-    assert (status, told["error"]) == (500, "the server failed: this is a bug of it; its log says where")
+    assert (status, told["error"]) == (500, "the server failed because of a bug; its log has the traceback")
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 

@@ -136,11 +136,11 @@ def test_more_that_is_refused(client: Grpc) -> None:
     values = asked(raw=False)
     del values.inputs[0].contents.fp32_contents[0]
     for request, told in (
-        (short, "input x has 20 bytes; 24 are needed"),
+        (short, "input x has 20 bytes; the model takes 24"),
         (many, "raw_input_contents has 2 entries for 1 inputs"),
         (output, "there is no output 'q'; the model has scores"),
         (late, "parameters.timeout is -1"),
-        (values, "fp32_contents of input x has 5 values; 6 are needed"),
+        (values, "fp32_contents of input x has 5 values; the model takes 6"),
     ):
         with pytest.raises(grpc.RpcError) as error:
             client.call("ModelInfer", request)

@@ -175,7 +175,7 @@ def test_memory_is_given_back(bundle: Path) -> None:
             client.call("ModelInfer", asked())
         assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert error.value.details() == (
-            "this request needs 2 MB of the server's memory, and one may have 1 MB; send less in one "
+            "this request needs 2 MB of memory; the limit of one request is 1 MB. Send less in one "
             "request, or raise --request-memory-mb"
         )
         gc.collect()

@@ -86,17 +86,20 @@ def test_what_the_client_writes_is_read_and_the_answer_too(data: st.DataObject) 
         (body(x={"name": ["x"]}), "the model takes"),
         (body(x={"shape": [3]}), "input x is 'FP32' [3]; the model takes FP32 [1, 3]"),
         (body(x={"datatype": "INT8"}), "input x is 'INT8' [1, 3]"),
-        (body(x={"data": [1, 2]}), "data of input x are 2 whole numbers; 3 of FP32 are needed"),
-        (body(x={"data": ["1", 2, 3]}), "data of input x are 3 texts; 3 of FP32 are needed"),
-        (body(x={"data": [[1], [2, 3]]}), "data of input x are no tensor of numbers"),
-        (body(x={"data": [None, 2, 3]}), "data of input x are 3 mixed values"),
-        (body(x={"data": None}), "data of input x are 1 mixed values"),
-        (body(x={"parameters": {"binary_data_size": 12}}), "input x has 12 bytes, of which 0 are there"),
+        (body(x={"data": [1, 2]}), "the data of input x has 2 whole numbers; the model takes 3 of FP32"),
+        (body(x={"data": ["1", 2, 3]}), "the data of input x has 3 texts; the model takes 3 of FP32"),
+        (body(x={"data": [[1], [2, 3]]}), "the data of input x is not a tensor of numbers"),
+        (body(x={"data": [None, 2, 3]}), "the data of input x has 3 mixed values"),
+        (body(x={"data": None}), "the data of input x has 1 mixed values"),
+        (
+            body(x={"parameters": {"binary_data_size": 12}}),
+            "input x declares 12 bytes, and the body has 0 for it",
+        ),
         (body(x={"parameters": 3}), "parameters must be an object"),
         (body(outputs=[{"name": "q"}]), "there is no output 'q'; the model has y, z"),
         (body(outputs="y"), "outputs must be a list of objects"),
         (body(parameters={"timeout": -1}), "parameters.timeout is -1; it must be a number of microseconds"),
-        (body(id=3), "id must be a text"),
+        (body(id=3), "id must be a string"),
     ],
 )
 def test_what_is_no_request(sent: bytes, told: str) -> None:
@@ -125,7 +128,9 @@ def test_binary_bytes_are_counted() -> None:
     size = headers[LENGTH.title()]
     with pytest.raises(RequestError, match="4 bytes after the last input"):
         RequestReader(INPUTS, OUTPUTS)(b"".join(pieces) + bytes(4), size)
-    with pytest.raises(RequestError, match="input x has 12 bytes, of which 8 are there; 12 are needed"):
+    with pytest.raises(
+        RequestError, match="input x declares 12 bytes, and the body has 8 for it; the model takes 12"
+    ):
         RequestReader(INPUTS, OUTPUTS)(b"".join(pieces)[:-4], size)
     spec = (TensorSpec("b", "bool", (3,)),)
     pieces, headers = client.request_of({"b": np.ones(3, bool)}, spec, spec, True)
@@ -139,14 +144,14 @@ def test_binary_bytes_are_counted() -> None:
 def test_whole_numbers_that_do_not_fit(dtype: str, value: int) -> None:
     spec = (TensorSpec("x", dtype, (1,)),)
     tensor = {"name": "x", "shape": [1], "datatype": client.DATATYPES[dtype], "data": [value]}
-    with pytest.raises(RequestError, match="data of input x"):
+    with pytest.raises(RequestError, match="a value of input x is out of the range of"):
         RequestReader(spec, spec)(json.dumps({"inputs": [tensor]}).encode(), None)
 
 
 @pytest.mark.parametrize("bad", [np.array([np.nan], np.float32), np.zeros(1, np.float16)])
 def test_outputs_that_json_can_not_hold(bad: Array) -> None:
     asked = Request({}, {"y": False}, "", None)
-    with pytest.raises(RequestError, match="which JSON can't hold: ask for binary_data"):
+    with pytest.raises(RequestError, match="which JSON can't hold: request it with binary_data"):
         answer_of(asked, {"y": bad}, "m", "1")
     answer_of(asked._replace(wanted={"y": True}), {"y": bad}, "m", "1")
 

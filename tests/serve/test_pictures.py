@@ -121,7 +121,7 @@ def test_more_listeners_than_a_model_may_have(bundle: Path, monkeypatch: pytest.
             next(each)
         status, headers, told = server.ask("GET", "/v2/models/net/events")
         assert (status, headers["retry-after"]) == (503, "1")
-        assert json.loads(told) == {"error": "2 clients listen to net; come again"}
+        assert json.loads(told) == {"error": "2 clients already listen to net; retry in 1 s"}
         server.ask("POST", "/v2/models/net/predict", png())
         assert [next(each)[0] for each in listening] == ["1", "1"]
 
@@ -167,7 +167,7 @@ def test_clients_that_are_gone_before_the_events_begin_take_no_place(server: Run
 
 def test_pages_of_other_servers_are_refused(server: Running) -> None:
     status, _, body = server.ask("GET", "/v2", headers={"Origin": "http://elsewhere.example"})
-    assert (status, "other servers' web pages" in json.loads(body)["error"]) == (403, True)
+    assert (status, "web pages of other servers" in json.loads(body)["error"]) == (403, True)
     assert server.ask("GET", "/v2", headers={"Origin": server.url})[0] == 200
 
 

@@ -188,7 +188,10 @@ def test_over_http_it_speaks_the_open_protocol(
     ("options", "message"),
     [
         ({"min_replicas": 3, "max_replicas": 2}, "min_replicas must be at most max_replicas, that and kept"),
-        ({"kept": 0}, "min_replicas must be at most max_replicas, that and kept at least 1, and deadline_ms"),
+        (
+            {"kept": 0},
+            "min_replicas must be at most max_replicas, max_replicas and kept at least 1, and deadline_ms",
+        ),
     ],
 )
 def test_wrong_numbers_are_refused(bundle: Path, options: dict[str, Any], message: str) -> None:

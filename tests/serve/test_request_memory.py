@@ -84,7 +84,7 @@ def test_an_address_has_a_share_and_its_only_request_all() -> None:
     with pytest.raises(RequestMemoryError) as error:
         second.hold(30 * MB)
     assert str(error.value) == (
-        "requests of this address hold 30 MB, and all of an address may have 37 MB; retry in 1 s"
+        "the requests of this address hold 30 MB of memory; the limit of an address is 37 MB. Retry in 1 s"
     )
     memory.lease("192.0.2.2").hold(30 * MB)  # others are not concerned
     proxied = RequestMemory(100 * MB, share=1.0)
@@ -97,7 +97,7 @@ def test_what_can_never_be_had_is_not_to_be_tried_again() -> None:
         RequestMemory(100 * MB).lease().hold(76 * MB)
     assert (error.value.status, error.value.retry_after_s) == (413, None)
     assert str(error.value) == (
-        "this request needs 76 MB of the server's memory, and one may have 75 MB; send less in one request, "
+        "this request needs 76 MB of memory; the limit of one request is 75 MB. Send less in one request, "
         "or raise --request-memory-mb"
     )
 
@@ -149,7 +149,7 @@ def test_texts_as_data_take_no_more_than_they_have(data: Any) -> None:
     read = RequestReader([TensorSpec("x", "float32", (1, 3, 1, 2))], [])
     tracemalloc.start()
     try:
-        with pytest.raises(Exception, match="data of input x are 2001 texts; 6 of FP32 are needed"):
+        with pytest.raises(Exception, match="the data of input x has 2001 texts; the model takes 6 of FP32"):
             read(body, None)
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -104,8 +104,8 @@ def test_nvidias_client(server: Running) -> None:
     [
         ("GET", "/v2/models/nothing", None, 404, "there is no model 'nothing'; there are net"),
         ("GET", "/v2/models/net/versions/7", None, 404, "net has no version '7'; it has 2, 12"),
-        ("GET", "/nowhere", None, 404, "there is no /nowhere here"),
-        ("GET", "/v2/models/net/infer", None, 405, "GET is not for this path"),
+        ("GET", "/nowhere", None, 404, "the path /nowhere does not exist"),
+        ("GET", "/v2/models/net/infer", None, 405, "GET is not allowed for this path"),
         ("POST", "/v2/models/net/infer", b"{", 400, "the request is not JSON"),
         ("POST", "/v2/models/net/infer", b"{}", 400, "inputs must be a list of tensors"),
         ("POST", "/v2/models/net/infer", b" " * (2 << 20), 413, "the body is larger than this model's limit"),
@@ -133,7 +133,7 @@ def test_bodies_in_pieces_and_compressed(server: Running) -> None:
     status, _, content = server.ask("POST", "/v2/models/net/infer", ASK, {"Content-Encoding": "gzip"})
     assert (status, json.loads(content)["error"]) == (
         415,
-        "compressed bodies are not taken; send it as it is",
+        "the body is compressed; send it uncompressed",
     )
 
 
@@ -267,7 +267,7 @@ def test_too_many_at_once(bundle: Path) -> None:
             until(0)
             status, headers, body = server.ask("POST", "/v2/models/net/infer", ASK)
             assert (status, headers["retry-after"]) == (503, "1")
-            assert json.loads(body) == {"error": "1 requests are being answered; come again"}
+            assert json.loads(body) == {"error": "the server is answering 1 requests; retry in 1 s"}
         assert first.result()[0] == 200
 
 

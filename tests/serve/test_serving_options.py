@@ -66,7 +66,7 @@ def test_addresses_and_tokens(tmp_path: Path) -> None:
     file.write_text("a-token-of-some-length\n")
     assert token_for(Address(), file) == "a-token-of-some-length"
     file.write_text("short")
-    with pytest.raises(UsageError, match="holds no token"):
+    with pytest.raises(UsageError, match="does not hold a token"):
         token_for(Address(), file)
 
 

@@ -148,11 +148,11 @@ def test_files_that_are_none(files: dict[str, Path], tmp_path: Path) -> None:
     assert tls_of(None, None, None) is None
     with pytest.raises(UsageError, match="TLS needs both --tls-cert and --tls-key"):
         tls_of(files["server"], None, None)
-    with pytest.raises(UsageError, match="are no certificate and its key"):
+    with pytest.raises(UsageError, match="can't be used as a certificate and its key"):
         tls_of(files["server"], files["client-key"], None)
-    with pytest.raises(UsageError, match="are no certificate and its key: No such file"):
+    with pytest.raises(UsageError, match="can't be used as a certificate and its key: No such file"):
         tls_of(tmp_path / "none", files["client-key"], None)
-    with pytest.raises(UsageError, match="holds no certificate"):
+    with pytest.raises(UsageError, match="does not hold a certificate"):
         tls_of(files["server"], files["server-key"], files["client-key"])
 
 

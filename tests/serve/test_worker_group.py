@@ -190,7 +190,7 @@ def test_where_one_can_not_follow_all_are_as_before(
                 await one.service.load("small", "2")
             assert error.value.status == 409
             assert str(error.value).startswith(
-                "a worker can't follow: small 2 can't be loaded; the server's log"
+                "another worker could not make the same change: small 2 can't be loaded; the server's log"
             )
             assert one.loaded == two.loaded == ("3", ["3"])
             await one.service.load("small", "1")
