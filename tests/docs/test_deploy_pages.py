@@ -35,7 +35,7 @@ PHOTOS = 12
 def commands(page: str) -> list[list[str]]:
     """The words of each ``edgekit`` command in the blocks and sentences of a page that can run here."""
     text = (ROOT / "docs" / page).read_text("utf-8")
-    lines = re.findall(r"^    \$ (edgekit .*)$", text, re.MULTILINE)
+    lines = re.findall(r"^    (edgekit .*)$", text, re.MULTILINE)
     lines += [
         line for line in re.findall(r"`(edgekit [a-z][^`]*)`", text.replace("\n", " ")) if "detector" in line
     ]

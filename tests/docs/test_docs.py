@@ -186,3 +186,13 @@ def test_a_newcomer_s_six_questions_lead_to_files() -> None:
         paths = re.findall(r"`([a-z]+/[^`]*)`", row)
         assert paths
         assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda path: path.name[:4]
+)
+def test_a_decision_has_the_number_of_its_file_and_a_title_that_fits_a_list(path: Path) -> None:
+    title = re.match(r"# (\d+)\. (.+)\n", path.read_text("utf-8"))
+    assert title is not None
+    assert int(title[1]) == int(path.name[:4])
+    assert len(title[2]) <= 65, title[2]
