@@ -143,7 +143,7 @@ def recipe(old: Bundle, path: Path, again: Mapping[str, Any]) -> dict[str, Any]:
         again.get("model") or path.parent / Path(source["file"]).name
     )  # whoever made the bundle says no folder
     if not found.exists():
-        raise UsageError(f"there is no {found}, which {old.name} was built from; give --model")
+        raise UsageError(f"there is no {found}, which {old.name} was built from; give --source")
     stored = [each.name for each in declared(BuildRequest) if each.option.stored]
     unknown = sorted(options.keys() - {*stored, *OTHERS})
     if unknown:

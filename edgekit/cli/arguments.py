@@ -65,7 +65,7 @@ verbose_option = click.option(
     "-v", "--verbose", is_flag=True, help="List every candidate of the int8 search as well."
 )
 variant_option = click.option(
-    "--variant", metavar="NAME", help="Use this variant of the bundle, e.g. tflite-int8 (edgekit inspect)."
+    "--variant", metavar="VARIANT", help="Use this variant of the bundle, e.g. tflite-int8 (edgekit inspect)."
 )
 accelerator_option = click.option(
     "--accelerator",

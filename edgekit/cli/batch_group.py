@@ -20,16 +20,14 @@ def batch() -> None:
     """Build all bundles of a matrix file."""
 
 
-@batch.command("build", left="what was built is kept")
+@batch.command("build", left="what was built is kept", earlier={"--memory": "--memory-mb"})
 @click.argument("matrix", type=click.Path(path_type=Path))
 @click.option("--on", metavar="WHERE", default="local", show_default=True,
               help="local, dask://HOST:PORT or ray://HOST:PORT.")  # fmt: skip
 @click.option(
     "--workers", type=click.IntRange(1), help="Number of local processes.  [default: half of the cores]"
 )
-@click.option(
-    "--memory", type=float, metavar="MB", help="Memory limit of one build.  [default: by the model's size]"
-)
+@click.option("--memory-mb", type=int, help="Memory limit of one build.  [default: by the model's size]")
 @click.option(
     "--retries",
     type=click.IntRange(0),
@@ -38,9 +36,12 @@ def batch() -> None:
     help="Number of retries after a worker is lost.",
 )
 @click.option(
-    "--report", type=click.Path(path_type=Path), help="Write a report of all builds to this .html file."
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="Write a report of all builds to this .html file.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only the table.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @as_json_option
 @click.pass_context
 def build_all(
@@ -48,7 +49,7 @@ def build_all(
     matrix: Path,
     on: str,
     workers: int | None,
-    memory: float | None,
+    memory_mb: int | None,
     retries: int,
     report: Path | None,
     quiet: bool,
@@ -73,7 +74,7 @@ def build_all(
         click.echo(f"  {done:>4} of {count}  {row['state']:<6}  {row['name']}{seconds}", err=True)
 
     silent = (lambda row, done, count: None) if quiet else tell
-    made = build_matrix(matrix, on=on, workers=workers, memory_mb=memory, retries=retries, progress=silent)
+    made = build_matrix(matrix, on=on, workers=workers, memory_mb=memory_mb, retries=retries, progress=silent)
     if report is not None:
         from edgekit.report.page import write_page
 

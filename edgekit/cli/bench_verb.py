@@ -29,14 +29,27 @@ if TYPE_CHECKING:
     from edgekit.tensor_spec import Json
 
 
-@main.command()
+@main.command(
+    headings={
+        "Comparison": "against clock limits baseline",
+        "Throughput and cost": "sweep price_per_hour",
+        "History": "history plot",
+    }
+)
 @bundle_argument
 @engine_option
 @variant_option
 @accelerator_option
 @threads_option
-@click.option("--seconds", type=float, default=3.0, show_default=True, help="Measuring time for each engine.")
-@click.option("--against", metavar="OTHER", help="Compare with this bundle, or this variant of BUNDLE.")
+@click.option(
+    "--seconds", type=float, default=3.0, show_default=True, help="Measuring time for each variant."
+)
+@click.option(
+    "--against",
+    metavar="OTHER",
+    type=click.Path(),
+    help="Compare with this bundle. Also takes a variant of BUNDLE.",
+)
 @click.option(
     "--clock",
     type=click.Choice(["wall", "cpu"]),
@@ -64,7 +77,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--plot",
-    metavar="PAGE.html",
+    metavar="FILE.html",
     type=click.Path(path_type=Path),
     help="With --history: plot all runs on an HTML page.",
 )

@@ -45,7 +45,7 @@ def check(
     ctx.exit(1 if refused else 0)
 
 
-@main.command(writes=True, left="nothing was written")
+@main.command(writes=True, left="nothing was written", headings={"Advanced": "bundle_version"})
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -56,12 +56,15 @@ def check(
 @request_options(build_request)
 @click.option("--recursive", is_flag=True, help="Take samples from the folders below --samples too.")
 @click.option(
-    "--report", type=click.Path(path_type=Path), help="Write the page of edgekit report to this .html file."
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="Write a report to this .html file.",
 )
 @click.option(
     "--bundle-version",
     type=click.IntRange(0),
-    help="Version number, which must rise with each release (docs/store.md).",
+    help="Version number, which must rise with each release.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @verbose_option

@@ -118,7 +118,7 @@ def defer(
     ctx.exit(0 if found.worthwhile else 1)
 
 
-@bundle.command()
+@bundle.command(earlier={"--model": "--source", "--report": "--changes"})
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="New bundle.  [default: BUNDLE]")
 @request_options(build_request, again=True)
@@ -129,8 +129,9 @@ def defer(
 )
 @click.option("--seconds", type=float, default=10, show_default=True, help="Measuring time for each variant.")
 @click.option(
-    "--report",
+    "--changes",
     type=click.Path(path_type=Path),
+    metavar="FILE.md",
     help="Markdown file with the changes.  [default: BUNDLE.changes.md]",
 )
 @as_json_option
@@ -142,7 +143,7 @@ def rebuild(
     output: Path | None,
     tools: Path | None,
     seconds: float,
-    report: Path | None,
+    changes: Path | None,
     as_json: bool,
     **again: Any,
 ) -> None:
@@ -151,17 +152,17 @@ def rebuild(
     It is built with today's tools. Variants are compared by their score, their size, and timed against each
     other. Exit code 1: one is worse, and BUNDLE is as it was.
     """
-    report = report or bundle.with_name(f"{bundle.name}.changes.md")
+    changes = changes or bundle.with_name(f"{bundle.name}.changes.md")
     need_writable(output or bundle, "the bundle")
-    need_writable(report, "the report")
+    need_writable(changes, "the changes")
     from edgekit.batch.change_report import change_markdown, change_text
     from edgekit.batch.rebuild import rebuild as rebuild_bundle
     from edgekit.system.atomic_files import write_atomically
 
     arguments = arguments_of(build_request(), again)
     found = rebuild_bundle(bundle, output, tools=tools, seconds=seconds, **arguments)
-    write_atomically(report, [change_markdown(found, bundle.name).encode("utf-8")])
-    terminal.answer(as_json, {**found.as_json(), "report": str(report)}, change_text(found))
+    write_atomically(changes, [change_markdown(found, bundle.name).encode("utf-8")])
+    terminal.answer(as_json, {**found.as_json(), "report": str(changes)}, change_text(found))
     ctx.exit(1 if found.worse else 0)
 
 

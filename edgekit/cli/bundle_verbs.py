@@ -101,16 +101,17 @@ def verify(
     ctx.exit(0 if ok else 3 if not ran else 1)
 
 
-@main.command()
+@main.command(earlier={"--diff": "--against"})
 @bundle_argument
 @click.argument("target", required=False)
 @variant_option
 @threads_option
 @click.option(
-    "--diff",
+    "--against",
     "base",
+    metavar="OTHER",
     type=click.Path(path_type=Path),
-    help="Compare with this bundle: show what is slower or less accurate in BUNDLE.",
+    help="Compare with this bundle. Shows what is slower or less accurate in BUNDLE.",
 )
 @device_options
 @as_json_option
@@ -135,7 +136,7 @@ def explain(
     from edgekit.compiler.explain.diff import explain_diff
     from edgekit.compiler.explain.explain import explain as explained
 
-    need_device(device, merge, {"--diff": base})
+    need_device(device, merge, {"--against": base})
     if device is not None:
         options = {"name": target, "variant": variant, "threads": threads or 1}
         measured = on_device(bundle, device, merge, "explain", options)
@@ -261,7 +262,7 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
     terminal.answer(as_json, {"report": str(output), "advice": first}, text)
 
 
-@main.command(writes=True)
+@main.command(writes=True, earlier={"--url": "--bundle-url"})
 @bundle_argument
 @click.argument("variant", required=False)
 @click.option(
@@ -283,9 +284,12 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
     help="Write manifests: KServe's InferenceService and a Knative Service that scales to zero.",
 )
 @click.option(
-    "--url", metavar="URL", help="With --kubernetes: storage URL of the bundle, e.g. s3://models/m."
+    "--bundle-url",
+    "url",
+    metavar="URL",
+    help="With --kubernetes: storage URL of the bundle. Example: s3://models/m.edgekit",
 )
-@click.option("--image", metavar="NAME", help="With --kubernetes: container with the extra serve.")
+@click.option("--image", metavar="IMAGE", help="With --kubernetes: container image. It has the extra serve.")
 @click.option(
     "--app", is_flag=True, help="coreml, tflite: embed image input, labels and metadata from the card."
 )
@@ -311,7 +315,9 @@ def export(
     if [output, triton, kubernetes].count(None) != 2:
         raise UsageError("export writes one thing: give -o DIR, --triton DIR or --kubernetes FILE")
     if (url is not None or image is not None) != (kubernetes is not None) or (app and output is None):
-        raise UsageError("--url and --image go with --kubernetes, which needs both; --app goes with -o")
+        raise UsageError(
+            "--bundle-url and --image go with --kubernetes, which needs both; --app goes with -o"
+        )
     if triton is not None:
         from edgekit.release.export.export_triton import export_triton
 
@@ -323,7 +329,7 @@ def export(
         from edgekit.release.export.export_kubernetes import manifests
 
         if url is None or image is None or variant is not None:
-            raise UsageError("--kubernetes needs --url and --image, and takes no VARIANT")
+            raise UsageError("--kubernetes needs --bundle-url and --image, and takes no VARIANT")
         need_writable(kubernetes, "the manifests")
         with open_bundle(bundle) as opened:
             text = manifests(opened, url, image)

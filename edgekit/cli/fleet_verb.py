@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from edgekit.release.fleet.rollout import Verdict
 
 
-@release.command()
+@release.command(earlier={"--candidate": "--new", "--baseline": "--old"})
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--channel", help="Only the devices of this channel.")
-@click.option("--model", help="Only this model.")
-@click.option("--candidate", metavar="BUNDLE", help="Digest of the new bundle; default: the newest one.")
-@click.option("--baseline", metavar="BUNDLE", help="Digest of the old one; default: the one before.")
+@click.option("--channel", help="Channel, e.g. stable.  [default: all]")
+@click.option("--model", metavar="NAME", help="Name of the model.  [default: all]")
+@click.option(
+    "--new", "candidate", metavar="DIGEST", help="Digest of the new bundle.  [default: the newest one]"
+)
+@click.option(
+    "--old", "baseline", metavar="DIGEST", help="Digest of the old bundle.  [default: the one before]"
+)
 @click.option(
     "--margin",
     type=float,
@@ -127,9 +131,7 @@ def _pair(fleet: Fleet, candidate: str | None, baseline: str | None) -> tuple[st
     earlier = bundles[: bundles.index(new)] if new in bundles else bundles
     old = baseline or (earlier[-1] if earlier else "")
     if not old or old == new:
-        raise UsageError(
-            f"bundle {new} has none before it; give --baseline; reported are {', '.join(bundles)}"
-        )
+        raise UsageError(f"bundle {new} is the oldest; give --old; reported are {', '.join(bundles)}")
     return old, new
 
 

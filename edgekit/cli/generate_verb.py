@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 SCHEMA_LIMIT_BYTES = 1 << 20
 
 
-@main.command()
+@main.command(
+    headings={"Sampling": "temperature top_k top_p min_p seed", "Advanced": "context speculate strict"}
+)
 @bundle_argument
 @click.option("-p", "--prompt", required=True, metavar="TEXT", help="Prompt; - reads stdin.")
 @click.option("--chat", is_flag=True, help="The prompt is a user's message; the model answers.")
@@ -63,15 +65,16 @@ SCHEMA_LIMIT_BYTES = 1 << 20
     default=0.0,
     help="Sample from tokens with at least this share of the top token's probability.",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Random seed; makes sampling reproducible.")
+@click.option("--seed", type=click.IntRange(min=0), help="Random seed; the same seed gives the same result.")
 @click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Stop before this text. Repeatable.")
 @click.option(
     "--json-schema", "schema", type=click.Path(path_type=Path), help="JSON schema that the answer follows."
 )
 @click.option(
     "--context",
+    metavar="TOKENS",
     type=click.IntRange(min=1),
-    help="Maximum context length in tokens, prompt and answer together.",
+    help="Maximum context length in tokens (language models).",
 )
 @click.option(
     "--speculate",

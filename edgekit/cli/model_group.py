@@ -56,21 +56,21 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
     terminal.answer(as_json, {"onnx": str(output), **found.as_json()}, text)
 
 
-@model.command(writes=True)
+@model.command(writes=True, earlier={"--force": "--overwrite"})
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="card.toml to write.")
-@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 @request_options(build_request, only=OPENING)
 @as_json_option
-def card(model: Path, output: Path, force: bool, as_json: bool, **opening: Any) -> None:
+def card(model: Path, output: Path, overwrite: bool, as_json: bool, **opening: Any) -> None:
     """Draft a card for a model.
 
     How its input is made and what its outputs mean, read from the model's metadata, its graph and the form of
     its outputs. Each line says why, and those that the model does not settle are marked as guessed.
     """
     need_writable(output, "the card")
-    if output.exists() and not force:
-        raise UsageError(f"{output} already exists; give --force to replace it, or another name")
+    if output.exists() and not overwrite:
+        raise UsageError(f"{output} already exists; give --overwrite to replace it, or another name")
     from edgekit import draft_card
     from edgekit.compiler.card_inference.draft import drafted_text
 
@@ -119,17 +119,22 @@ def shrink(
     ctx.exit(0 if kept else 1)
 
 
-@model.command(writes=True)
+@model.command(
+    writes=True,
+    headings={"Draft model": "draft layers", "Advanced": "force"},
+    earlier={"--draft": "--train-draft"},
+)
 @click.argument("teacher", type=click.Path(path_type=Path))
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="ONNX file to write; with --draft a folder.",
+    help="ONNX file to write; with --train-draft a folder.",
 )
 @click.option(
-    "--draft",
+    "--train-draft",
+    "draft",
     is_flag=True,
     help="TEACHER is a language model: train a draft model from a few of its layers, for build --draft.",
 )
@@ -160,9 +165,9 @@ def distil(
             raise UsageError(f"{', '.join(named)}: a draft is trained without; leave it out")
         ctx.exit(_draft(teacher, output, force, as_json, arguments_of(draft_request(), given)))
     if given["layers"] is not None:
-        raise UsageError("--layers is of a draft; give --draft too")
+        raise UsageError("--layers is of a draft; give --train-draft too")
     if given["student"] is None or given["samples"] is None:
-        raise UsageError("--student and --samples are needed; of a language model give --draft")
+        raise UsageError("--student and --samples are needed; of a language model give --train-draft")
     need_writable(output, "the model")
     if output.suffix.lower() != ".onnx":
         raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")

@@ -16,7 +16,20 @@ ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdr
 PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 
 
-@release.command()
+@release.command(
+    headings={
+        "Rollout": "rollout stop resume withdraw reason",
+        "Repository": "init add_channel add_model offline_keys keep deltas refresh rotate",
+        "Container registry": "oci tag",
+        "Platform": "platform output image uri",
+    },
+    earlier={
+        "--name": "--model",
+        "--stop": "--stop-installs",
+        "--resume": "--resume-installs",
+        "--uri": "--bundle-url",
+    },
+)
 @click.argument("bundle", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--repo", type=click.Path(path_type=Path), help="Folder of the repository, which a web server serves."
@@ -31,7 +44,9 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 )
 @click.option("--channel", "channels", multiple=True, help="Channel, e.g. stable; with --init repeatable.")
 @click.option(
-    "--name",
+    "--model",
+    "name",
+    metavar="NAME",
     default="",
     help="Name of the model.  [default: the channel's only model, or the name of BUNDLE's source]",
 )
@@ -50,9 +65,9 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 @click.option("--init", is_flag=True, help="Create the repository, its keys and channels.")
 @click.option("--add-channel", default="", help="Create another channel.")
 @click.option("--withdraw", type=int, help="Release to withdraw; devices no longer install it.")
-@click.option("--stop", is_flag=True, help="Stop all installs of the channel.")
-@click.option("--resume", is_flag=True, help="Resume the installs of the channel.")
-@click.option("--reason", default="", help="Reason for --stop or --withdraw, which devices show.")
+@click.option("--stop-installs", "stop", is_flag=True, help="Stop all installs of the channel.")
+@click.option("--resume-installs", "resume", is_flag=True, help="Resume the installs of the channel.")
+@click.option("--reason", default="", help="Reason for --stop-installs or --withdraw, which devices show.")
 @click.option("--refresh", is_flag=True, help="Renew signatures that would expire; run it daily.")
 @click.option("--rotate", default="", help="Role whose key to replace: a channel, timestamp, root, ...")
 @click.option(
@@ -69,9 +84,18 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="With --for: folder to write.")
 @click.option(
-    "--image", default="", help="With --for: the container image, e.g. registry.example/detector:3."
+    "--image",
+    metavar="IMAGE",
+    default="",
+    help="With --for: container image. Example: registry.example/detector:3",
 )
-@click.option("--uri", default="", help="With --for greengrass: address of the bundle, s3://BUCKET/KEY.")
+@click.option(
+    "--bundle-url",
+    "uri",
+    metavar="URL",
+    default="",
+    help="With --for greengrass: storage URL of the bundle. Form: s3://BUCKET/KEY",
+)
 @as_json_option
 def publish(
     bundle: Path | None,
@@ -167,15 +191,21 @@ def _action(bundle: Path | None, asked: dict[str, Any]) -> str:
     if not actions and asked["rollout"] is not None and not asked["add_model"]:
         return "rollout"
     if len(actions) != 1:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in ACTIONS)
+        options = ", ".join(map(_flag, ACTIONS))
         raise UsageError(f"give one of BUNDLE, --rollout, {options}")
     if asked["reason"] and actions[0] not in ("stop", "withdraw"):
-        raise UsageError("--reason belongs to --stop or --withdraw")
+        raise UsageError("--reason belongs to --stop-installs or --withdraw")
     if asked["add_model"] and actions[0] != "publish":
         raise UsageError("--add-model needs the BUNDLE that is published")
     if asked["rollout"] is not None and actions[0] != "publish":
-        raise UsageError(f"--rollout does not go with --{actions[0].replace('_', '-')}")
+        raise UsageError(f"--rollout does not go with {_flag(actions[0])}")
     return actions[0]
+
+
+def _flag(name: str) -> str:
+    """Return the spelling of an option by its name."""
+    command = click.get_current_context().command
+    return next(each.opts[0] for each in command.params if each.name == name)
 
 
 def _channel(action: str, channels: tuple[str, ...]) -> str:
@@ -183,7 +213,7 @@ def _channel(action: str, channels: tuple[str, ...]) -> str:
         return ""
     if action in ("add_channel", "rotate", "refresh"):
         if channels:
-            raise UsageError(f"--channel does not go with --{action.replace('_', '-')}")
+            raise UsageError(f"--channel does not go with {_flag(action)}")
         return ""
     if len(channels) != 1:
         raise UsageError("give one --channel")

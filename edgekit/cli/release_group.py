@@ -35,7 +35,7 @@ def signature_options(command: F) -> F:
         "keys",
         multiple=True,
         type=click.Path(path_type=Path),
-        help="Public key in PEM; repeatable. BUNDLE is opened only if one of them signed it.",
+        help="Public key in PEM; repeatable. The bundle is accepted only if one of them signed it.",
     )(command)
 
 
@@ -78,13 +78,14 @@ def release() -> None:
     """Sign and publish bundles; evaluate rollouts."""
 
 
-@release.command(writes=True)
+@release.command(writes=True, earlier={"--key": "--private-key"})
 @bundle_argument
 @click.option(
-    "--key",
+    "--private-key",
+    "key",
     required=True,
     type=click.Path(path_type=Path),
-    help=f"Private key in PEM: EC P-256, P-384, P-521 or Ed25519. Its password: {PASSWORD}, or asked for.",
+    help=f"Private key in PEM. EC P-256, P-384, P-521 or Ed25519. Its password: {PASSWORD}, or asked for.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Signature file to write.  [default: BUNDLE.sig]"
@@ -112,7 +113,7 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
     terminal.answer(as_json, found, "\n".join(lines))
 
 
-@release.command(writes=True)
+@release.command(writes=True, earlier={"--key": "--private-key"})
 @bundle_argument
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write SLSA provenance to this .json file."
@@ -120,9 +121,10 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
 @click.option("--bom", type=click.Path(path_type=Path), help="Write a CycloneDX ML-BOM to this .json file.")
 @click.option("--builder", help="URI of the builder for SLSA, e.g. of a CI workflow.")
 @click.option(
-    "--key",
+    "--private-key",
+    "key",
     type=click.Path(path_type=Path),
-    help="Private key, as for edgekit release sign: signs each file written.",
+    help="Private key in PEM. Signs each file written.",
 )
 @as_json_option
 def provenance(
@@ -131,7 +133,8 @@ def provenance(
     """Write bundle metadata in standard formats (SLSA, CycloneDX).
 
     SLSA provenance says what it was built from, how and by which tools; a bill of materials (CycloneDX) lists
-    its variants, their files, hashes and figures. With --key each is signed, in a file with .sig added.
+    its variants, their files, hashes and figures. With --private-key each is signed, in a file with .sig
+    added.
     """
     from edgekit.release.provenance.write_provenance import describe
 

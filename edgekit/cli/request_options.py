@@ -6,7 +6,9 @@ They are made when a verb is used: the list of all verbs needs none of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -21,6 +23,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
 OPENING = ("shapes", "trust_pickle", "trusted")
 """Fields of a build that every verb has which opens a model."""
+COMMON = "Common"
+MANY = 10
+"""With more options, the help has headings."""
 
 
 def build_request() -> type:
@@ -64,14 +69,24 @@ class Verb(click.Command):
     Args:
         writes: Whether it writes all of its output or none, which its error messages state.
         left: State of the output after Ctrl-C, if the same command continues from there.
+        headings: Heading in the help -> names of options; others have that of their request, or Common.
+        earlier: Spelling of an option in earlier versions, which still works -> its spelling.
     """
 
     _params: list[click.Parameter]
 
-    def __init__(self, *args: Any, writes: bool = False, left: str = "", **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        writes: bool = False,
+        left: str = "",
+        headings: Mapping[str, str] = MappingProxyType({}),
+        earlier: Mapping[str, str] = MappingProxyType({}),
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
-        self.writes = writes
-        self.left = left
+        self.writes, self.left, self.earlier = writes, left, earlier
+        self.headings = {name: heading for heading, names in headings.items() for name in names.split()}
 
     @property
     def params(self) -> list[click.Parameter]:
@@ -84,6 +99,30 @@ class Verb(click.Command):
     @params.setter
     def params(self, given: list[click.Parameter]) -> None:
         self._params = given
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        parser = super().make_parser(ctx)
+        for was, now in self.earlier.items():
+            (option,) = (copy(each) for each in self.params if now in each.opts)
+            option.opts = [was]
+            option.add_to_parser(parser, ctx)
+        return parser
+
+    def headed_options(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return the rows of the help by heading; ten options or fewer have one heading."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        for each in options:
+            heading = self.headings.get(each.name or "", getattr(each, "heading", COMMON))
+            record = each.get_help_record(ctx)
+            if record is not None:
+                found.setdefault(heading if len(options) > MANY else "Options", []).append(record)
+        return dict(sorted(found.items(), key=lambda each: each[0] != COMMON))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, rows in self.headed_options(ctx).items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 class RequestOptions(click.Option):
@@ -126,7 +165,9 @@ def _option(field: Declared, text: str, required: bool) -> click.Option:
         if isinstance(field.default, str | int | float):
             more |= {"default": field.default, "show_default": True}
     required = required and field.is_needed and not option.repeatable
-    return click.Option([*field.flags, field.name], help=text, required=required, **more)
+    made = click.Option([*field.flags, field.name], help=text, required=required, **more)
+    made.heading = option.heading  # type: ignore[attr-defined]
+    return made
 
 
 class Parsed(click.ParamType[Any]):

@@ -30,18 +30,22 @@ def store_options(verb: F) -> F:
     return store(name(verb))
 
 
-@store.command()
-@click.option("--store", required=True, type=click.Path(path_type=Path), help="Folder of the device's store.")
-@click.option("--name", help="Name of the model, if the store holds several.")
+@store.command(
+    headings={"Advanced": "factory device_id proxy max_size every dry_run"},
+    earlier={"--max-size": "--max-size-mb"},
+)
+@store_options
 @click.option("--repo-url", help="URL of the repository, e.g. https://host/models.")
 @click.option("--channel", help="Channel, e.g. stable.")
 @click.option(
     "--oci",
     metavar="DIR[:TAG]",
+    type=click.Path(),
     help="Instead of --repo-url: OCI image layout that oras or skopeo copied from a container registry.",
 )
 @click.option(
     "--model",
+    metavar="NAME",
     default="",
     help="Name of the model.  [default: the channel's only model, or the installed one]",
 )
@@ -60,7 +64,7 @@ def store_options(verb: F) -> F:
     "keys",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Public key in PEM; repeatable. A bundle is installed only if one of them signed it.",
+    help="Public key in PEM; repeatable. The bundle is accepted only if one of them signed it.",
 )
 @click.option(
     "--device-id",
@@ -70,7 +74,9 @@ def store_options(verb: F) -> F:
 @click.option(
     "--proxy", default="", help="Proxy, http://host:port. Variables of the environment are ignored."
 )
-@click.option("--max-size", type=int, default=2048, show_default=True, help="Maximum bundle size in MB.")
+@click.option(
+    "--max-size-mb", "max_size", type=int, default=2048, show_default=True, help="Maximum size of a bundle."
+)
 @click.option(
     "--every", default="", help="Keep running, and check at random intervals of this average length: 15m, 1h."
 )

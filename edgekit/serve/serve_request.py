@@ -55,6 +55,7 @@ class ServeRequest:
     memory_mb: int | None = field(default=None, metadata=option(
         "Memory limit of loaded models; the least recently used ones are unloaded. None: no limit.",
         help="Memory limit of loaded models; the least recently used ones are unloaded.",
+        heading="Limits",
     ))  # fmt: skip
     workers: int = field(default=1, metadata=option(
         "Number of processes. Each has every model loaded; a dead one is started again.",
@@ -64,39 +65,49 @@ class ServeRequest:
         "File with the token that clients must send. None: a random one, if clients of other machines reach "
         "the server and need no certificate.",
         help="File with the token that clients must send.",
+        heading="Security",
     ))  # fmt: skip
     admin_token_file: Path | None = field(default=None, metadata=option(
         "File with the token for loading and unloading models.",
         help="File with the token for loading and unloading models.",
+        heading="Security",
     ))  # fmt: skip
     tls_cert: Path | None = field(default=None, metadata=option(
         "Certificate (PEM) of HTTP and gRPC; None: no TLS.", help="Certificate (PEM) for TLS.",
+        heading="Security",
     ))  # fmt: skip
     tls_key: Path | None = field(default=None, metadata=option(
         "Private key (PEM) of the certificate.", help="Private key (PEM) of the certificate.",
+        heading="Security",
     ))  # fmt: skip
     tls_clients: Path | None = field(default=None, metadata=option(
         "Certificate authority (PEM) of the clients; None: clients need no certificate.",
         help="Certificate authority (PEM); clients need a certificate from it.",
+        heading="Security",
     ))  # fmt: skip
     deadline_ms: float = field(default=DEADLINE_MS, metadata=option(
         "Deadline of a request in milliseconds; a client may set an earlier one.",
         help="Deadline of a request in milliseconds.",
+        heading="Limits",
     ))  # fmt: skip
     queue: int = field(default=QUEUE, metadata=option(
         "Maximum number of queued requests per model.", help="Maximum number of queued requests per model.",
+        heading="Limits",
     ))  # fmt: skip
     connections: int = field(default=CONNECTIONS, metadata=option(
         "Maximum number of connections per process over HTTP.",
         help="Maximum number of connections per process.",
+        heading="Limits",
     ))  # fmt: skip
     address_share: float = field(default=ADDRESS_SHARE, metadata=option(
         "Maximum share of connections and request memory for one address; use 1 behind a proxy.",
         help="Maximum share of connections and request memory for one address; use 1 behind a proxy.",
+        heading="Limits",
     ))  # fmt: skip
     request_memory_mb: int | None = field(default=None, metadata=option(
         "Memory limit of all requests, shared among the workers. None: a quarter of the free memory.",
         help="Memory limit of all requests.  [default: a quarter of the free memory]",
+        heading="Limits",
     ))  # fmt: skip
     engine: str | None = field(default=None, metadata=option(
         "Target whose engine is used. None: the best one available.",

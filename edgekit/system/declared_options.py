@@ -32,6 +32,7 @@ class Option(NamedTuple):
         help: Text on the command line; "": it is an argument of the function only.
         flags: Spellings on the command line; none: ``--name-of-the-field``.
         metavar: Placeholder of the value in the help.
+        heading: Heading above it in the help of a command with many options.
         parse: Text of the command line -> value. Raises ValueError with the end of the message.
         repeatable: Whether it may be given several times. ``by name``: as NAME=VALUE, for a mapping.
         choices: Allowed values.
@@ -49,6 +50,7 @@ class Option(NamedTuple):
     help: str = ""
     flags: tuple[str, ...] = ()
     metavar: str | None = None
+    heading: str = "Common"
     parse: Callable[[str], Any] | None = None
     repeatable: Literal["", "values", "by name"] = ""
     choices: Sequence[str] = ()

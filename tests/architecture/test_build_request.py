@@ -81,7 +81,7 @@ def test_a_new_option_of_build_is_one_field_of_one_file(changed: Path, tmp_path:
     run("-c", command, "batch", "build", "all.toml", "--workers", "1")
     made = tmp_path / "all" / "m-ort-fp32.edgekit"
     assert stored(made) == 0.25
-    run("-c", command, "bundle", "rebuild", str(made), "--model", "m.onnx", "-o", "again.edgekit")
+    run("-c", command, "bundle", "rebuild", str(made), "--source", "m.onnx", "-o", "again.edgekit")
     assert stored(tmp_path / "again.edgekit") == 0.25
 
 

@@ -128,7 +128,7 @@ def test_samples_and_model_are_asked_for(bundle: Path, model: Path) -> None:
     model.unlink()
     with pytest.raises(UsageError) as error:
         rebuild(bundle, samples="s.npy")
-    assert str(error.value) == f"there is no {model}, which {bundle} was built from; give --model"
+    assert str(error.value) == f"there is no {model}, which {bundle} was built from; give --source"
 
 
 def test_options_and_card_are_those_of_the_build(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from tests.fixtures.command_line import Call, answer
 
 def test_from_a_bundle_to_an_installed_one(tmp_path: Path, call: Call) -> None:
     path, layout = small_bundle().save(tmp_path / "a.edgekit"), tmp_path / "layout"
-    told = call("release", "publish", path, "--oci", layout, "--tag", "v3", "--name", "detector")
+    told = call("release", "publish", path, "--oci", layout, "--tag", "v3", "--model", "detector")
     assert told.exit_code == 0, told.stderr
     assert "detector.edgekit" in told.stdout
     assert f"next: oras cp --from-oci-layout {layout}:v3 REGISTRY/NAME:v3" in told.stdout
-    made = answer(call("release", "publish", path, "--oci", layout, "--name", "detector", "--json"))
+    made = answer(call("release", "publish", path, "--oci", layout, "--model", "detector", "--json"))
     assert (made["tag"], made["file"], made["signed"]) == ("latest", "detector.edgekit", False)
     device = ["--store", tmp_path / "store", "--oci", f"{layout}:v3"]
     assert answer(call("store", "update", *device, "--dry-run", "--json"))["outcome"] == "available"
@@ -43,7 +43,10 @@ def test_from_a_bundle_to_an_installed_one(tmp_path: Path, call: Call) -> None:
             ["release", "publish", "a.edgekit", "--oci", "x", "--channel", "stable"],
             "--channel does not go with --oci",
         ),
-        (["release", "publish", "a.edgekit", "--oci", "x", "--stop"], "--stop does not go with --oci"),
+        (
+            ["release", "publish", "a.edgekit", "--oci", "x", "--stop-installs"],
+            "--stop-installs does not go with --oci",
+        ),
         (
             ["release", "publish", "a.edgekit", "--repo", "s", "--keys", "k", "--tag", "v1"],
             "--tag needs --oci",

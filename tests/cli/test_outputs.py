@@ -23,19 +23,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("words", "said"),
     [
         (
-            "shrink m.onnx --flops -20% --samples . -o ./m.onnx",
+            "model shrink m.onnx --flops -20% --samples . -o ./m.onnx",
             "m.onnx is given as MODEL and as -o; give another name for the model",
         ),
         (
-            "distil t.onnx --student m.onnx --epochs 1 --samples . -o m.onnx",
+            "model distil t.onnx --student m.onnx --epochs 1 --samples . -o m.onnx",
             "m.onnx is given as -o and as --student; give another name for the model",
         ),
         (
-            "import m.onnx -o m.onnx",
+            "model import m.onnx -o m.onnx",
             "m.onnx is given as MODEL and as -o; give another name for the model",
         ),
         (
-            "card m.onnx --force -o m.onnx",
+            "model card m.onnx --overwrite -o m.onnx",
             "m.onnx is given as MODEL and as -o; give another name for the card",
         ),
         (
@@ -43,24 +43,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "page.html is given as -o and as --report; give another name for the bundle",
         ),
         (
-            "defer a.edgekit --disagreement 1% --samples . -o a.edgekit",
+            "bundle defer a.edgekit --disagreement 1% --samples . -o a.edgekit",
             "a.edgekit is given as SMALL and as -o; give another name for the bundle",
         ),
         (
-            "sign a.edgekit --key key.pem -o key.pem",
-            "key.pem is given as --key and as -o; give another name for the signature",
+            "release sign a.edgekit --private-key key.pem -o key.pem",
+            "key.pem is given as --private-key and as -o; give another name for the signature",
         ),
         (
             "run a.edgekit -i x=photo.jpg --draw photo.jpg",
             "photo.jpg is given as -i and as --draw; give another name for the picture",
         ),
-        ("cascade cascade.toml -o m.onnx", "m.onnx exists and is no bundle; give another name, or remove it"),
         (
-            "defer a.edgekit --disagreement 1% --samples . -o m.onnx",
+            "bundle cascade cascade.toml -o m.onnx",
             "m.onnx exists and is no bundle; give another name, or remove it",
         ),
-        ("fleet rows.jsonl -o m.onnx", "m.onnx is to be an HTML page: end its name in .html"),
-        ("fleet rows.jsonl -o absent/fleet.html", "absent is not a folder; can't write the page there"),
+        (
+            "bundle defer a.edgekit --disagreement 1% --samples . -o m.onnx",
+            "m.onnx exists and is no bundle; give another name, or remove it",
+        ),
+        ("release fleet rows.jsonl -o m.onnx", "m.onnx is to be an HTML page: end its name in .html"),
+        (
+            "release fleet rows.jsonl -o absent/fleet.html",
+            "absent is not a folder; can't write the page there",
+        ),
     ],
 )
 def test_it_is_refused(words: str, said: str, folder: Path, call: Call) -> None:

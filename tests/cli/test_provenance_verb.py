@@ -46,7 +46,7 @@ def test_written_signed_and_verified(tmp_path: Path) -> None:
         str(p) for p in (statement, bill, f"{statement}.sig", f"{bill}.sig")
     ]
     assert json.loads(statement.read_bytes())["predicate"]["runDetails"]["builder"]["id"] == builder
-    assert asked("release", "sign", bundle, "--key", private).exit_code == 0
+    assert asked("release", "sign", bundle, "--private-key", private).exit_code == 0
     verify = ["verify", bundle, "--key", public, "--provenance", statement, "--provenance", bill]
     checked = asked(*verify)
     assert checked.exit_code == 0, checked.stderr
@@ -63,9 +63,12 @@ def test_documents_of_another_bundle_do_not_verify(tmp_path: Path) -> None:
     private, public = key_files(tmp_path, "key", KINDS["Ed25519"]())
     statement, bill = tmp_path / "p.json", tmp_path / "b.json"
     assert (
-        asked("release", "provenance", one, "-o", statement, "--bom", bill, "--key", private).exit_code == 0
+        asked(
+            "release", "provenance", one, "-o", statement, "--bom", bill, "--private-key", private
+        ).exit_code
+        == 0
     )
-    assert asked("release", "sign", two, "--key", private).exit_code == 0
+    assert asked("release", "sign", two, "--private-key", private).exit_code == 0
     for document in (statement, bill):
         found = asked("verify", two, "--key", public, "--provenance", document)
         assert (found.exit_code, "is about another bundle" in found.stderr) == (1, True)
@@ -77,7 +80,7 @@ def test_what_is_signed_but_no_provenance(tmp_path: Path) -> None:
     """A signature of the same key on something else, e.g. on the bundle itself, is no statement about it."""
     bundle = small_bundle().save(tmp_path / "one.edgekit")
     private, public = key_files(tmp_path, "key", KINDS["Ed25519"]())
-    assert asked("release", "sign", bundle, "--key", private).exit_code == 0
+    assert asked("release", "sign", bundle, "--private-key", private).exit_code == 0
     found = asked("verify", bundle, "--key", public, "--provenance", bundle)
     assert (found.exit_code, "neither SLSA provenance nor" in found.stderr) == (1, True)
 
@@ -89,7 +92,7 @@ def test_the_official_command_line_accepts_a_bill(tmp_path: Path) -> None:
     bundle = small_bundle().save(tmp_path / "one.edgekit")
     private, public = key_files(tmp_path, "key", KINDS["P-256"]())
     bill = tmp_path / "b.json"
-    assert asked("release", "provenance", bundle, "--bom", bill, "--key", private).exit_code == 0
+    assert asked("release", "provenance", bundle, "--bom", bill, "--private-key", private).exit_code == 0
     command = [sys.executable, "-m", "model_signing", "verify", "key", str(bill)]
     subprocess.run([*command, "--public_key", public, "--signature", f"{bill}.sig"], check=True)
 

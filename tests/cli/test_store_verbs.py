@@ -41,24 +41,24 @@ def refused(*arguments: object) -> str:
 
 def test_install_start_commit_and_roll_back(tmp_path: Path, stick: Path) -> None:
     store = tmp_path / "store"
-    found = run("install", stick, "--store", store, "--name", "detector")
+    found = run("store", "install", stick, "--store", store, "--name", "detector")
     assert (found["bundle"], found["phase"]) == (str(stick / "models" / "detector-3.edgekit"), "staged")
     given = ("--store", store, "--name", "detector")
-    assert "its staged bundle was not started yet" in refused("commit", *given)
+    assert "its staged bundle was not started yet" in refused("store", "commit", *given)
     app = Store(store, stick / "reader.edgekit", name="detector")
     assert app.begin().stem == found["digest"]
-    (model,) = run("status", "--store", store)["models"]
+    (model,) = run("store", "status", "--store", store)["models"]
     assert model["name"] == "detector"
     assert [(each["phase"], each["starts"], each["note"]) for each in model["bundles"]] == [
         ("candidate", 1, "runs, 1 unconfirmed starts")
     ]
-    assert run("commit", "--store", store) == {"committed": found["digest"]}  # the only model
+    assert run("store", "commit", "--store", store) == {"committed": found["digest"]}  # the only model
     assert app.state.good == (found["digest"],)
-    assert "it has no candidate" in refused("commit", *given)
-    assert run("rollback", *given, "--reason", "slow") == {"given_up": found["digest"], "next": ""}
+    assert "it has no candidate" in refused("store", "commit", *given)
+    assert run("store", "rollback", *given, "--reason", "slow") == {"given_up": found["digest"], "next": ""}
     assert app.state.given_up == ((found["digest"], "slow"),)
-    assert "the next start is the factory's bundle's" in refused("rollback", *given)
-    text = CliRunner().invoke(main, ["status", *map(str, given)]).stdout
+    assert "the next start is the factory's bundle's" in refused("store", "rollback", *given)
+    text = CliRunner().invoke(main, ["store", "status", *map(str, given)]).stdout
     assert text == (
         f"{store}, detector\n  next start: the factory bundle\n  given up: {found['digest'][:12]}  slow\n"
     )
@@ -66,39 +66,41 @@ def test_install_start_commit_and_roll_back(tmp_path: Path, stick: Path) -> None
 
 def test_a_folder_with_several_bundles_or_none(tmp_path: Path, stick: Path) -> None:
     store = tmp_path / "store"
-    assert refused("install", stick, "--store", store) == (
+    assert refused("store", "install", stick, "--store", store) == (
         f"error: {stick} has 2 bundles: name one of them\n"
         f"  {stick / 'reader.edgekit'}\n  {stick / 'models' / 'detector-3.edgekit'}\n"
     )
     assert "has no bundle of other (NAME.edgekit), 3 folders deep" in refused(
-        "install", stick, "--store", store, "--name", "other"
+        "store", "install", stick, "--store", store, "--name", "other"
     )
-    assert "file not found" in refused("install", stick / "none.edgekit", "--store", store)
+    assert "file not found" in refused("store", "install", stick / "none.edgekit", "--store", store)
     assert not store.exists()
     for verb in ("status", "commit", "rollback"):
-        assert "has no store; `edgekit store install` makes one" in refused(verb, "--store", store)
+        assert "has no store; `edgekit store install` makes one" in refused("store", verb, "--store", store)
 
 
 def test_several_models_need_a_name_and_a_damaged_bundle_changes_nothing(tmp_path: Path, stick: Path) -> None:
     store = tmp_path / "store"
     for name in ("detector", "reader"):
-        run("install", stick, "--store", store, "--name", name)
-    assert "has several models: give --name detector or reader" in refused("rollback", "--store", store)
-    models = run("status", "--store", store)["models"]
+        run("store", "install", stick, "--store", store, "--name", name)
+    assert "has several models: give --name detector or reader" in refused(
+        "store", "rollback", "--store", store
+    )
+    models = run("store", "status", "--store", store)["models"]
     path = stick / "reader.edgekit"
     content = path.read_bytes()
     path.write_bytes(content[:-70] + bytes(70))
-    assert "is damaged" in refused("install", path, "--store", store, "--name", "detector")
-    assert run("status", "--store", store)["models"] == models
+    assert "is damaged" in refused("store", "install", path, "--store", store, "--name", "detector")
+    assert run("store", "status", "--store", store)["models"] == models
 
 
 def test_a_version_is_kept_and_older_ones_are_refused(tmp_path: Path, stick: Path) -> None:
     store, path = tmp_path / "store", stick / "reader.edgekit"
-    run("install", path, "--store", store, "--bundle-version", 7)
+    run("store", "install", path, "--store", store, "--bundle-version", 7)
     Store(store, path).begin()
-    run("commit", "--store", store)
+    run("store", "commit", "--store", store)
     other = stick / "models" / "detector-3.edgekit"
     assert "its version is 6, and one of version 7" in refused(
-        "install", other, "--store", store, "--bundle-version", 6
+        "store", "install", other, "--store", store, "--bundle-version", 6
     )
-    assert run("status", "--store", store)["models"][0]["bundles"][0]["version"] == 7
+    assert run("store", "status", "--store", store)["models"][0]["bundles"][0]["version"] == 7

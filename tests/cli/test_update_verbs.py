@@ -41,10 +41,10 @@ def test_from_keys_to_an_installed_bundle(
 ) -> None:
     stable = [*where(tmp_path), "--channel", "stable"]
     found = answer(
-        call("release", "publish", tmp_path / "a.edgekit", "--name", "detector", *stable, "--json")
+        call("release", "publish", tmp_path / "a.edgekit", "--model", "detector", *stable, "--json")
     )
     assert (found["target"], found["release"]) == ("stable/detector/1.edgekit", 1)
-    again = call("release", "publish", tmp_path / "a.edgekit", "--name", "detector", *stable)
+    again = call("release", "publish", tmp_path / "a.edgekit", "--model", "detector", *stable)
     assert again.exit_code == 2
     assert "is release 1 of detector in stable already" in again.stderr
     with serving(site) as server:
@@ -76,7 +76,7 @@ def test_from_keys_to_an_installed_bundle(
         assert answer(call("store", "update", *device, "--json"))["release"] == 2
         assert "devices go to the one before" in call("release", "publish", "--withdraw", 2, *stable).stdout
         assert answer(call("store", "update", *device, "--json"))["release"] == 1
-        call("release", "publish", "--stop", "--reason", "investigating", *stable)
+        call("release", "publish", "--stop-installs", "--reason", "investigating", *stable)
         stopped = answer(call("store", "update", *device, "--json"))
         assert (stopped["outcome"], stopped["notes"]) == (
             "stopped",
@@ -94,13 +94,16 @@ def test_from_keys_to_an_installed_bundle(
     ("words", "why"),
     [
         ([], "give one of BUNDLE, --rollout, --init"),
-        (["--stop", "--resume", "--channel", "stable"], "give one of BUNDLE"),
-        (["--refresh", "--reason", "x"], "--reason belongs to --stop or --withdraw"),
+        (["--stop-installs", "--resume-installs", "--channel", "stable"], "give one of BUNDLE"),
+        (["--refresh", "--reason", "x"], "--reason belongs to --stop-installs or --withdraw"),
         (["--refresh", "--channel", "stable"], "--channel does not go with --refresh"),
-        (["--stop"], "give one --channel"),
-        (["--stop", "--add-model", "--channel", "stable"], "--add-model needs the BUNDLE that is published"),
+        (["--stop-installs"], "give one --channel"),
+        (
+            ["--stop-installs", "--add-model", "--channel", "stable"],
+            "--add-model needs the BUNDLE that is published",
+        ),
         (["--rollout", "5", "--add-model", "--channel", "stable"], "give one of BUNDLE"),
-        (["--rollout", "101", "--channel", "stable"], "has no model (give --name)|0 to 100 percent"),
+        (["--rollout", "101", "--channel", "stable"], "has no model (give --model)|0 to 100 percent"),
         (["--add-channel", "Stable"], "cannot name a channel"),
         (["--rotate", "nobody"], "there is no role nobody"),
         (["--rotate", "timestamp"], "signed with its offline key: give --offline-keys"),

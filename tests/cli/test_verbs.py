@@ -371,9 +371,10 @@ def test_card_drafts_a_card_and_says_what_it_guessed(call: Call, model: Path, tm
     again = call("model", "card", model, "-o", card)
     assert again.exit_code == 2
     assert again.stderr == (
-        f"error: {card} already exists; give --force to replace it, or another name\n  nothing was written\n"
+        f"error: {card} already exists; give --overwrite to replace it, or another name\n"
+        "  nothing was written\n"
     )
-    found = call("model", "card", model, "-o", card, "--force", "--json")
+    found = call("model", "card", model, "-o", card, "--overwrite", "--json")
     assert json.loads(found.stdout)["guessed"] == [
         "inputs.image.colour",
         "inputs.image.resize",

@@ -113,7 +113,7 @@ def test_known_devices_are_listed(bundle: Path, tmp_path: Path, monkeypatch: pyt
         (["bench", "--merge"], "--merge goes with --device: the build has measured this machine"),
         (["bench", "--device", "pi@board", "--sweep", "1x1"], "--device does not go with --sweep"),
         (["bench", "--device", "pi@board", "--against", "b"], "--device does not go with --against"),
-        (["explain", "--device", "pi@board", "--diff", "b"], "--device does not go with --diff"),
+        (["explain", "--device", "pi@board", "--against", "b"], "--device does not go with --against"),
         (["verify", "--device", "-oProxyCommand=x"], "'-oProxyCommand=x' is no device"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``edgekit model distil --draft``: one layer of a tiny language model learns from both layers."""
+"""``edgekit model distil --train-draft``: one layer of a tiny language model learns from both layers."""
 
 from __future__ import annotations
 
@@ -112,14 +112,16 @@ def test_other_models_and_texts_are_one_error(model: Path, tmp_path: Path) -> No
 
 def test_the_command_writes_a_folder(model: Path, tmp_path: Path, call: Call) -> None:
     output = tmp_path / "draft"
-    given = ["model", "distil", str(model), "--draft", "--layers", "1", "--threads", "1", "-o", str(output)]
+    given = ["model", "distil", str(model), "--train-draft", "--layers", "1", "--threads", "1"]
+    given += ["-o", str(output)]
     done = call(*given, "--epochs", "1", "--learning-rate", "0.005", "--json")
     found = json.loads(done.stdout)
     assert (done.exit_code, found["folder"], found["better"]) == (0, str(output), True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["draft"]
     assert call(*given, "--epochs", "1").exit_code == 2
     wrong = call(
-        "model", "distil", str(model), "--draft", "--features", "--epochs", "1", "-o", str(tmp_path / "x")
-    )
+        "model", "distil", str(model), "--train-draft", "--features", "--epochs", "1",
+        "-o", str(tmp_path / "x"),
+    )  # fmt: skip
     assert wrong.exit_code == 2
     assert "--features: a draft is trained without; leave it out" in wrong.stderr

@@ -69,7 +69,8 @@ class BuildRequest:
     model: "str | Path | Source" = field(metadata=option(
         "Path of an ``.onnx`` file, of another framework's file (docs/importing.md), of a ``.gguf`` file "
         "or a Hugging Face folder (language models); or a framework's model object.",
-        kind=Path, models="any", stored=False, again="Path of the model.  [default: beside BUNDLE]",
+        kind=Path, models="any", stored=False, flags=("--source",),
+        again="Path of the model.  [default: beside BUNDLE]",
     ))  # fmt: skip
     _: KW_ONLY
     targets: Sequence[str] = field(metadata=option(
@@ -99,7 +100,8 @@ class BuildRequest:
     card: "Card | str | Path | None" = field(default=None, metadata=option(
         "Describes pre- and postprocessing; it is stored in the bundle.",
         help="Card (card.toml) that describes the model's pre- and post-processing.",
-        kind=Path, stored=False, again="Card of the model.  [default: the one in BUNDLE]",
+        kind=Path, stored=False, again="Card (card.toml) that describes the model's pre- and post-processing.  [default: the one in "
+        "BUNDLE]",
     ))  # fmt: skip
     shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=option(
         "Static shapes by input name, for inputs whose dimensions are dynamic or stale; the default is the "
@@ -120,20 +122,24 @@ class BuildRequest:
         "None: the limits in docs/quantization.md.",
         help="Maximum accuracy loss of int8 variants (task metric or agreement), or their minimum SNR.",
         metavar="2%|24dB", models="any",
+        heading="Accuracy",
     ))  # fmt: skip
     time_budget: float | None = field(default=None, metadata=option(
         "Time limit of the int8 search in seconds, for all targets together. None: 60, or 180 for ``auto``.",
         help="Time limit of the int8 search.  [default: 60; 180 for auto]",
         metavar="SECONDS",
+        heading="Accuracy",
     ))  # fmt: skip
     force: bool = field(default=False, metadata=option(
         "Ship rejected int8 variants, marked as rejected.",
         help="Ship rejected int8 variants, marked as rejected.",
         models="any",
+        heading="Accuracy",
     ))  # fmt: skip
     fallback: bool = field(default=True, metadata=option(
         "Whether the bundle also holds the float variant from which an int8 variant was made.",
         help="Leave the float variant of each int8 variant out of the bundle.",
+        heading="Accuracy",
     ))  # fmt: skip
     io: str | Mapping[str, str] | None = field(default=None, metadata=option(
         "Layout and type of the compiled file's inputs and outputs, for apps that do not use this runtime. "
@@ -145,6 +151,7 @@ class BuildRequest:
         "uint8: image bytes, channels last (ort, openvino, tflite). nhwc: channels last (tflite). int8: "
         "integers.",
         metavar="[NAME=]nhwc|uint8|int8", parse=parse_layout, repeatable="by name", stored=False,
+        heading="Advanced",
     ))  # fmt: skip
     shrink: str | None = field(default=None, metadata=option(
         "Build smaller models too, by pruning channels (docs/shrinking.md), in fp32, fp16, int8 or auto; "
@@ -154,6 +161,7 @@ class BuildRequest:
         help="Also build pruned models with fewer multiplications. auto: 10, 20 and 30 % fewer, kept if "
         "faster than every more accurate variant.",
         metavar="auto|-50%",
+        heading="Accuracy",
     ))  # fmt: skip
     distil: str | None = field(default=None, metadata=option(
         "Training time of each smaller model, e.g. ``20min`` or ``12epochs``. It is distilled from the "
@@ -161,12 +169,14 @@ class BuildRequest:
         "labels. The samples held out for testing are not trained on.",
         help="Distil MODEL into each smaller model for this long, e.g. 20min or 12epochs (extra train).",
         metavar="TIME",
+        heading="Accuracy",
     ))  # fmt: skip
     context: int | None = field(default=None, metadata=option(
         "Maximum context length in tokens, prompt and answer together (language models). None: 2048, or "
         "the model's own limit if that is lower.",
         help="Maximum context length in tokens (language models).  [default: 2048]",
         metavar="TOKENS", least=64, models="language",
+        heading="Advanced",
     ))  # fmt: skip
     lengths: Sequence[int] | None = field(default=None, metadata=option(
         "Further sequence lengths in tokens, ascending, for which a text encoder is compiled, in addition "
@@ -174,25 +184,29 @@ class BuildRequest:
         help="Further sequence lengths in tokens for which a text encoder with a card is compiled. A text "
         "runs at the shortest that holds it.",
         metavar="16,64", parse=parse_lengths,
+        heading="Advanced",
     ))  # fmt: skip
     draft: Path | str | None = field(default=None, metadata=option(
         "Path of a draft model for speculative decoding: a smaller language model with the same "
         "vocabulary. It is built for the same targets and used where it is faster; the texts stay the same.",
         help="Draft model for speculative decoding: a smaller language model with the same vocabulary.",
         metavar="MODEL", models="language", stored=False,
+        heading="Advanced",
     ))  # fmt: skip
     trust_pickle: bool = field(default=False, metadata=option(
         "Load a model file that is a Python pickle. Loading runs the code in it.",
-        help="Load MODEL even if it is a Python pickle. Loading runs the code in it.",
+        help="Load the model even if it is a Python pickle. Loading runs the code in it.",
         models="any", stored=False,
         again="Load the model even if it is a Python pickle. Loading runs the code in it.",
+        heading="Advanced",
     ))  # fmt: skip
     trusted: bool = field(default=False, metadata=option(
         "Open a model file in this process instead of a confined child process (docs/security.md). Model "
         "objects are always used in this process.",
-        help="Open MODEL in this process instead of a confined child process.",
+        help="Open the model in this process instead of a confined child process.",
         models="any", stored=False, local=True,
         again="Open the model in this process instead of a confined child process.",
+        heading="Advanced",
     ))  # fmt: skip
     progress: "Progress" = field(default=silent, metadata=option(
         "Callback at the start and the end of each stage.", models="any", stored=False, local=True,

@@ -35,19 +35,23 @@ class TrainingRequest:
         "Samples of one step; None: 64, or as many as have 2 GB of values in the student; for a draft 4 "
         "texts.",
         help="Batch size.  [default: 64, or less for a large model]",
+        heading="Training",
     ))  # fmt: skip
     learning_rate: float | None = field(default=None, metadata=option(
         "The greatest; it rises at first and falls to 0. None: 0.005, and a third of it as often as the "
         "answers become worse than before training, which then begins again; for a draft 0.0005.",
         help="Maximum learning rate.  [default: 0.005, lowered if the student gets worse]",
+        heading="Training",
     ))  # fmt: skip
     seed: int = field(default=0, metadata=option(
         "With ``epochs`` the same one gives the same weights on the same machine.",
-        help="Random seed.", least=0,
+        help="Random seed; the same seed gives the same result.", least=0,
+        heading="Training",
     ))  # fmt: skip
     threads: int | None = field(default=None, metadata=option(
         "Of the training; None: the cores that this process may use, at most 4.",
         help="Number of threads.  [default: all cores, at most 4]", least=1,
+        heading="Training",
     ))  # fmt: skip
     checkpoint: str | Path | None = field(default=None, metadata=option(
         "A file that the training is saved to at each of its 20 checks, and at Ctrl-C; ``distil`` deletes it "
@@ -56,6 +60,7 @@ class TrainingRequest:
     resume: bool = field(default=False, metadata=option(
         "Go on from that file.",
         help="Continue from OUTPUT.checkpoint, which an interrupted training leaves.",
+        heading="Training",
     ))  # fmt: skip
     progress: "Progress" = field(default=BuildRequest.progress, metadata=same(BuildRequest, "progress"))
 
@@ -71,28 +76,30 @@ class DistilRequest(TrainingRequest):
     student: "str | Path | Source" = field(metadata=option(
         "A smaller one with the same inputs and outputs, e.g. of :func:`edgekit.shrink`, or a PyTorch "
         "module; float32, all of its operators known to ``edgekit.compiler.compress.torch``.",
-        help="Smaller model with the same inputs and outputs, e.g. from edgekit shrink.", kind=Path,
+        help="Smaller model with the same inputs and outputs, e.g. from edgekit model shrink.", kind=Path,
     ))  # fmt: skip
     samples: str | Path | Sequence["Sample"] = field(metadata=option(
         "Inputs like those that the model will see, without labels: hundreds or more. A quarter or less is "
         "held out for choosing and testing.",
         help="Folder or glob of .npz or .npy files or, with a card, images and videos. No labels are needed. "
-        "With --draft: a text file.",
+        "With --train-draft: a text file.",
         metavar="PATH",
     ))  # fmt: skip
     card: "Card | str | Path | None" = field(default=None, metadata=option(
         "Of the teacher: how samples become inputs, which inputs are pictures, and the task.",
-        help="Card (card.toml) that describes TEACHER's pre- and post-processing.", kind=Path,
+        help="Card (card.toml) that describes the model's pre- and post-processing.", kind=Path,
     ))  # fmt: skip
     augment: str | None = field(default=None, metadata=option(
         "How pictures are changed: ``none``, or some of ``flip,crop,brightness``; None: as suits the card.",
         help="Image augmentation: none, or some of flip,crop,brightness.  [default: chosen by the card]",
         metavar="CHANGES",
+        heading="Training",
     ))  # fmt: skip
     features: bool = field(default=False, metadata=option(
         "Whether values that both graphs have by name are compared too, also where the student has some of "
         "the teacher's channels.",
         help="Also match intermediate features of both models.",
+        heading="Training",
     ))  # fmt: skip
     quantize: Sequence[str] = field(default=(), metadata=option(
         "Targets whose int8 the student is trained for: it learns with their rounding, and there is a result "
@@ -100,6 +107,7 @@ class DistilRequest(TrainingRequest):
         "too; of several targets, the one is judged whose result is the worst.",
         help="Train with the int8 rounding of these targets; writes a model with learned scales for each.",
         metavar="TARGET[,TARGET]", parse=parse_targets,
+        heading="Training",
     ))  # fmt: skip
     shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=same(
         BuildRequest, "shapes", doc="Static shapes by input name.",

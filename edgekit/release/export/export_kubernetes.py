@@ -47,7 +47,7 @@ def manifests(bundle: Bundle, url: str, image: str) -> str:
     """
     if "://" not in url or not url.endswith(".edgekit") or not url.isprintable() or " " in url:
         raise UsageError(
-            f"--url is {url!r}; give where the bundle will lie, e.g. s3://models/detector.edgekit"
+            f"--bundle-url is {url!r}; give where the bundle will lie, e.g. s3://models/detector.edgekit"
         )
     if not image or not image.isprintable() or " " in image:
         raise UsageError(f"--image is {image!r}; give the name of a container image")

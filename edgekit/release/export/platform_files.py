@@ -71,7 +71,7 @@ def service_of(bundle: Bundle, path: Path, name: str = "", image: str = "", uri:
     ).strip("-")
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", own):
         raise UsageError(
-            f"{own!r} can't be a service's name: give --name, up to 63 small letters, digits and -"
+            f"{own!r} can't be a service's name: give --model, up to 63 small letters, digits and -"
         )
     if re.search(r"[\s'\"%$\\]", path.name):
         raise UsageError(f"{path.name!r} can't stand in a command line of a service: rename the file")

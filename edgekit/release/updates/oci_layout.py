@@ -164,7 +164,7 @@ def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> A
         _expect(config["mediaType"] == CONFIG_TYPE, f"a configuration of type {brief(config['mediaType'])}")
         bundle, signature = _bundle_and_signature(layers)
         size = sum(layer["size"] for layer in layers)
-        most = f"at most {size_limit_bytes >> 20} MB are read (--max-size)"
+        most = f"at most {size_limit_bytes >> 20} MB are read (--max-size-mb)"
         _expect(size <= size_limit_bytes, f"its layers have {size >> 20} MB; {most}")
         _json(folder, config, "configuration")
         for layer in layers:

@@ -86,13 +86,13 @@ def publish(
         model = model or _model_of(opened, bundle, repository, metadata, index, channel, add_model)
     if not NAME.fullmatch(model):
         raise UsageError(
-            f"{model!r} cannot name a model in a repository: letters, digits, - and _; give --name"
+            f"{model!r} cannot name a model in a repository: letters, digits, - and _; give --model"
         )
     if index["models"] and model not in index["models"] and not add_model:
         raise UsageError(
             f"channel {channel} has {_names(index)}, and no {model}; nothing has changed\n"
-            "  give --name for a release of a model that it has; --add-model for one more model, after which "
-            "new devices need `edgekit store update --model`"
+            "  give --model for a release of a model that it has; --add-model for one more model, after "
+            "which new devices need `edgekit store update --model`"
         )
     known = index["models"].get(model, [])
     newest = known and metadata.signed.targets[release_path(channel, model, known[0])].custom[KEY]
@@ -148,7 +148,7 @@ def _model_of(
     raise UsageError(
         f"{path} may be a release of {_names(index)} in channel {channel}, or another model: neither "
         f"its file nor its source {source!r} has that name, and inputs and outputs do not tell; "
-        "nothing has changed\n  give --name, or --add-model for one more model"
+        "nothing has changed\n  give --model, or --add-model for one more model"
     )
 
 
@@ -166,7 +166,7 @@ def change_release(
         model = next(iter(index["models"]))
     known = index["models"].get(model)
     if not known:
-        which = model or "(give --name)"
+        which = model or "(give --model)"
         raise UsageError(f"channel {channel} has no model {which}; it has: {_names(index)}")
     number = number or known[0]
     if number not in known:

@@ -143,7 +143,7 @@ def _updated(
     if release.target.size_bytes > size_limit_bytes:
         raise UpdateError(
             f"{release.target.path} has {release.target.size_bytes >> 20} MB; "
-            f"at most {size_limit_bytes >> 20} MB are fetched (--max-size)"
+            f"at most {size_limit_bytes >> 20} MB are fetched (--max-size-mb)"
         )
     if dry_run:
         return Updated("available", model, release.number, release.bundle, 0, notes)

@@ -61,7 +61,7 @@ def test_a_damaged_stage_is_found(cascade: Path) -> None:
 
 def test_verify_and_inspect_show_every_stage(cascade: Path) -> None:
     path = str(cascade.parent / "out.edgekit")
-    made = CliRunner().invoke(main, ["cascade", str(cascade), "-o", path])
+    made = CliRunner().invoke(main, ["bundle", "cascade", str(cascade), "-o", path])
     assert made.exit_code == 0, made.output
     assert made.stdout.splitlines()[:2] == ["  first     bright quarters", "  stage     colour  colours"]
     checked = CliRunner().invoke(main, ["verify", path])

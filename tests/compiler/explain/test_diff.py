@@ -63,7 +63,7 @@ def test_variants_that_only_one_has(tmp_path: Path) -> None:
 def test_the_verb(tmp_path: Path) -> None:
     path = tmp_path / "m.edgekit"
     _built(tmp_path, 3).save(path)
-    result = CliRunner().invoke(main, ["explain", str(path), "--diff", str(path)])
+    result = CliRunner().invoke(main, ["explain", str(path), "--against", str(path)])
     assert (result.exit_code, result.stdout.split("\n")[0]) == (0, "  ort-fp32")
 
 

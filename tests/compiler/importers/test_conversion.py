@@ -190,7 +190,7 @@ def test_weights_in_another_file_are_not_read(text: Path, monkeypatch: pytest.Mo
 
 def test_the_verb_writes_the_file(text: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.onnx"
-    done = CliRunner().invoke(main, ["import", str(text), "-o", str(path)])
+    done = CliRunner().invoke(main, ["model", "import", str(text), "-o", str(path)])
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert lines[0].startswith("  from      small.onnxtxt  ONNX text, imported by edgekit-sdk ")
@@ -207,7 +207,7 @@ def test_the_verb_writes_the_file(text: Path, tmp_path: Path) -> None:
 
 def test_the_verb_in_json(text: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.onnx"
-    done = CliRunner().invoke(main, ["import", str(text), "-o", str(path), "--json"])
+    done = CliRunner().invoke(main, ["model", "import", str(text), "-o", str(path), "--json"])
     found = json.loads(done.stdout)
     assert found["onnx"] == str(path)
     digest = hashlib.sha256(text.read_bytes()).hexdigest()
@@ -218,7 +218,7 @@ def test_the_verb_in_json(text: Path, tmp_path: Path) -> None:
 
 def test_the_verb_refuses_what_it_cannot_use(text: Path, tmp_path: Path) -> None:
     def refused(*words: object) -> str:
-        done = CliRunner().invoke(main, ["import", *map(str, words)])
+        done = CliRunner().invoke(main, ["model", "import", *map(str, words)])
         assert done.exit_code == 2
         return done.stderr
 

@@ -175,14 +175,17 @@ def test_a_batch_in_front_is_filled_up_by_openvino(tmp_path: Path) -> None:
         (["ort-int8", "--triton", "new"], "unknown variant 'ort-int8'; available: "),
         (["ort-fp32"], "export writes one thing: give -o DIR, --triton DIR or --kubernetes FILE"),
         (["-o", "new"], "which variant? give VARIANT, or --triton DIR for all (edgekit inspect lists them)"),
-        (["--triton", "new", "--image", "x"], "--url and --image go with --kubernetes, which needs both"),
         (
-            ["--kubernetes", "new", "--url", "s3://m/m.edgekit"],
-            "--kubernetes needs --url and --image, and takes",
+            ["--triton", "new", "--image", "x"],
+            "--bundle-url and --image go with --kubernetes, which needs both",
         ),
         (
-            ["--kubernetes", "new", "--url", "m.edgekit", "--image", "x"],
-            "--url is 'm.edgekit'; give where the",
+            ["--kubernetes", "new", "--bundle-url", "s3://m/m.edgekit"],
+            "--kubernetes needs --bundle-url and --image, and takes",
+        ),
+        (
+            ["--kubernetes", "new", "--bundle-url", "m.edgekit", "--image", "x"],
+            "--bundle-url is 'm.edgekit'; give where the",
         ),
     ],
 )

@@ -34,7 +34,7 @@ def bundle(tmp_path: Path) -> Path:
 
 def publish(call: Call, bundle: Path, platform: str, *more: str) -> Path:
     folder = bundle.parent / platform
-    extra = ("--uri", URI) if platform == "greengrass" else ()
+    extra = ("--bundle-url", URI) if platform == "greengrass" else ()
     done = call(
         "release",
         "publish",
@@ -140,7 +140,7 @@ def lowered(value: Any) -> Any:
         (("--for", "systemd"), "give the BUNDLE and -o FOLDER"),
         (("--for", "systemd", "-o", "out", "--name", "a b"), "can't be a service's name"),
         (("--for", "iotedge", "-o", "out", "--image", "a b"), "is no reference of a container image"),
-        (("--for", "greengrass", "-o", "out", "--uri", "ftp://x"), "is no place of a bundle"),
+        (("--for", "greengrass", "-o", "out", "--bundle-url", "ftp://x"), "is no place of a bundle"),
         (("--for", "systemd", "-o", "out", "--channel", "stable"), "--channel does not go with --for"),
         (("-o", "out"), "give --repo and --keys, or --oci, or --for"),
         (("--for", "systemd", "-o", "full"), "is not an empty folder"),

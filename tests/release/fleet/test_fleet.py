@@ -307,7 +307,7 @@ def test_mistakes_of_the_verb(tmp_path: Path, call: Call) -> None:
     (tmp_path / "empty").mkdir()
     assert "no .json, .jsonl, .ndjson files" in told(tmp_path / "empty")
     write(tmp_path, 0)
-    assert f"bundle {OLD} has none before it" in told(path, "--candidate", OLD)
+    assert f"bundle {OLD} is the oldest; give --old" in told(path, "--new", OLD)
 
 
 def test_with_more_measures_each_has_to_be_surer() -> None:

@@ -136,7 +136,7 @@ def test_a_bundle_is_the_one_that_its_channel_names(world: World) -> None:
 
 def test_a_bundle_that_is_too_large_is_not_fetched(world: World) -> None:
     world.publish("a")
-    with pytest.raises(UpdateError, match=r"has 0 MB; at most 0 MB are fetched \(--max-size\)"):
+    with pytest.raises(UpdateError, match=r"has 0 MB; at most 0 MB are fetched \(--max-size-mb\)"):
         world.update(size_limit_bytes=100)
     assert not any(".edgekit" in path for path, _ in world.server.requests)
 

@@ -1,0 +1,97 @@
+"""Options over all verbs: one name has one placeholder, one type and one meaning."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from edgekit.cli.command_group import all_verbs
+from edgekit.cli.request_options import MANY, Verb
+from tests.fixtures.command_line import Call
+
+VARIED = {
+    "--output": "a file or a folder, as the verb writes",
+    "--samples": "what they are for",
+    "--force": "what is written although a check failed",
+    "--workers": "processes of a server, of a batch",
+    "--memory-mb": "limit of a server's models, of one build",
+    "--threads": "of an inference, of a training",
+    "--reason": "of a rollback, of a publisher",
+    "--oci": "a layout to write, or an image in one",
+    "--report": "of one build, of all",
+}
+"""Options whose help has to differ between verbs."""
+
+
+def spelled(verb: str) -> Iterator[tuple[str, click.Option]]:
+    for option in all_verbs()[verb].params:
+        if isinstance(option, click.Option):
+            yield max(option.opts, key=len), option
+
+
+def kind(option: click.Option) -> str:
+    name = "flag" if option.is_flag else option.type.name.lower()
+    return {"integer range": "integer", "float range": "float"}.get(name, name)
+
+
+def first_sentence(text: str) -> str:
+    """What an option is, without which value it has by default, when it applies and how often it is given."""
+    main = text.split("  [default")[0].split(". ")[0].rstrip(".")
+    return main.split(": ", 1)[1] if main.startswith(("With --", "Instead of --")) else main
+
+
+def test_an_option_has_one_placeholder_type_and_meaning() -> None:
+    assert len(VARIED) <= 10
+    found: dict[str, dict[tuple[str, str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for verb in all_verbs():
+        for name, option in spelled(verb):
+            context = click.Context(all_verbs()[verb])
+            shown = "" if option.is_flag else option.make_metavar(context).replace(" RANGE", "")
+            meaning = "" if name in VARIED else first_sentence(option.help or "")
+            shown = "" if name in VARIED else shown
+            found[name][shown, kind(option), meaning].append(verb)
+    assert {name: dict(each) for name, each in found.items() if len(each) > 1} == {}
+
+
+EARLIER = [
+    (verb, was, now)
+    for verb, command in all_verbs().items()
+    if isinstance(command, Verb)
+    for was, now in command.earlier.items()
+]
+
+
+@pytest.mark.parametrize(("verb", "was", "now"), EARLIER)
+def test_an_earlier_option_is_parsed_as_the_new_one_and_not_shown(
+    verb: str, was: str, now: str, call: Call
+) -> None:
+    command = all_verbs()[verb]
+    context = click.Context(command, resilient_parsing=True)
+    option = next(option for name, option in spelled(verb) if name == now)
+    given = [] if option.is_flag else ["7"]
+    old, new = (command.make_parser(context).parse_args([name, *given])[0] for name in (was, now))
+    assert old == new != {}
+    assert f"{was} " not in call(*verb.split(), "--help").stdout
+
+
+@pytest.mark.parametrize("verb", all_verbs())
+def test_a_verb_with_many_options_has_headings(verb: str, call: Call) -> None:
+    command = all_verbs()[verb]
+    assert isinstance(command, Verb)
+    names = [name for name, _ in spelled(verb)]
+    headings = list(command.headed_options(click.Context(command)))
+    assert (headings == ["Options"]) == (len(names) < MANY)
+    assert command.headings.keys() <= {option.name for _, option in spelled(verb)}
+
+
+def test_build_has_three_headings(call: Call) -> None:
+    text = call("build", "--help").stdout
+    headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == ["Common:", "Accuracy:", "Advanced:"]
+    common, accuracy, advanced = text.split("Common:")[1].replace("Advanced:", "Accuracy:").split("Accuracy:")
+    assert "--precision" in common
+    assert "--max-drop" in accuracy
+    assert "--trust-pickle" in advanced
