@@ -12,7 +12,7 @@ from edgekit.errors import EdgeKitError
 from tests.fixtures.command_line import Call, answer
 
 ROOT = Path(__file__).resolve().parents[2]
-EARLIER = re.compile(rf"(?<!from )\bedgekit ({'|'.join(MOVED)})(?![\w.(/=*-])")
+EARLIER = re.compile(rf"(?<!from )\bedgekit ({'|'.join(MOVED)})(?![\w(/=*-]|\.\w)")
 GROUPS = {name: each for name, each in main.commands.items() if isinstance(each, click.Group)}
 
 

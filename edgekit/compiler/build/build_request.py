@@ -100,7 +100,8 @@ class BuildRequest:
     card: "Card | str | Path | None" = field(default=None, metadata=option(
         "Describes pre- and postprocessing; it is stored in the bundle.",
         help="Card (card.toml) that describes the model's pre- and post-processing.",
-        kind=Path, stored=False, again="Card (card.toml) that describes the model's pre- and post-processing.  [default: the one in "
+        kind=Path, stored=False,
+        again="Card (card.toml) that describes the model's pre- and post-processing.  [default: the one in "
         "BUNDLE]",
     ))  # fmt: skip
     shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=option(
