@@ -10,7 +10,8 @@ held back before their last byte, and idle connections. They have an address of 
 ask over HTTP and gRPC, one request after another. Printed are their answers by status and latencies, alone
 and under attack, the server's processor time, also for each time that an attack came to its end, and the
 server's memory against its budget. `--attacks` takes some of them, or one. Times of a machine that others use
-too are only indicative: the counts and the processor time are what matters.
+too are only indicative: the counts and the processor time are what matters. Good clients get a real-time
+priority where that is allowed: while a client waits for its core, the server's time counts for its request.
 """
 
 from __future__ import annotations
