@@ -49,8 +49,10 @@ def tokenize(
     if second is not None:
         _check(second)
     tokenizer, bounds = _open(content, length)
-    bounds.check(text + (second or ""))
-    encoding = guarded(tokenizer.encode, text, second, add_special_tokens=special_tokens)
+    whole = text + (second or "")
+    bounds.check(whole)
+    with bounds.timed(whole):
+        encoding = guarded(tokenizer.encode, text, second, add_special_tokens=special_tokens)
     return Tokens(encoding.ids, encoding.type_ids)
 
 

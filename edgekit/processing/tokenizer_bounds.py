@@ -11,7 +11,9 @@ import base64
 import binascii
 import json
 import re
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -29,6 +31,8 @@ WORD_LIMIT_CHARS = 10_000
 """Longest word that WordPiece splits, in time that grows with its square; BERT's has 100."""
 TOKEN_CHARS = 4096
 """Most characters a token, on average over a text."""
+TEXT_SECONDS, CHARACTER_SECONDS = 1.0, 1e-4
+"""Time of a core that a text may take, and each of its characters; usual tokenizers take 1e-6 of a second."""
 _LETTER = re.compile(rb"\\u00(?:[46][1-9a-fA-F]|[57][0-9aA])")
 """A letter of ASCII as an escape, which no program writes: it would hide a key. After another backslash it is
 none, but the file takes no harm."""
@@ -89,15 +93,89 @@ class TokenizerBounds:
                 raise _unusable(f"it may make a text more than {GROWTH_LIMIT} times as long")
         if sum(map(_added, lists[2])) > ADDED_LIMIT:
             raise _unusable(f"it adds more than {ADDED_LIMIT} special tokens")
+        for step in (step for steps in lists for step in steps):
+            pattern = step.get("pattern")
+            if isinstance(pattern, dict) and "Regex" in pattern and _repeats_in_itself(pattern["Regex"]):
+                raise _unusable(
+                    f"its pattern {pattern['Regex'][:80]!r} repeats a group that holds a repetition or a"
+                    " choice, or refers to a group: its time may double with each character of a text"
+                )
+        self._slow = ""
         if getattr(tokenizer.model, "max_input_chars_per_word", 0) > WORD_LIMIT_CHARS:
             raise _unusable(f"its max_input_chars_per_word is above {WORD_LIMIT_CHARS}")
 
     def check(self, text: str) -> None:
-        """Raises: CardError: a text may become too long."""
+        """Check a text before it is split.
+
+        Raises:
+            CardError: it may become too long, or an earlier text took too long.
+        """
+        if self._slow:
+            raise _unusable(self._slow)
         if len(text) * self.growth > GROWN_LIMIT_CHARS:
             raise _unusable(
                 f"it may make the {len(text)} characters of this text {self.growth:.0f} times as many"
             )
+
+    @contextmanager
+    def timed(self, text: str) -> Iterator[None]:
+        """Time the splitting of a text. One that took too long is the last one: a pattern that backtracks
+        would hold the process for each text anew, and no other thread runs meanwhile."""
+        started = time.thread_time()
+        try:
+            yield
+        except CardError as problem:
+            if "retry-limit" in str(problem):  # Oniguruma's, after ten million steps
+                self._slow = f"a text of {len(text)} characters met the limit of its regular expressions"
+            raise
+        finally:
+            seconds = time.thread_time() - started
+            if seconds > TEXT_SECONDS + CHARACTER_SECONDS * len(text):
+                self._slow = f"a text of {len(text)} characters took {seconds:.1f} s"
+
+
+_TOKEN = re.compile(
+    r"""(?P<escape>\\(?:[pPxuo]\{[^}]*\}|.)) | (?P<class>\[\^?\]?)
+    | (?P<open>\((?:\?(?:<?[=!]|[^:)]*:|>|<\w+>))?) | (?P<close>\))
+    | (?P<repeat>[*+]|\{\d*,\d*\}) | (?P<choice>[?|])""",
+    re.VERBOSE | re.DOTALL,
+)
+_REPEATED = re.compile(r"[*+]|\{\d*,\d*\}|\{\d\d+\}")
+
+
+def _repeats_in_itself(pattern: str) -> bool:
+    """Return whether a group that is repeated holds a repetition or a choice, e.g. ``(a+)*`` or ``(a|a)*``,
+    or whether the pattern refers to a group."""
+    groups, at = [False], 0
+    while at < len(pattern):
+        token = _TOKEN.match(pattern, at)
+        at = token.end() if token else at + 1
+        if token is None:
+            continue
+        if token["class"]:
+            at = _end_of_class(pattern, at)
+        elif token["open"]:
+            groups.append(False)
+        elif token["close"] and len(groups) > 1:
+            varies = groups.pop()
+            if varies and _REPEATED.match(pattern, at):
+                return True
+            groups[-1] |= varies
+        elif token["repeat"] or token["choice"]:
+            groups[-1] = groups[-1] or len(groups) > 1
+        elif token["escape"] and token["escape"][1] in "gk123456789":
+            return True
+    return False
+
+
+def _end_of_class(pattern: str, at: int) -> int:
+    depth = 1
+    while at < len(pattern) and depth:
+        if pattern[at] == "\\":
+            at += 1
+        depth += {"[": 1, "]": -1}.get(pattern[at : at + 1], 0)
+        at += 1
+    return at
 
 
 def _state(part: Any) -> dict[str, Any]:

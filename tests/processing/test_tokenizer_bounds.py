@@ -104,6 +104,65 @@ def test_a_text_that_may_become_too_long_is_refused() -> None:
     )
 
 
+def split_by(pattern: str) -> bytes:
+    return json.dumps({**EMPTY, "pre_tokenizer": {**SPLITS, "pattern": {"Regex": pattern}}}).encode()
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+$", "(a|a)*c", "(a*)*c", "(?:a|aa)+$", "((a?b?))*$", "(?<n>a{1,3}){2,}$", "([)]+)*$",
+        "([]a]|a)*$",
+        r"(a)\1", r"(?<n>a|b\g<n>c)", r"(\p{L}+)*$", "(?i:a|A){20}$", "((a+)b)*$", "(?=(a+)*$)",
+    ],
+)  # fmt: skip
+def test_patterns_that_backtrack_are_refused(pattern: str) -> None:
+    with pytest.raises(CardError) as caught:
+        TextTokenizer(split_by(pattern))
+    assert str(caught.value) == (
+        f"the card's tokenizer can't be used: its pattern {pattern!r} repeats a group that holds a"
+        " repetition or a choice, or refers to a group: its time may double with each character of a text"
+    )
+
+
+KNOWN = [
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",  # GPT-2
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",  # Llama 3
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}]*[\p{Ll}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\s+",  # GPT-4o
+    r"(?<=\d)(?=(?:\d{3})+$)",  # groups of three digits
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+",  # DeepSeek
+    r"<\|startoftext\|>|<\|endoftext\|>|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",  # CLIP
+]
+
+
+@pytest.mark.parametrize("pattern", KNOWN)
+def test_known_patterns_are_taken(pattern: str) -> None:
+    assert TextTokenizer(split_by(pattern)).encode("a b" * 1000)
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_tokenizer_that_was_slow_once_is_not_asked_again(
+    limited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no look at the pattern finds costs one text: Oniguruma's limit, or its time."""
+    monkeypatch.setattr(tokenizer_bounds, "_repeats_in_itself", lambda pattern: False)
+    if not limited:
+        monkeypatch.setattr(tokenizer_bounds, "TEXT_SECONDS", 0.0)
+        monkeypatch.setattr(tokenizer_bounds, "CHARACTER_SECONDS", 1e-9)
+    pattern, text = ("(a|a)*$", "a" * 40 + "b") if limited else (KNOWN[0], "a b" * 1000)
+    tokenizer = TextTokenizer(split_by(pattern))
+    if limited:
+        with pytest.raises(CardError, match="retry-limit"):
+            tokenizer.encode(text)
+    else:
+        tokenizer.encode(text)
+    story = "met the limit of its regular expressions" if limited else r"took \d+\.\d s"
+    for _ in range(2):
+        with pytest.raises(CardError, match=rf"can't be used: a text of {len(text)} characters {story}$"):
+            tokenizer.encode("a")
+
+
 def test_tokens_whose_texts_are_too_long_are_no_text() -> None:
     long = json.dumps({**EMPTY, "model": {**MODEL, "vocab": {"a" * 5000: 0, "b": 1}}}).encode()
     tokenizer = TextTokenizer(long)

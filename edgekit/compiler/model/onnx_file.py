@@ -29,6 +29,7 @@ from edgekit.compiler.model.ml_shapes import ML_DOMAIN
 from edgekit.compiler.model.model_bytes import digest_of, file_stamp, read_bytes
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.origins import SCOPES, recorded_scopes
+from edgekit.compiler.model.rewriting import int_of
 from edgekit.compiler.model.shape_inference import infer_shapes
 from edgekit.compiler.model.suggested_shapes import suggestion
 from edgekit.compiler.model.untrusted import MAX_BYTES, check_model, external_files
@@ -224,6 +225,11 @@ def _repair(model: ir.Model) -> None:
             name = f"{node.op_type}_{index}"
             node.name = name if name not in names else f"{name}_{node.outputs[0].name}"
             names.add(node.name)
+        if node.op_type in ("LSTM", "GRU", "RNN") and not node.domain and int_of(node, "layout", 0):
+            raise ModelError(
+                f"{node.name} ({node.op_type}) has layout 1 (batches first), which the reference, ONNX"
+                " Runtime, does not run; export it with layout 0 and a Transpose before and after it"
+            )
     model.graph.opset_imports.setdefault("", OPSETS[0])
     # Since IR 4 weights need not be inputs; older engines support versions up to about 10.
     model.ir_version = max(model.ir_version, 4)

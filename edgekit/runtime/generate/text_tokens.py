@@ -64,10 +64,11 @@ class TextTokenizer:
             raise UsageError(
                 "the text holds half of a surrogate pair, which is no character; decode it again"
             )
-        self._bounds.check(text)
         with self._lock:
+            self._bounds.check(text)  # with the lock: those that wait for a slow text are refused after it
             self._tokenizer.encode_special_tokens = not reads_special
-            encoding = guarded(self._tokenizer.encode, text, add_special_tokens=adds_special)
+            with self._bounds.timed(text):
+                encoding = guarded(self._tokenizer.encode, text, add_special_tokens=adds_special)
         return list(encoding.ids)
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -69,3 +69,17 @@ def test_a_branch_that_does_not_fit_the_shapes_is_no_reason_to_refuse(tmp_path: 
     assert taken.run({"x": X, "c": np.array(True)})["y"].tolist() == [[1, 0, 3, 0]]
     with pytest.raises(EngineError, match=r"^ONNX Runtime failed to run the model: "):
         taken.run({"x": X, "c": np.array(False)})
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_batches_first_are_refused_when_the_model_is_opened(tmp_path: Path, kind: str, gates: int) -> None:
+    """ONNX Runtime has no kernel for layout 1. A test of each target would have no reference."""
+    signature = f"(float[2,2,3] x, float[1,{gates * 4},3] w, float[1,{gates * 4},4] r) => (float[2,1,2,4] y)"
+    node = f"[cell] y = {kind} <hidden_size = 4, layout = 0> (x, w, r)"
+    assert reference(tmp_path, node, signature=signature)
+    with pytest.raises(ModelError) as caught:
+        reference(tmp_path, node.replace("layout = 0", "layout = 1"), signature=signature)
+    assert str(caught.value) == (
+        f"m.onnx: cell ({kind}) has layout 1 (batches first), which the reference, ONNX Runtime, does not run"
+        "; export it with layout 0 and a Transpose before and after it"
+    )
