@@ -21,8 +21,10 @@ format: ## ruff, mending what it can
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
-types: ## mypy
-	$(PYTHON) -m mypy edgekit targets tests samples
+types: ## mypy, for this system and for Windows and macOS
+	$(PYTHON) -m mypy --platform linux edgekit targets tests samples
+	$(PYTHON) -m mypy --platform win32 --cache-dir .mypy_cache/win32 edgekit targets
+	$(PYTHON) -m mypy --platform darwin --cache-dir .mypy_cache/darwin edgekit targets
 
 docs: ## the site, in build/docs/site
 	docs/build-site

@@ -176,7 +176,7 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu.cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cpu.usable_cores(),
         "features": cpu_features(),
         "memory_mb": _memory_mb(),
         "governor": governor,

@@ -32,7 +32,7 @@ def folder_here() -> str:
     path = os.path.abspath(os.path.expanduser(FOLDER))
     os.makedirs(path, mode=0o700, exist_ok=True)
     facts = os.stat(path)
-    if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
+    if sys.platform != "win32" and (facts.st_uid != os.getuid() or facts.st_mode & 0o022):
         raise OSError(f"{path} belongs to another user, or others may write to it")
     return path
 

@@ -6,6 +6,7 @@ where that has its share, else of the address with the most connections.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
@@ -75,10 +76,10 @@ def raised_open_files(needed: int) -> int | None:
 
     None where there is no such limit.
     """
-    try:
-        import resource
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return None
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

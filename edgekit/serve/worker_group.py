@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -48,11 +47,13 @@ class WorkerGroup:
     @staticmethod
     def possible() -> bool:
         """Return whether this system supports worker groups."""
-        return hasattr(socket, "AF_UNIX") and hasattr(asyncio, "start_unix_server")
+        return sys.platform != "win32"  # sockets in the file system
 
     @asynccontextmanager
     async def member(self) -> AsyncIterator[None]:
         """Join the group while this worker runs. The worker first loads the models of the others."""
+        if sys.platform == "win32":  # where possible() is False
+            raise NotImplementedError
         loop = asyncio.get_running_loop()
 
         def changed() -> None:
@@ -155,6 +156,8 @@ def last_state(folder: Path) -> dict[str, Json] | None:
 async def _ask(path: Path) -> str:
     """Notify the worker with this socket to follow. Return its error, or "". A dead worker is not an error:
     its replacement reads the state."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     try:
         reader, writer = await asyncio.open_unix_connection(path)
     except (ConnectionRefusedError, FileNotFoundError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -79,11 +80,11 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
         OSError: the file cannot be created, is a link or a pipe, or another process holds the lock for longer
             than ``seconds``.
     """
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows, where a folder with open files cannot be renamed
+    if sys.platform == "win32":  # not locked: there a folder with open files cannot be renamed
         yield
         return
+    import fcntl
+
     with open_regular(path, follow=False, create=True) as file:
         end = time.monotonic() + seconds
         while True:

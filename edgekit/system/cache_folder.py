@@ -40,6 +40,8 @@ def is_temporary() -> bool:
 
 
 def _private(folder: Path) -> Path:
+    if sys.platform == "win32":
+        return folder
     with contextlib.suppress(OSError):
         facts = os.lstat(folder)
         others, may_write = facts.st_mode & 0o077, facts.st_mode & 0o022

@@ -79,10 +79,10 @@ def kept() -> dict[str, str]:
 
 
 def _limit_resources(bounds: Bounds) -> str:
-    try:
-        import resource
-    except ImportError:
+    if sys.platform == "win32":
         return f"{sys.platform} has no resource limits"
+    import resource
+
     # No RLIMIT_CPU: with it Linux counts the process's CPU time in ticks of 4 ms, by which engines are timed.
     most_data = bounds.data_bytes if bounds.most_data_bytes is None else bounds.most_data_bytes
     wanted: Mapping[str, tuple[int | None, int | None]] = {  # name -> the soft and the hard limit
@@ -107,9 +107,11 @@ def _limit_resources(bounds: Bounds) -> str:
 
 def extend_data(extra_bytes: int) -> None:
     """Raise this process's limit of private memory by so much, up to ``Bounds.most_data_bytes``."""
-    with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
-        import resource
+    if sys.platform == "win32":
+        return  # no such limit
+    import resource
 
+    with contextlib.suppress(OSError, ValueError):
         limit, most = resource.getrlimit(resource.RLIMIT_DATA)
         if limit != resource.RLIM_INFINITY:
             resource.setrlimit(resource.RLIMIT_DATA, (min(limit + extra_bytes, most), most))

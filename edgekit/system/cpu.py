@@ -31,11 +31,16 @@ def allowed_threads(threads: int) -> int:
     return threads
 
 
+def usable_cores() -> int:
+    """Return the number of cores that this process may use; of all cores where the system does not tell."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def default_threads() -> int:
     """Return the cores that this process may use, at most 4."""
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return min(THREADS_LIMIT, cores)
+    return min(THREADS_LIMIT, usable_cores())
 
 
 @cache

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 from edgekit.system.regular_file import open_descriptor
 
@@ -25,8 +26,6 @@ def refuse_foreign(folder: str | os.PathLike[str], parents: bool = True) -> None
         PermissionError: it or, with ``parents``, a parent belongs to another user, or others may write to it.
         OSError: it is not a folder, or cannot be checked.
     """
-    if os.name != "posix":
-        return
     path = os.path.abspath(folder)
     if _has_link(path, parents):
         _has_link(os.path.realpath(path), parents)
@@ -34,7 +33,7 @@ def refuse_foreign(folder: str | os.PathLike[str], parents: bool = True) -> None
 
 def why_foreign(facts: os.stat_result) -> str:
     """Why a file is not trusted, by its owner and mode; "" if it is."""
-    if os.name != "posix":
+    if sys.platform == "win32":
         return ""
     if facts.st_uid not in (0, os.geteuid()):
         return f"it belongs to user {facts.st_uid}"
@@ -62,6 +61,8 @@ def read_own(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
 
 def _has_link(path: str, parents: bool) -> bool:
     """Check a path and its parents, without following links; returns whether one is a link."""
+    if sys.platform == "win32":
+        return False  # owners and modes are not checked there
     us, leaf, found = os.geteuid(), True, False
     while True:
         facts = os.lstat(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Protocol
@@ -61,7 +62,7 @@ class PlainFile:
         Raises:
             OSError: they cannot be read.
         """
-        if hasattr(os, "pread"):
+        if sys.platform != "win32":
             return os.pread(self._handle, size, at)
         with self._lock:  # Windows: the descriptor has a single position
             os.lseek(self._handle, at, os.SEEK_SET)

@@ -10,11 +10,13 @@ import sys
 
 
 def resident_bytes() -> int:
-    """Memory of this process; 0 where it can't be read."""
+    """Return the memory of this process; 0 where it can't be read, as on macOS and Windows."""
+    if sys.platform != "linux":
+        return 0
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError, AttributeError):
+    except (OSError, ValueError, IndexError):
         return 0
 
 

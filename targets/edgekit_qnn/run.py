@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -202,7 +203,7 @@ def _stdout_to_stderr() -> Iterator[None]:
         try:
             yield
         finally:
-            ctypes.CDLL(None).fflush(None)
+            ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None).fflush(None)
 
 
 def _plain(message: str) -> str:

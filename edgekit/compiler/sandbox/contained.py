@@ -302,7 +302,13 @@ class _Child:
             yield messages.parse_line(line)
 
     def _stop(self) -> None:
-        """Ask the child to exit, and wait briefly: it stores its measurements in the cache."""
+        """Ask the child to exit, and wait briefly: it stores its measurements in the cache.
+
+        Windows has no such signal for one process: there the child is killed, and its successor measures
+        again.
+        """
+        if sys.platform == "win32":
+            return
         with contextlib.suppress(OSError):
             self._process.send_signal(signal.SIGINT)
         until = time.monotonic() + GRACE_S
@@ -352,7 +358,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    if os.name != "posix":
+    if sys.platform == "win32":
         process.kill()
     elif process.returncode is None:  # else its number may be another's by now
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -377,14 +383,14 @@ def _death(process: subprocess.Popen[bytes]) -> str:
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Wait for the end. With ``waitid`` its number stays its own until it is waited for in the usual way.
-    macOS has that function from Python 3.13 on."""
+    Windows lacks that function, and macOS has it from Python 3.13 on."""
     until = time.monotonic() + GRACE_S
     while time.monotonic() < until:
-        if hasattr(os, "waitid"):
+        if sys.platform != "win32" and hasattr(os, "waitid"):
             if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 return True
         elif process.poll() is not None:
-            if os.name == "posix":
+            if sys.platform != "win32":
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)  # all that it started, while the number is theirs
             return True

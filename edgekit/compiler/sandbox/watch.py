@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -164,8 +165,10 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _session(leader: int) -> list[int]:
-    """Return the processes of the leader's session, without the leader."""
-    found = []
+    """Return the processes of the leader's session, without the leader; none where there is no /proc."""
+    found: list[int] = []
+    if sys.platform != "linux":
+        return found
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) != leader:

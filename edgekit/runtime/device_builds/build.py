@@ -14,6 +14,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -198,8 +199,11 @@ class Build:
             killed = self._exceeded_limit(child.pid, time.monotonic() - began)
             if killed:
                 break
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # with its own children
+        if sys.platform == "win32":
+            child.kill()
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # with its own children
         code = child.wait()
         return _read_result(draft, code, killed)
 

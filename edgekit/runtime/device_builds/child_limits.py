@@ -14,8 +14,9 @@ PR_SET_NO_NEW_PRIVS = 38
 
 def lower_priority() -> None:
     """Lowest priority, preferred by the OOM killer, and killed with the app. Linux only."""
-    with contextlib.suppress(OSError):
-        os.nice(19)
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            os.nice(19)
     die_with_parent()
 
 
@@ -23,7 +24,7 @@ def confine(memory_mb: int, seconds: float) -> None:
     """Limit this process, which handles untrusted files: address space (0: no limit), CPU time, no core dump,
     no new privileges; preferred by the OOM killer, and killed with the app. Limits that a system does not
     support are skipped."""
-    with contextlib.suppress(ImportError):  # not on Windows
+    if sys.platform != "win32":
         import resource
 
         limits = {

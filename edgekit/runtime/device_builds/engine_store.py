@@ -18,11 +18,13 @@ import contextlib
 import hashlib
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from edgekit.errors import EngineError
 from edgekit.system import cache_folder, ownership
 from edgekit.system.atomic_files import flush_folder, private_folder, write_atomically
 from edgekit.system.formats import strict_json
@@ -224,7 +226,9 @@ class EngineStore:
     @contextlib.contextmanager
     def lock(self) -> Iterator[bool]:
         """Yield whether this process holds the build lock; the system releases it when the process dies."""
-        import fcntl  # here: not on Windows, which has no such devices
+        if sys.platform == "win32":
+            raise EngineError("engines can't be built on Windows, which has no file lock")
+        import fcntl
 
         private_folder(self.root)
         with open_regular(self.root / ".lock", follow=False, create=True) as file:

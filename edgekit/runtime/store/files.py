@@ -13,6 +13,7 @@ and no process holds it open, so never in the step that gives it up.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -165,9 +166,11 @@ class StoreFiles:
     def hold(self, digest: str) -> None:
         """Keep a slot's file from removal by any process, until the next call or the end of this process."""
         self.release()
-        with contextlib.suppress(OSError, ModuleNotFoundError):  # Windows does not remove open files
-            import fcntl
+        if sys.platform == "win32":
+            return  # Windows does not remove open files
+        import fcntl
 
+        with contextlib.suppress(OSError):
             self._held = open_regular(self.slot(digest), follow=False)
             fcntl.flock(self._held, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
@@ -180,14 +183,16 @@ class StoreFiles:
     def _in_use(self, path: Path) -> bool:
         """Return whether a process holds the file, or the bundle that it is the signature of."""
         slot = path.with_suffix("") if path.suffix == ".sig" else path
-        try:
-            import fcntl
+        if sys.platform == "win32":
+            return False
+        import fcntl
 
+        try:
             with open_regular(slot, follow=False) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except (OSError, ModuleNotFoundError):
+        except OSError:
             return False
         return False
 

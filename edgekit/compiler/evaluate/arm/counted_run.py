@@ -25,6 +25,7 @@ import numpy as np
 from edgekit.target.registry import engine, open_ready
 from edgekit.tensor_spec import TensorSpec
 
+assert sys.platform == "linux"  # emulated by qemu
 MARK = 0x45444745
 """As in block_counts.c."""
 
