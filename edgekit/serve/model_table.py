@@ -87,7 +87,9 @@ class ModelTable:
                 return quick
             known = sorted({n for n, _ in self._entries})
             if name not in known:
-                raise RequestError(f"there is no model {name[:64]!r}; there are {', '.join(known)}", 404)
+                raise RequestError(
+                    f"there is no model {name[:64]!r}; this server has {', '.join(known)}", 404
+                )
             versions = self.versions(name)
             found = self._current.get(name) if version is None else version
             if found in versions:

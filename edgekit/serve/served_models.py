@@ -146,7 +146,7 @@ class ServedModels(ModelTable):
         with self._lock:
             keys = [key for key in self._entries if key[0] == name and version in (None, key[1])]
             if not keys:
-                raise RequestError(f"there is no {name[:64]} {(version or '')[:32]}".strip(), 404)
+                raise RequestError(f"there is no model {name[:64]} {(version or '')[:32]}".strip(), 404)
             for key in keys:
                 self._retire(key, "unloaded")
             left = self.versions(name)

@@ -102,7 +102,7 @@ def test_nvidias_client(server: Running) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "told"),
     [
-        ("GET", "/v2/models/nothing", None, 404, "there is no model 'nothing'; there are net"),
+        ("GET", "/v2/models/nothing", None, 404, "there is no model 'nothing'; this server has net"),
         ("GET", "/v2/models/net/versions/7", None, 404, "net has no version '7'; it has 2, 12"),
         ("GET", "/nowhere", None, 404, "the path /nowhere does not exist"),
         ("GET", "/v2/models/net/infer", None, 405, "GET is not allowed for this path"),
