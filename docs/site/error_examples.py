@@ -19,7 +19,7 @@ class Example(NamedTuple):
 
 CLASSES = {
     "UsageError": Example(
-        "report.pdf is to be an HTML page: end its name in .html",
+        "report.pdf must be an HTML page; end its name in .html",
         "Change the option or argument that the message names. [Commands](commands.md) lists them all.",
     ),
     "ModelError": Example(

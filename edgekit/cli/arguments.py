@@ -115,31 +115,31 @@ def _flags_of(path: Path) -> list[str]:
 
 
 def need_replaceable(output: Path) -> None:
-    """Refuse to replace a file that is no bundle: a slip of the keyboard must not cost a model."""
+    """Refuse to replace a file that is not a bundle: a typing error must not cost a model."""
     from edgekit.bundle.bundle import MAGIC
 
     try:
         with output.open("rb") as file:
             head = file.read(len(MAGIC))
-    except OSError:  # there is none; or what it is can't be told, and writing will say why
+    except OSError:  # it does not exist, or can't be read, and writing will report why
         return
     if head and head != MAGIC:
-        raise UsageError(f"{output} exists and is no bundle; give another name, or remove it first")
+        raise UsageError(f"{output} exists and is not a bundle; give another name, or remove it first")
 
 
 def need_page(output: Path) -> None:
-    """Refuse a name that no browser takes for a page, and by which another kind of file may be replaced."""
+    """Refuse a name without the suffix of a page, which may be that of another file."""
     if output.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{output} is to be an HTML page: end its name in .html")
+        raise UsageError(f"{output} must be an HTML page; end its name in .html")
 
 
 def below(samples: str | None) -> str:
     """The source of samples that stands for a folder and all below it."""
     if samples is None or not Path(samples).is_dir():
         raise UsageError(
-            f"--recursive searches a folder of samples, and --samples {samples} is none"
+            f"{samples} is not a folder; --recursive needs --samples FOLDER"
             if samples
-            else "--recursive goes with --samples FOLDER"
+            else "--recursive needs --samples FOLDER"
         )
     return str(Path(samples) / "**")
 

@@ -125,10 +125,10 @@ def bench(
     others = (asked, points, known is not None, price_per_hour is not None, history)
     if against is not None and any(others):
         raise UsageError(
-            "--against goes with none of --sweep, --fail-if, --baseline, --price-per-hour and --history"
+            "--against cannot be combined with --sweep, --fail-if, --baseline, --price-per-hour or --history"
         )
     if points and threads is not None:
-        raise UsageError("--sweep sets the threads; leave --threads away")
+        raise UsageError("--sweep sets the number of threads; remove --threads")
     need_device(device, merge, {"--against": against, "--sweep": sweep, "--accelerator": accelerator})
     if accelerator is not None and (against is not None or points):
         raise UsageError("--accelerator does not combine with --against or --sweep")
@@ -219,10 +219,10 @@ def _need_history(history: Path | None, plot: Path | None) -> None:
 
     if history is None:
         if plot is not None:
-            raise UsageError("--plot draws the runs of a history: give --history FILE.jsonl as well")
+            raise UsageError("--plot needs --history FILE.jsonl, whose runs it draws")
         return
     if history.suffix.lower() != ".jsonl":
-        raise UsageError(f"{history} is to be a file of JSON lines: end its name in .jsonl")
+        raise UsageError(f"{history} must be a JSON Lines file; end its name in .jsonl")
     need_writable(history, "the history")
     read_history(history)
     if plot is not None:

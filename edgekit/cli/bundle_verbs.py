@@ -313,7 +313,7 @@ def export(
     from edgekit.release.export.export import README, export_variant
 
     if [output, triton, kubernetes].count(None) != 2:
-        raise UsageError("export writes one thing: give -o DIR, --triton DIR or --kubernetes FILE")
+        raise UsageError("give one of -o DIR, --triton DIR and --kubernetes FILE")
     if (url is not None or image is not None) != (kubernetes is not None) or (app and output is None):
         raise UsageError(
             "--bundle-url and --image go with --kubernetes, which needs both; --app goes with -o"
@@ -337,7 +337,9 @@ def export(
         terminal.answer(as_json, {"files": [str(kubernetes)]}, f"  {kubernetes}")
         return
     if variant is None or output is None:
-        raise UsageError("which variant? give VARIANT, or --triton DIR for all (edgekit inspect lists them)")
+        raise UsageError(
+            "no variant given; give VARIANT, or --triton DIR for all (edgekit inspect lists them)"
+        )
     with open_bundle(bundle) as opened:
         written = [str(path) for path in export_variant(opened, variant, output, app=app)]
     readme = next((path for path in written if path.endswith(README)), None)

@@ -37,7 +37,7 @@ def need_device(device: str | None, merge: bool, others: Mapping[str, Any]) -> N
     """
     if device is None:
         if merge:
-            raise UsageError("--merge goes with --device: the build has measured this machine")
+            raise UsageError("--merge needs --device; BUNDLE already has the measurements of this machine")
         return
     given = [flag for flag, value in others.items() if value]
     if given:
@@ -65,8 +65,7 @@ def sound_answer(device: str) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
         raise DeviceError(
-            f"{device} does not answer as it should: {type(problem).__name__}: {problem}\n"
-            "  nothing was written"
+            f"{device} sent an invalid response: {type(problem).__name__}: {problem}\n  nothing was written"
         ) from problem
 
 

@@ -202,7 +202,7 @@ def hidden_by_a_folder() -> str | None:
     if spec is None or spec.origin is not None:
         return None
     return (
-        f"a Python started in {here} imports the folder edgekit there, which is no package: "
+        f"a Python started in {here} imports the folder edgekit there, which is not the package: "
         "edgekit.build and edgekit.runtime are missing; start it in another folder, or rename that one"
     )
 

@@ -88,7 +88,7 @@ def fleet(
     found = fleets(rows)
     if not found:
         why = f"; {unused.count} rows can't be used, the first: {unused.first}" if unused.count else ""
-        raise UsageError(f"no device reports there{why}")
+        raise UsageError(f"no device reports found{why}")
     if len(found) > 1 and (candidate or baseline):
         raise UsageError(f"several models report: {', '.join(found)}; give --model")
     shown: list[tuple[Fleet, Verdict | None]] = []
@@ -131,7 +131,9 @@ def _pair(fleet: Fleet, candidate: str | None, baseline: str | None) -> tuple[st
     earlier = bundles[: bundles.index(new)] if new in bundles else bundles
     old = baseline or (earlier[-1] if earlier else "")
     if not old or old == new:
-        raise UsageError(f"bundle {new} is the oldest; give --old; reported are {', '.join(bundles)}")
+        raise UsageError(
+            f"bundle {new} is the oldest one reported; give --old. Reported: {', '.join(bundles)}"
+        )
     return old, new
 
 

@@ -116,7 +116,7 @@ def generate(
     from edgekit.runtime.generate import TextSession
 
     if system is not None and not chat:
-        raise UsageError("--system is a message of a chat; give --chat too")
+        raise UsageError("--system needs --chat")
     options: dict[str, Any] = {
         "max_tokens": max_tokens,
         "temperature": temperature,
@@ -162,9 +162,9 @@ def _schema(path: Path) -> dict[str, Any]:
     except OSError as problem:
         raise UsageError(f"can't read {path}: {problem.strerror}") from None
     except (ValueError, RecursionError) as problem:
-        raise UsageError(f"{path} is no JSON: {problem}") from None
+        raise UsageError(f"{path} is not valid JSON: {problem}") from None
     if not isinstance(found, dict) or len(content) > SCHEMA_LIMIT_BYTES:
-        raise UsageError(f"{path} is no JSON schema: give an object of at most {SCHEMA_LIMIT_BYTES} bytes")
+        raise UsageError(f"{path} is not a JSON schema; give an object of at most {SCHEMA_LIMIT_BYTES} bytes")
     return found
 
 

@@ -46,7 +46,7 @@ def import_command(model: Path, output: Path, as_json: bool, **opening: Any) -> 
     """
     need_writable(output, "the model")
     if output.suffix.lower() != ".onnx":
-        raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
+        raise UsageError(f"{output} must be an ONNX file; end its name in .onnx")
     from edgekit import import_model
 
     found = import_model(model, **arguments_of(build_request(), opening))
@@ -104,7 +104,7 @@ def shrink(
     """
     need_writable(output, "the model")
     if output.suffix.lower() != ".onnx":
-        raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
+        raise UsageError(f"{output} must be an ONNX file; end its name in .onnx")
     from edgekit import shrink as shrink_model
 
     arguments = arguments_of(shrink_request(), given)
@@ -162,17 +162,17 @@ def distil(
     if draft:
         named = given_beside(draft_request(), distil_request(), given)
         if named:
-            raise UsageError(f"{', '.join(named)}: a draft is trained without; leave it out")
+            raise UsageError(f"{', '.join(named)}: not available with --train-draft; remove it")
         ctx.exit(_draft(teacher, output, force, as_json, arguments_of(draft_request(), given)))
     if given["layers"] is not None:
-        raise UsageError("--layers is of a draft; give --train-draft too")
+        raise UsageError("--layers needs --train-draft")
     if given["student"] is None or given["samples"] is None:
-        raise UsageError("--student and --samples are needed; of a language model give --train-draft")
+        raise UsageError("give --student and --samples, or --train-draft for a language model")
     need_writable(output, "the model")
     if output.suffix.lower() != ".onnx":
-        raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
+        raise UsageError(f"{output} must be an ONNX file; end its name in .onnx")
     if given["epochs"] is None and given["minutes"] is None:
-        raise UsageError("training needs an end: give --epochs, --minutes or both")
+        raise UsageError("the training has no time limit; give --epochs, --minutes or both")
     from edgekit import distil as distil_model
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
@@ -198,7 +198,7 @@ def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[
         raise UsageError(f"{output} already exists; give --force to write into it, or another folder")
     need_writable(output, "the draft")
     if not options.keys() & {"epochs", "minutes"}:
-        raise UsageError("training needs an end: give --epochs, --minutes or both")
+        raise UsageError("the training has no time limit; give --epochs, --minutes or both")
     from edgekit.compiler.build.distil_draft import distil_draft
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")

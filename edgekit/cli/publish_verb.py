@@ -194,7 +194,7 @@ def _action(bundle: Path | None, asked: dict[str, Any]) -> str:
         options = ", ".join(map(_flag, ACTIONS))
         raise UsageError(f"give one of BUNDLE, --rollout, {options}")
     if asked["reason"] and actions[0] not in ("stop", "withdraw"):
-        raise UsageError("--reason belongs to --stop-installs or --withdraw")
+        raise UsageError("--reason needs --stop-installs or --withdraw")
     if asked["add_model"] and actions[0] != "publish":
         raise UsageError("--add-model needs the BUNDLE that is published")
     if asked["rollout"] is not None and actions[0] != "publish":

@@ -42,7 +42,7 @@ def signature_options(command: F) -> F:
 def need_signature(bundle: Path, keys: Sequence[Path], signature: Path | None) -> SignedBy | None:
     """Check a bundle's signature and return the signer among these keys; None if no key is given."""
     if signature is not None and not keys:
-        raise UsageError("--signature is checked with a public key: give --key")
+        raise UsageError("--signature needs --key, a public key")
     if not keys:
         return None
     from edgekit.signing import TrustedKeys
@@ -55,7 +55,7 @@ def need_documents(documents: Sequence[Path], keys: Sequence[Path], signed: Sign
     if not documents:
         return
     if signed is None:
-        raise UsageError("--provenance is checked with a public key: give --key")
+        raise UsageError("--provenance needs --key, a public key")
     from edgekit.release.provenance.attestation import check_document
     from edgekit.signing import TrustedKeys
 
@@ -141,7 +141,7 @@ def provenance(
     if output is None and bom is None:
         raise UsageError("nothing to write: give -o provenance.json, --bom bom.cdx.json or both")
     if builder is not None and output is None:
-        raise UsageError("--builder is a part of SLSA provenance: give -o")
+        raise UsageError("--builder needs -o, the SLSA provenance it is a part of")
     if output is not None and output == bom:
         raise UsageError("-o and --bom name the same file: give two")
     for path, what in ((output, "the provenance"), (bom, "the bill of materials")):

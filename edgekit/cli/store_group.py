@@ -193,7 +193,7 @@ def install(
     from edgekit.runtime.store.bundle_store import Store
 
     if signature is not None and not keys:
-        raise UsageError("--signature is checked with a public key: give --key")
+        raise UsageError("--signature needs --key, a public key")
     path = stores.find_bundle(bundle, name)
     opened = Store(store, None, keys or None, name=name)
     digest = opened.install(path, signature, version=bundle_version)

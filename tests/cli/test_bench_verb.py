@@ -66,12 +66,12 @@ def test_a_run_beyond_a_limit_is_kept_too(bundle: Path, call: Call, tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--plot", "h.html"], "--plot draws the runs of a history: give --history FILE.jsonl as well"),
-        (["--history", "h.json"], "h.json is to be a file of JSON lines: end its name in .jsonl"),
+        (["--plot", "h.html"], "--plot needs --history FILE.jsonl, whose runs it draws"),
+        (["--history", "h.json"], "h.json must be a JSON Lines file; end its name in .jsonl"),
         (["--history", "none/h.jsonl"], "none is not a folder"),
         (["--history", "h.jsonl"], "h.jsonl, line 1 is not a run of edgekit bench"),
-        (["--history", "new.jsonl", "--plot", "h.svg"], "h.svg is to be an HTML page"),
-        (["--history", "new.jsonl", "--against", "ort-fp32"], "--against goes with none of"),
+        (["--history", "new.jsonl", "--plot", "h.svg"], "h.svg must be an HTML page"),
+        (["--history", "new.jsonl", "--against", "ort-fp32"], "--against cannot be combined with"),
     ],
 )
 def test_a_history_is_refused_before_anything_is_measured(

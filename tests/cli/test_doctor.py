@@ -110,7 +110,7 @@ def test_a_clone_beside_python_hides_an_editable_install(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not (Path(path) / "edgekit").exists()])
     said = (
-        f"a Python started in {tmp_path} imports the folder edgekit there, which is no package: "
+        f"a Python started in {tmp_path} imports the folder edgekit there, which is not the package: "
         "edgekit.build and edgekit.runtime are missing; start it in another folder, or rename that one"
     )
     assert doctor.hidden_by_a_folder() == said

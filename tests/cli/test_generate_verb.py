@@ -42,8 +42,8 @@ def test_json_by_a_schema(call: Call, chat: Path, tmp_path: Path) -> None:
     answer = call("generate", chat, "-p", "well?", "--json-schema", path)
     assert json.loads(answer.stdout) in ("yes", "no")
     for content, said in (
-        ("[]", f"error: {path} is no JSON schema: give an object of at most 1048576 bytes\n"),
-        ("{", f"error: {path} is no JSON: Expecting property name"),
+        ("[]", f"error: {path} is not a JSON schema; give an object of at most 1048576 bytes\n"),
+        ("{", f"error: {path} is not valid JSON: Expecting property name"),
         ('{"type": "nothing"}', "error: json_schema can't be used: "),
     ):
         path.write_text(content)
@@ -54,7 +54,7 @@ def test_json_by_a_schema(call: Call, chat: Path, tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_one_error(call: Call, chat: Path, tmp_path: Path) -> None:
     for words, said in (
-        (["-p", "x", "--system", "y"], "error: --system is a message of a chat; give --chat too\n"),
+        (["-p", "x", "--system", "y"], "error: --system needs --chat\n"),
         (["-p", ""], "error: the prompt has no tokens; give at least one character\n"),
         (["-p", "x" * 301], "error: the prompt has 301 tokens, and the context is 300: shorten it, or "),
         (

@@ -60,7 +60,7 @@ def test_what_is_no_bundle_is_not_replaced(model: Path, call: Call) -> None:
     result = call("build", model, "-t", "ort", "-o", other)
     assert result.exit_code == 2
     assert result.stderr == (
-        f"error: {other} exists and is no bundle; give another name, or remove it first\n"
+        f"error: {other} exists and is not a bundle; give another name, or remove it first\n"
         "  nothing was written\n"
     )
     assert other.read_bytes() == b"another model"
@@ -84,10 +84,10 @@ def test_samples_below_a_folder(model: Path, call: Call, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "error: --recursive goes with --samples FOLDER\n"),
+        ([], "error: --recursive needs --samples FOLDER\n"),
         (
             ["--samples", "a*.npy"],
-            "error: --recursive searches a folder of samples, and --samples a*.npy is none\n",
+            "error: a*.npy is not a folder; --recursive needs --samples FOLDER\n",
         ),
     ],
 )

@@ -56,13 +56,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (
             "bundle cascade cascade.toml -o m.onnx",
-            "m.onnx exists and is no bundle; give another name, or remove it",
+            "m.onnx exists and is not a bundle; give another name, or remove it",
         ),
         (
             "bundle defer a.edgekit --disagreement 1% --samples . -o m.onnx",
-            "m.onnx exists and is no bundle; give another name, or remove it",
+            "m.onnx exists and is not a bundle; give another name, or remove it",
         ),
-        ("release fleet rows.jsonl -o m.onnx", "m.onnx is to be an HTML page: end its name in .html"),
+        ("release fleet rows.jsonl -o m.onnx", "m.onnx must be an HTML page; end its name in .html"),
         (
             "release fleet rows.jsonl -o absent/fleet.html",
             "absent is not a folder; can't write the page there",

@@ -101,7 +101,7 @@ def test_the_official_command_line_accepts_a_bill(tmp_path: Path) -> None:
     ("words", "why"),
     [
         ([], "nothing to write: give -o provenance.json"),
-        (["--bom", "b.json", "--builder", "https://a"], "--builder is a part of SLSA provenance"),
+        (["--bom", "b.json", "--builder", "https://a"], "--builder needs -o, the SLSA provenance"),
         (["-o", "b.json", "--bom", "b.json"], "name the same file"),
         (["-o", "b.json", "--builder", "me"], "is no URI"),
         (["-o", "b.json", "--key", "missing.pem"], "the key can't be read"),
@@ -131,4 +131,4 @@ def test_a_damaged_bundle_is_not_described(tmp_path: Path) -> None:
 def test_a_key_is_needed_to_check_documents(tmp_path: Path) -> None:
     bundle = small_bundle().save(tmp_path / "one.edgekit")
     found = asked("verify", bundle, "--provenance", "p.json")
-    assert (found.exit_code, "give --key" in found.stderr) == (2, True)
+    assert (found.exit_code, "needs --key, a public key" in found.stderr) == (2, True)

@@ -48,7 +48,7 @@ def test_a_page_has_the_name_of_one(bundle: Path, model: Path, call: Call, tmp_p
     result = call(*given[verb])
     assert result.exit_code == 2
     assert result.stderr == (
-        "error: report.pdf is to be an HTML page: end its name in .html\n  nothing was written\n"
+        "error: report.pdf must be an HTML page; end its name in .html\n  nothing was written\n"
     )
     assert not (tmp_path / "n.edgekit").exists()
 

@@ -61,4 +61,4 @@ def test_output_must_be_onnx(folder: Path, call: Call) -> None:
         "model", "shrink", "net.onnx", "--flops", "-20%", "--samples", folder, "-o", folder / "smaller.pt"
     )
     assert done.exit_code == 2
-    assert "is to be an ONNX file: end its name in .onnx" in done.stderr
+    assert "must be an ONNX file; end its name in .onnx" in done.stderr

@@ -95,7 +95,7 @@ def test_from_keys_to_an_installed_bundle(
     [
         ([], "give one of BUNDLE, --rollout, --init"),
         (["--stop-installs", "--resume-installs", "--channel", "stable"], "give one of BUNDLE"),
-        (["--refresh", "--reason", "x"], "--reason belongs to --stop-installs or --withdraw"),
+        (["--refresh", "--reason", "x"], "--reason needs --stop-installs or --withdraw"),
         (["--refresh", "--channel", "stable"], "--channel does not go with --refresh"),
         (["--stop-installs"], "give one --channel"),
         (

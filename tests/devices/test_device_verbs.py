@@ -110,7 +110,7 @@ def test_known_devices_are_listed(bundle: Path, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["bench", "--merge"], "--merge goes with --device: the build has measured this machine"),
+        (["bench", "--merge"], "--merge needs --device; BUNDLE already has the measurements of this machine"),
         (["bench", "--device", "pi@board", "--sweep", "1x1"], "--device does not go with --sweep"),
         (["bench", "--device", "pi@board", "--against", "b"], "--device does not go with --against"),
         (["explain", "--device", "pi@board", "--against", "b"], "--device does not go with --against"),
@@ -128,7 +128,7 @@ def test_options_that_do_not_fit_are_refused(words: list[str], expected: str, bu
     [
         ("3", "does not answer as it should"),
         ('{"answer": 3}', "does not answer as it should"),
-        ('{"answer": {"device": {}, "results": []}}', "does not answer as it should: 'cpu'"),
+        ('{"answer": {"device": {}, "results": []}}', "sent an invalid response: 'cpu'"),
         ('{"error": "NoVariantError: nothing", "exit_code": 1}', "pi@board: NoVariantError: nothing"),
     ],
 )

@@ -67,7 +67,7 @@ def test_answers_that_are_none_end_at_once(
 ) -> None:
     with pytest.raises(DeviceError) as error:
         asked(tmp_path, monkeypatch, shell)
-    assert str(error.value).startswith(f"pi@board does not answer as it should: {why}")
+    assert str(error.value).startswith(f"pi@board sent an invalid response: {why}")
     assert len(str(error.value)) < 400
 
 
@@ -170,7 +170,7 @@ def test_figures_of_a_device_are_of_the_bundle_that_it_ran(device: dict[str, Any
     manifest: dict[str, Any] = {"variants": [{"name": "ort-fp32"}]}
     facts = {"cpu": "A CPU", "isa": [], "machine": "aarch64", "system": "Linux 6", "python": "3.11"}
     assert _checked({"device": facts, "results": [row()]}, "bench", manifest, "pi@board") == (facts, [row()])
-    with pytest.raises(DeviceError, match=r"^pi@board does not answer as it should: "):
+    with pytest.raises(DeviceError, match=r"^pi@board sent an invalid response: "):
         _checked({"device": {**facts, **device}, "results": rows}, "bench", manifest, "pi@board")
 
 

@@ -209,4 +209,4 @@ def test_what_is_refused(digits_pair: Digits, tmp_path: Path, call: Call) -> Non
         "model", "distil", "a.onnx", "--student", "b.onnx", "--samples", tmp_path, "-o", tmp_path / "s.pt"
     )
     assert done.exit_code == 2
-    assert "is to be an ONNX file: end its name in .onnx" in done.stderr
+    assert "must be an ONNX file; end its name in .onnx" in done.stderr

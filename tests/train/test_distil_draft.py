@@ -124,4 +124,4 @@ def test_the_command_writes_a_folder(model: Path, tmp_path: Path, call: Call) ->
         "-o", str(tmp_path / "x"),
     )  # fmt: skip
     assert wrong.exit_code == 2
-    assert "--features: a draft is trained without; leave it out" in wrong.stderr
+    assert "--features: not available with --train-draft; remove it" in wrong.stderr

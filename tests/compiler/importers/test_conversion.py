@@ -229,6 +229,6 @@ def test_the_verb_refuses_what_it_cannot_use(text: Path, tmp_path: Path) -> None
         "  nothing was written\n"
     )
     assert refused(text, "-o", tmp_path / "out.bin") == (
-        f"error: {tmp_path / 'out.bin'} is to be an ONNX file: end its name in .onnx\n  nothing was written\n"
+        f"error: {tmp_path / 'out.bin'} must be an ONNX file; end its name in .onnx\n  nothing was written\n"
     )
     assert not out.exists()

@@ -173,8 +173,8 @@ def test_a_batch_in_front_is_filled_up_by_openvino(tmp_path: Path) -> None:
             "there/model-ort-fp32, there/model-openvino-fp32, there/model-tensorrt-fp32 already exists; ",
         ),
         (["ort-int8", "--triton", "new"], "unknown variant 'ort-int8'; available: "),
-        (["ort-fp32"], "export writes one thing: give -o DIR, --triton DIR or --kubernetes FILE"),
-        (["-o", "new"], "which variant? give VARIANT, or --triton DIR for all (edgekit inspect lists them)"),
+        (["ort-fp32"], "give one of -o DIR, --triton DIR and --kubernetes FILE"),
+        (["-o", "new"], "no variant given; give VARIANT, or --triton DIR for all (edgekit inspect lists"),
         (
             ["--triton", "new", "--image", "x"],
             "--bundle-url and --image go with --kubernetes, which needs both",

@@ -302,12 +302,12 @@ def test_mistakes_of_the_verb(tmp_path: Path, call: Call) -> None:
 
     path = tmp_path / "rows.jsonl"
     path.write_text("{}\n")
-    assert "no device reports there; 1 rows can't be used" in told(path)
+    assert "no device reports found; 1 rows can't be used" in told(path)
     assert "file not found" in told(tmp_path / "x.jsonl")
     (tmp_path / "empty").mkdir()
     assert "no .json, .jsonl, .ndjson files" in told(tmp_path / "empty")
     write(tmp_path, 0)
-    assert f"bundle {OLD} is the oldest; give --old" in told(path, "--new", OLD)
+    assert f"bundle {OLD} is the oldest one reported; give --old" in told(path, "--new", OLD)
 
 
 def test_with_more_measures_each_has_to_be_surer() -> None:
