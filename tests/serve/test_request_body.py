@@ -19,7 +19,7 @@ def test_a_body_that_does_not_come_in_time_leaves_its_task_as_it_was(monkeypatch
         await asyncio.Event().wait()
 
     async def read() -> int:
-        with pytest.raises(RequestError, match="did not come within") as late:
+        with pytest.raises(RequestError, match="did not arrive within") as late:
             await request_body.read_body({}, never, 9)
         assert late.value.status == 408
         task: Any = asyncio.current_task()

@@ -205,7 +205,7 @@ def test_bytes_beyond_the_budget_are_refused_before_they_are_kept(server: Runnin
         wire.sendall(bytes(2000))  # in one piece
         told = read_until_closed(wire)
     assert told[2:4] == (1013).to_bytes(2, "big")
-    assert told[4:].startswith(b"this request needs 0 MB of the server's memory")
+    assert told[4:].startswith(b"this request needs 0 MB of memory")
     assert memory.peak_bytes < 10_000
 
 
