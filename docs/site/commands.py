@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from edgekit.cli.command_group import all_verbs
+from edgekit.cli.request_options import Verb
 
 INTRODUCTION = """# Commands
 
@@ -39,11 +40,10 @@ def verb_section(verb: str, command: click.Command) -> str:
     context = click.Context(command, info_name=f"edgekit {verb}")
     usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
     paragraphs = [prose(" ".join(part.split())) for part in (command.help or "").split("\n\n")]
-    rows = [
-        described(*record)
-        for parameter in command.get_params(context)
-        if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context)) is not None
-    ]
+    assert isinstance(command, Verb)
+    rows = []
+    for heading, records in command.headed_options(context).items():
+        rows += [f"**{heading}**\n", *(described(*record) for record in records)]
     return "\n".join([f"## {verb}\n", f"```text\n{usage}\n```\n", "\n\n".join(paragraphs) + "\n", *rows])
 
 

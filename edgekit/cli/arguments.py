@@ -50,6 +50,11 @@ class NamedFile(click.ParamType[tuple[str, Path]]):
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
         return name, Path(path)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
 
 def as_json_option(verb: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout; logs on stderr.")(

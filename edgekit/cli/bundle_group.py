@@ -63,6 +63,7 @@ def cascade(cascade: Path, output: Path, as_json: bool) -> None:
 @click.option(
     "--samples",
     metavar="PATH",
+    type=click.Path(),
     required=True,
     help="Folder or glob of .npz or .npy files, images or videos that neither model was trained on.",
 )
@@ -168,8 +169,8 @@ def rebuild(
 
 @bundle.command(writes=True)
 @bundle_argument
-@click.argument("base")
-@click.argument("new")
+@click.argument("base", type=click.Path())
+@click.argument("new", type=click.Path())
 @click.option(
     "-o",
     "--output",

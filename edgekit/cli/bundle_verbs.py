@@ -9,6 +9,7 @@ import click
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
+    EngineName,
     NamedFile,
     accelerator_option,
     as_json_option,
@@ -103,7 +104,7 @@ def verify(
 
 @main.command(earlier={"--diff": "--against"})
 @bundle_argument
-@click.argument("target", required=False)
+@click.argument("target", required=False, type=EngineName())
 @variant_option
 @threads_option
 @click.option(
@@ -227,6 +228,7 @@ def run(
 @click.option(
     "--samples",
     metavar="PATH",
+    type=click.Path(),
     help="Folder or glob of images: show the predictions of the variants on them.",
 )
 @click.option("--explain", is_flag=True, help="Also measure latency and accuracy by node on this machine.")

@@ -201,6 +201,8 @@ def _type(field: Declared) -> Any:
         return Parsed(field)
     if option.choices:
         return click.Choice(option.choices)
+    if option.metavar == "PATH" and field.kind is str:  # a glob or a path
+        return click.Path()
     if field.kind is Path:
         return click.Path(path_type=Path, file_okay=not option.folder)
     if field.kind is int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgekit.cli.arguments import as_json_option
+from edgekit.cli.arguments import as_json_option, refuse_given
 from edgekit.cli.command_group import main
 from edgekit.cli.request_options import Verb, arguments_of, request_options, serve_request
 
@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
 
 @main.command(cls=Verb)
-@click.argument("bundles", metavar="[BUNDLE]...", nargs=-1)
+@click.argument("bundles", metavar="[BUNDLE]...", nargs=-1, type=click.Path())
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port of this machine only; the same as --listen 127.0.0.1:PORT.",
+)
 @request_options(serve_request)
 @as_json_option
-def serve(as_json: bool, **given: Any) -> None:
+def serve(port: int | None, as_json: bool, **given: Any) -> None:
     """Serve bundles over HTTP and gRPC.
 
     Both are the Open Inference Protocol v2.
@@ -30,6 +35,9 @@ def serve(as_json: bool, **given: Any) -> None:
     need a token, models are loaded and unloaded with the token of --admin-token-file only. SIGTERM and Ctrl-C
     answer what was accepted, then end.
     """
+    if port is not None:
+        refuse_given(["listen"], "does not go with --port")
+        given["listen"] = f"127.0.0.1:{port}"
     from edgekit.serve.server import serve as serve_bundles
 
     def announce(url: str, grpc: str | None, token: str | None, models: ServedModels) -> None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.shell_completion import BashComplete
+
+from edgekit.cli import main
+from edgekit.cli.command_group import all_verbs
 
 
 def test_the_quantizer_s_products_run_on_one_thread_unless_somebody_says(tmp_path: Path) -> None:
@@ -41,6 +47,43 @@ def test_the_shell_completes_engines_and_profiles() -> None:
             [sys.executable, "-c", code], env=around, capture_output=True, text=True, check=True
         )
         assert [row.split(",")[1] for row in found.stdout.split()] == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("mo", "model"),
+        ("model ", "import card shrink distil"),
+        ("release publish --stop", "--stop-installs"),
+        ("publish --roll", "--rollout"),  # an earlier spelling, in silence
+        ("build --max", "--max-drop"),
+        ("build -t rpi", "rpi4 rpi5"),
+        ("model shrink -t open", "openvino"),
+        ("explain m.edgekit open", "openvino"),
+        ("toolchain in", "install"),
+    ],
+)
+def test_groups_options_targets_and_profiles_are_completed(
+    given: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *words, incomplete = given.split(" ")
+    shell = BashComplete(main, {}, "edgekit", "_EDGEKIT_COMPLETE")
+    found = [item.value for item in shell.get_completions(words, incomplete)]
+    assert found == expected.split()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("verb", all_verbs())
+def test_files_and_folders_are_completed(verb: str) -> None:
+    command = all_verbs()[verb]
+    context = click.Context(command)
+    for parameter in command.params:
+        if (
+            re.search("PATH|FILE|DIR|BUNDLE|MODEL", parameter.make_metavar(context))
+            and parameter.name != "device"
+        ):
+            kinds = {item.type for item in parameter.shell_complete(context, "")}
+            assert kinds & {"file", "dir"}, parameter.name
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a pipe that breaks")

@@ -58,4 +58,4 @@ def test_what_is_no_bundle_is_not_signed(tmp_path: Path, bundle: Path) -> None:
 
 def test_a_signature_without_a_key_is_a_usage_error(bundle: Path) -> None:
     found = CliRunner().invoke(main, ["verify", str(bundle), "--signature", "x.sig"])
-    assert (found.exit_code, "give --key" in found.stderr) == (2, True)
+    assert (found.exit_code, "--signature needs --key" in found.stderr) == (2, True)
