@@ -141,7 +141,7 @@ class LiveCamera:
             messages = []
             async with session.ws_connect(self.url + "/frames") as socket:
                 for _ in range(count):
-                    messages.append(await socket.receive_bytes(timeout=10))
+                    messages.append(await socket.receive_bytes(timeout=60))
                     await socket.send_str("next")
             return messages
 
@@ -158,7 +158,7 @@ class LiveCamera:
         async def taken(session: aiohttp.ClientSession) -> int:
             async with session.ws_connect(self.url + "/frames") as socket:
                 await socket.send_json({"token": token})
-                return int((await socket.receive(timeout=10)).type == aiohttp.WSMsgType.BINARY)
+                return int((await socket.receive(timeout=60)).type == aiohttp.WSMsgType.BINARY)
 
         return self.in_session(taken)
 

@@ -33,7 +33,7 @@ def connected(receiver: Receiver) -> socket.socket:
 
 def sent(receiver: Receiver, key: str, body: bytes) -> int:
     host = receiver.url.partition("//")[2].partition("/")[0]
-    wire = http.client.HTTPConnection(host, timeout=10)
+    wire = http.client.HTTPConnection(host, timeout=60)
     wire.request("POST", "/alerts", body, {**receiver.headers, "Idempotency-Key": key})
     with wire.getresponse() as reply:
         wire.close()

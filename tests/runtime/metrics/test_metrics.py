@@ -176,16 +176,16 @@ def test_the_page_is_on_loopback_and_ends(session: Session) -> None:
     with no_new_threads(), Page(metrics) as page:
         assert page.url.startswith("http://127.0.0.1:")
         assert page._server.server_address[0] == "127.0.0.1"
-        with urllib.request.urlopen(page.url, timeout=5) as answer:
+        with urllib.request.urlopen(page.url, timeout=60) as answer:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
             assert 'outcome="ok"} 1\n' in answer.read().decode("utf-8")
         elsewhere = urllib.request.Request(page.url, headers={"Host": "example.org:80"})
         for asked in (elsewhere, page.url.replace("/metrics", "/")):
             with pytest.raises(urllib.error.HTTPError) as error:
-                urllib.request.urlopen(asked, timeout=5)
+                urllib.request.urlopen(asked, timeout=60)
             assert error.value.code == 404
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(page.url, timeout=5)
+        urllib.request.urlopen(page.url, timeout=60)
 
 
 def test_lines_of_json_are_appended_and_the_file_is_bounded(session: Session, tmp_path: Path) -> None:

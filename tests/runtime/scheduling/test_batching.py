@@ -172,30 +172,30 @@ def test_one_waits_for_others_so_long_and_no_longer(
 ) -> None:
     takes(monkeypatch, 1.0, 1.5)
     batching = Batching(*pair)
-    with Requests(pair[0], batching=batching, delay_ms=10_000) as requests:
+    with Requests(pair[0], batching=batching, delay_ms=600_000) as requests:
         futures = [requests.run_async(each) for each in rows(SIZE)]
         for future in futures:
-            future.result(5)  # the batch is full: nobody waits 10 s
+            future.result(60)  # the batch is full: nobody waits 10 minutes
         assert requests.counts()["together"] == SIZE
     with Requests(pair[0], batching=batching, delay_ms=30) as requests:
         began = time.monotonic()
         requests.run(rows(1)[0])
-        assert 0.03 <= time.monotonic() - began < 5
+        assert 0.03 <= time.monotonic() - began < 60
         assert requests.counts()["together"] == 0
 
 
 def test_no_batch_is_waited_for_beyond_a_deadline(
     pair: tuple[Session, Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch takes 4 s here, so with 5 s left nobody waits and nobody joins."""
-    takes(monkeypatch, 3000.0, 4000.0)
+    """A batch takes 48 s here, so with 60 s left nobody waits and nobody joins."""
+    takes(monkeypatch, 36_000.0, 48_000.0)
     counted = Counted(pair[0])
-    with Requests(counted, batching=Batching(*pair), delay_ms=60_000) as requests:  # type: ignore[arg-type]
+    with Requests(counted, batching=Batching(*pair), delay_ms=600_000) as requests:  # type: ignore[arg-type]
         began = time.monotonic()
-        futures = [requests.run_async(each, deadline_ms=5000) for each in rows(3)]
+        futures = [requests.run_async(each, deadline_ms=60_000) for each in rows(3)]
         for future in futures:
-            future.result(10)
-        assert time.monotonic() - began < 5
+            future.result(60)
+        assert time.monotonic() - began < 60
         assert (counted.runs, requests.counts()["together"]) == (3, 0)
 
 
@@ -203,7 +203,7 @@ def test_one_that_fails_fails_alone(pair: tuple[Session, Session], monkeypatch: 
     takes(monkeypatch, 1.0, 1.5)
     given = rows(SIZE)
     given[2]["x"][0, 1] = np.nan
-    with Requests(pair[0], batching=Batching(*pair), delay_ms=10_000) as requests:
+    with Requests(pair[0], batching=Batching(*pair), delay_ms=600_000) as requests:
         futures = [requests.run_async(each) for each in given]
         for place, future in enumerate(futures):
             if place == 2:

@@ -365,7 +365,7 @@ def test_newest_alone() -> None:
 
     def source() -> Iterator[int]:
         yield 0
-        going.wait(5)
+        going.wait(60)
         yield from range(1, 9)
         raise OSError("gone")
 
