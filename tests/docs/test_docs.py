@@ -196,3 +196,8 @@ def test_a_decision_has_the_number_of_its_file_and_a_title_that_fits_a_list(path
     assert title is not None
     assert int(title[1]) == int(path.name[:4])
     assert len(title[2]) <= 65, title[2]
+
+
+def test_no_two_decisions_have_one_number() -> None:
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
+    assert len(numbers) == len(set(numbers))

@@ -1,7 +1,7 @@
 """Scheduler of a text session: which text the engine computes next, on which decoder and cache.
 
 There is no thread of its own. Callers queue requests and wait for their results; one of the waiting callers
-runs ``step`` for all of them, until it has its own result (docs/decisions/0049).
+runs ``step`` for all of them, until it has its own result (docs/decisions/0050).
 
 An interrupt may end any caller at any instruction, and leaves nothing to clean up: a caller holds the lock
 ``present`` of its request by ``with`` as long as it waits. Requests whose lock is free are dropped, and a
