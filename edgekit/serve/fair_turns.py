@@ -15,6 +15,8 @@ from typing import Any, cast
 
 ADDRESS_PIECES, TURN_PIECES = 2, 16
 """Pieces of received data that are processed in a turn, of one address and of all."""
+SHARED_S = 0.2
+"""While another address has sent data within this time, an address has one piece in a turn."""
 PIECE_BYTES = 64 << 10
 """A larger piece counts as several."""
 HELD_BYTES = 16 << 10
@@ -29,6 +31,8 @@ class FairTurns:
         self._all_pieces = 0
         self._waiting: dict[str, deque[PacedProtocol | _Call]] = {}  # by address; the first is next
         self._begun = False
+        self._last: tuple[str, float] = ("", -math.inf)  # the address that took a turn last, and when
+        self._other_s = -math.inf  # when another one did
 
     def take(self, network: str, size_bytes: int) -> bool:
         """Count a piece of data in this turn; False: it must wait for a later one.
@@ -38,13 +42,21 @@ class FairTurns:
             size_bytes: Size of the piece.
         """
         used = self._pieces.get(network, 0)
-        if used >= ADDRESS_PIECES or self._all_pieces >= TURN_PIECES:
+        if used >= self._most(network) or self._all_pieces >= TURN_PIECES:
             return False
         pieces = 1 + size_bytes // PIECE_BYTES
         self._pieces[network] = used + pieces
         self._all_pieces += pieces
         self._begin()
         return True
+
+    def _most(self, network: str) -> int:
+        """Return how many pieces an address may have in a turn."""
+        now = time.monotonic()
+        if network != self._last[0]:
+            self._other_s = self._last[1]
+        self._last = network, now
+        return 1 if now - self._other_s < SHARED_S else ADDRESS_PIECES
 
     def wait(self, network: str, waiting: PacedProtocol | _Call) -> None:
         """Process what a connection holds in a later turn."""
