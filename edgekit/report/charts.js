@@ -1,7 +1,7 @@
 "use strict";
 // Draws each <figure data-chart="name"> from the JSON in <script id="chart-name">, one after the other, so that
 // the page is there before all of them are.
-const options = { mode: "vega", renderer: "svg", actions: false, logLevel: 1, tooltip: { theme: "report" } };
+const options = { mode: "vega-lite", renderer: "svg", actions: false, logLevel: 1, tooltip: { theme: "report" } };
 (async () => {
   for (const place of document.querySelectorAll("[data-chart]")) {
     const spec = JSON.parse(document.getElementById("chart-" + place.dataset.chart).textContent);

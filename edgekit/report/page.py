@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from edgekit.compiler.explain.explain import Explanation
     from edgekit.report.answers import Answers
 
-VEGA = "globalThis.vegaEmbed = vegaEmbed;"
-"""What the library's file makes known to the page."""
-
 
 def need_packages() -> None:
     """Say what to install before any work is done.
@@ -42,9 +39,8 @@ def need_packages() -> None:
     """
     from importlib.util import find_spec
 
-    for module, package in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
-        if find_spec(module) is None:
-            raise MissingDependency(package, "writing a report", extra="report")
+    if find_spec("jinja2") is None:
+        raise MissingDependency("jinja2", "writing a report", extra="report")
 
 
 def page_of(bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: Answers | None = None) -> str:
@@ -87,7 +83,7 @@ def rendered(template: str, specs: Mapping[str, charts.Spec | None], **values: A
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    drawn = {name: _compiled(spec) for name, spec in specs.items() if spec is not None}
+    drawn = {name: spec for name, spec in specs.items() if spec is not None}
     environment = Environment(
         loader=FunctionLoader(_file),
         autoescape=True,
@@ -118,18 +114,9 @@ def write_page(path: Path, page: str) -> None:
 
 @cache
 def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the package vl-convert-python. About 0.9 MB."""
-    import vl_convert
-
+    """Return Vega, Vega-Lite and Vega-Embed as one script, 0.9 MB (vega.js states its origin)."""
     # Nothing in a script may end it. In JavaScript the two spellings are the same inside of a text.
-    return str(vl_convert.javascript_bundle(VEGA)).replace("</script", "<\\/script")
-
-
-def _compiled(spec: charts.Spec) -> dict[str, Any]:
-    """Vega of Vega-Lite: a mistake in a specification is found here, and not in a browser."""
-    import vl_convert
-
-    return dict(vl_convert.vegalite_to_vega(spec))
+    return _file("vega.js").replace("</script", "<\\/script")
 
 
 def _file(name: str) -> str:

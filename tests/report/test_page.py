@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from html import escape
 from html.parser import HTMLParser
@@ -138,3 +139,26 @@ def test_a_page_that_can_not_be_written_is_said_so(tmp_path: Path) -> None:
 
 def test_the_library_can_not_end_its_script() -> None:
     assert "</script" not in page_module._library()
+
+
+def test_the_library_is_that_of_its_package() -> None:
+    """Its head names the package and the call that make it."""
+    vl_convert = pytest.importorskip("vl_convert")
+    head, _, script = page_module._file("vega.js").partition("*/\n")
+    version, call = (
+        re.findall(r"vl-convert-python ([0-9.]+)", head),
+        re.findall(r'javascript_bundle\("(.*?)"', head),
+    )
+    if vl_convert.__version__ != version[0]:
+        pytest.skip(f"vega.js is of vl-convert-python {version[0]}")
+    assert script == vl_convert.javascript_bundle(call[0])
+
+
+def test_every_chart_is_a_valid_specification() -> None:
+    """Vega-Lite compiles the charts in the reader's browser; here a mistake in one fails."""
+    vl_convert = pytest.importorskip("vl_convert")
+    page = page_of(reported_bundle())
+    specs = re.findall(r'<script type="application/json" id="chart-([a-z0-9-]+)">(.*?)</script>', page)
+    assert {"variants", "candidates-0", "damage-0"} <= {name for name, _ in specs}
+    for _, spec in specs:
+        assert vl_convert.vegalite_to_vega(json.loads(spec))["marks"]
