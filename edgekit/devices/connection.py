@@ -124,7 +124,7 @@ class Connection:
             try:
                 whole, there = bool(here["whole"]), int(here["bytes"])
             except (KeyError, TypeError, ValueError) as problem:
-                raise DeviceError(f"{self.address.text} does not answer as it should: {problem}") from None
+                raise DeviceError(f"{self.address.text} sent an invalid response: {problem}") from None
             if whole:
                 return 0
             offset = there if 0 <= there <= len(content) else 0
@@ -211,7 +211,7 @@ class Connection:
         return row
 
     def _unexpected(self, what: str) -> DeviceError:
-        return DeviceError(f"{self.address.text} does not answer as it should: {what}")
+        return DeviceError(f"{self.address.text} sent an invalid response: {what}")
 
 
 def _pieces(content: bytes, offset: int) -> Iterator[bytes]:

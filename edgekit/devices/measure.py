@@ -197,5 +197,5 @@ def _checked(
         if not all(isinstance(number, (int, float)) and number > 0 for number in numbers):
             raise ValueError("a time is no number above 0")
     except (KeyError, TypeError, ValueError) as problem:
-        raise DeviceError(f"{device} does not answer as it should: {problem}") from None
+        raise DeviceError(f"{device} sent an invalid response: {problem}") from None
     return facts, results

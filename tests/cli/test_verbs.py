@@ -86,7 +86,7 @@ def test_what_io_asks_for_is_what_export_writes(model: Path, call: Call, tmp_pat
         ),
         (
             ["-t", "ort", "-o", "m.edgekit", "--samples", "absent"],
-            "error: no samples at absent: nothing found; give a folder or a",
+            "error: no samples at absent: nothing found; pass a folder or a",
         ),
     ],
 )

@@ -126,8 +126,8 @@ def test_options_that_do_not_fit_are_refused(words: list[str], expected: str, bu
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("3", "does not answer as it should"),
-        ('{"answer": 3}', "does not answer as it should"),
+        ("3", "sent an invalid response"),
+        ('{"answer": 3}', "sent an invalid response"),
         ('{"answer": {"device": {}, "results": []}}', "sent an invalid response: 'cpu'"),
         ('{"error": "NoVariantError: nothing", "exit_code": 1}', "pi@board: NoVariantError: nothing"),
     ],
