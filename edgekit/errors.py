@@ -188,7 +188,7 @@ class UpdateError(EdgeKitError):
 
 
 class DeviceError(EdgeKitError):
-    """A device of ``--device`` can't be reached, was lost, or lacks what is needed."""
+    """A device of ``--device`` cannot be reached, was lost, or lacks what is needed."""
 
     exit_code = 3
     blame = "machine"

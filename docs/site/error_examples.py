@@ -71,7 +71,7 @@ CLASSES = {
         "Copy the bundle again from where it was built. If it was made by a newer EdgeKit, update this one.",
     ),
     "SignatureError": Example(
-        "detector.edgekit is not signed: there is no detector.edgekit.sig",
+        "detector.edgekit is not signed: detector.edgekit.sig does not exist",
         "Copy the signature along with the bundle, or sign it with `edgekit release sign`. If the file was "
         "changed since, get it again; do not trust it. [Security](security.md) says how keys are chosen.",
     ),
@@ -95,8 +95,8 @@ CLASSES = {
     ),
     "DeviceError": Example(
         "pi@camera-7 can't be reached: nothing listens there: start sshd on the device, or check the port",
-        "Do what the message says, then run the same command again: what the device has received is not sent "
-        "again. See [figures from a device](devices.md).",
+        "Do what the message says, then run the same command again: it does not resend what the device has "
+        "received. See [figures from a device](devices.md).",
     ),
     "BusyError": Example(
         "the queue is full (32 requests); retry later, or raise limit",
@@ -113,7 +113,7 @@ CLASSES = {
         "See [TensorRT](tensorrt.md).",
     ),
     "NoVariantError": Example(
-        "detector.edgekit holds nothing to run: the build rejected every variant\n"
+        "detector.edgekit has nothing to run: the build rejected all variants\n"
         "  tflite-int8: 1.42x the time of fp32\n"
         "  build it again with another target, --precision or more samples; --force ships int8 as it is",
         "Each variant has its reason: install the engine that one of them needs, or build the bundle again "
@@ -125,7 +125,7 @@ CLASSES = {
         "results.",
     ),
     "RejectedInputError": Example(
-        "it answers other inputs, so this one is at fault",
+        "it works on other inputs, so this input is at fault",
         "Check the values of this input, e.g. that indices are in range: other inputs still get their "
         "results.",
     ),

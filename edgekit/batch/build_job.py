@@ -174,7 +174,9 @@ def _need_tools(wanted: Mapping[str, str]) -> None:
         if here.get(name) != wanted.get(name)
     ]
     if other:
-        raise UsageError(f"this worker would build other bytes: it has {', '.join(other)}; install the same")
+        raise UsageError(
+            f"this worker would build different bytes: it has {', '.join(other)}; install the same versions"
+        )
 
 
 @contextlib.contextmanager
@@ -245,6 +247,6 @@ def need_bundle(row: Row, output: Folder) -> None:
     assert row["bundle"] is not None
     if not output.holds(row["bundle"], row["size_bytes"], row["sha256"]):
         raise BundleError(
-            f"{output.at(row['bundle'])} is not what the worker wrote; "
-            "give an output that workers and this machine share: a URL, or a folder of a shared disk"
+            f"{output.at(row['bundle'])} is not what the worker wrote; use an output that workers and this "
+            "machine share: a URL, or a folder on a shared disk"
         )

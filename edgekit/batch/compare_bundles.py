@@ -86,7 +86,7 @@ def _changed(
         found["same"] = before is not None and after is not None and before.outcome == after.outcome
         return found
     if after is None or not after.usable:
-        found["worse"].append(f"it is not there any more: {after.reason if after else 'it was not built'}")
+        found["worse"].append(f"it was removed: {after.reason if after else 'it was not built'}")
         return found
     found["same"] = _digest(old, before) == _digest(new, after)
     found["metric"], one, two = _scores(before, after)

@@ -116,7 +116,7 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
         given = get(table, "samples", dict, where)
         samples = {name: _located(get(given, name, str, f"{where}: samples"), folder) for name in given}
     if not (models and targets and precisions and samples):
-        raise UsageError(f"{where} has nothing to build: give at least one of models, targets, precisions")
+        raise UsageError(f"{where} has nothing to build: add at least one of models, targets, precisions")
     options = _options(table, where)
     left_out = [_rule(rule, where) for rule in table.get("leave_out", [])]
     builds: dict[str, Build] = {}
@@ -128,15 +128,15 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
             continue
         title = _title(axes, target, where)
         if title in builds:
-            raise UsageError(f"{where} has two builds called {title}; give models of one name a name each")
+            raise UsageError(f"{where} has two builds called {title}; give each of these models its own name")
         if (other := files.setdefault(title.lower(), title)) != title:
             raise UsageError(
-                f"{where} has the builds {other} and {title}, which are one file where upper and lower case"
-                " are the same; give their models or samples other names"
+                f"{where} has the builds {other} and {title}, which differ in case only; rename their "
+                "models or samples"
             )
         builds[title] = Build(title, model, target, precision, name, samples[name], options)
         if len(builds) > BUILDS_LIMIT:
-            raise UsageError(f"{where} has more than {BUILDS_LIMIT} builds; make several matrices of it")
+            raise UsageError(f"{where} has more than {BUILDS_LIMIT} builds; split it into several matrices")
     if not builds:
         raise UsageError(f"{where} leaves out every build; check leave_out")
     return Matrix(_located(output, folder), tuple(builds.values()))
@@ -152,8 +152,8 @@ def _title(axes: Sequence[str], target: Sequence[str], where: str) -> str:
     title = "-".join(filter(None, parts))
     if len(title) > NAME_LIMIT:
         raise UsageError(
-            f"{where}: {shortened(title)} is a name of {len(title)} characters; {NAME_LIMIT} fit into a"
-            " file's name: give its model or its samples a shorter one"
+            f"{where}: {shortened(title)} is a name of {len(title)} characters; the limit for a file name "
+            f"is {NAME_LIMIT}: give its model or its samples a shorter name"
         )
     return title
 
@@ -168,7 +168,7 @@ def _models(entries: Sequence[Any], where: str, folder: Path) -> list[Model]:
         only(entry, ("file", "name", "card", "shapes"), at)
         sources = list(_files(get(entry, "file", str, at), at, folder))
         if "name" in entry and len(sources) > 1:
-            raise UsageError(f"{at}: one name for {len(sources)} models; leave name out")
+            raise UsageError(f"{at}: one name is given for {len(sources)} models; leave name out")
         name = get(entry, "name", str, at) if "name" in entry else ""
         if "name" in entry and _plain(name) != name:
             wrong = f"{at}.name is {shortened(name)!r}"
@@ -185,7 +185,7 @@ def _files(source: str, where: str, folder: Path) -> Iterator[str]:
     located = _located(source, folder)
     if is_url(located) or not glob.has_magic(located) or Path(located).exists():
         if not is_url(located) and not Path(located).exists():
-            raise UsageError(f"{where}: there is no {located}")
+            raise UsageError(f"{where}: {located} does not exist")
         yield located
         return
     found = sorted(glob.glob(located, recursive=True))
@@ -200,7 +200,9 @@ def _target(entry: Any, where: str) -> tuple[str, ...]:
         return (entry,)
     if isinstance(entry, list) and entry and all(isinstance(one, str) for one in entry):
         return tuple(entry)
-    raise UsageError(f"{where}: targets holds {kind_of(entry)}; it may hold texts, and lists of texts")
+    raise UsageError(
+        f"{where}: targets contains {kind_of(entry)}; it must contain strings and lists of strings"
+    )
 
 
 def _options(table: Mapping[str, Any], where: str) -> dict[str, Json]:

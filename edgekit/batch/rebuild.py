@@ -143,7 +143,7 @@ def recipe(old: Bundle, path: Path, again: Mapping[str, Any]) -> dict[str, Any]:
         again.get("model") or path.parent / Path(source["file"]).name
     )  # whoever made the bundle says no folder
     if not found.exists():
-        raise UsageError(f"there is no {found}, which {old.name} was built from; give --source")
+        raise UsageError(f"{found}, which {old.name} was built from, does not exist; add --source")
     stored = [each.name for each in declared(BuildRequest) if each.option.stored]
     unknown = sorted(options.keys() - {*stored, *OTHERS})
     if unknown:
@@ -153,10 +153,12 @@ def recipe(old: Bundle, path: Path, again: Mapping[str, Any]) -> dict[str, Any]:
         )
     io: dict[str, str] = dict(options.get("io", {}))
     if BYTES in io.values() and again.get("card") is None:
-        raise UsageError(f"{old.name} takes bytes, and its card says so; give the card of the build: --card")
+        raise UsageError(
+            f"{old.name} takes bytes, so its stored card was changed; pass the card of the build: --card"
+        )
     origin = manifest["samples"]["origin"]
     if again.get("samples") is None and "random" not in origin:
-        raise UsageError(f"{old.name} was built on {origin}; give them: --samples")
+        raise UsageError(f"{old.name} was built with {origin}; pass them with --samples")
     shapes = {name: tuple(shape) for name, shape in options["shapes"].items() if io.get(name) != BYTES}
     return {
         **{name: os.fspath(value) if isinstance(value, Path) else value for name, value in again.items()},
@@ -185,8 +187,8 @@ def _built(old: Bundle, path: Path, tools: Path | None, again: Mapping[str, Any]
     want, got = old.manifest["source"]["sha256"], made.manifest["source"]["sha256"]
     if want != got:
         raise UsageError(
-            f"{arguments['model']} is another model than {old.name} was built from: sha256 {got[:16]}..., "
-            f"and not {want[:16]}...; build it with edgekit build"
+            f"{arguments['model']} is not the model that {old.name} was built from: sha256 {got[:16]}... "
+            f"instead of {want[:16]}...; use edgekit build for a new model"
         )
     return made
 
@@ -226,16 +228,18 @@ def _need_same_samples(old: Bundle, made: Bundle) -> None:
     before, after = old.manifest["samples"], made.manifest["samples"]
     if before.get("sha256") != after.get("sha256"):
         raise UsageError(
-            f"{old.name} was built on {before.get('origin', 'other samples')}, and these are others: "
-            f"{after.get('origin', '')}; figures on other samples can't be compared"
+            f"{old.name} was built with {before.get('origin', 'other samples')}, but these samples differ: "
+            f"{after.get('origin', '')}; pass the same samples, so that figures can be compared"
         )
 
 
 def _notes(old: Bundle, path: Path, version: int | None) -> list[str]:
     found = [] if version is None else [f"version {version} became {version + 1}"]
     if signature_path(path).exists():
-        found.append(f"{signature_path(path)} is of the old bundle; sign the new one: edgekit release sign")
+        found.append(
+            f"{signature_path(path)} belongs to the old bundle; sign the new one with edgekit release sign"
+        )
     if old.manifest.get("extensions", {}).keys() - {"version", "source_names"}:
         names = sorted(old.manifest["extensions"].keys() - {"version", "source_names"})
-        found.append(f"not taken over, for they were measured with the old files: {', '.join(names)}")
+        found.append(f"not copied, because they were measured with the old files: {', '.join(names)}")
     return found

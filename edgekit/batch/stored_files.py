@@ -136,7 +136,7 @@ def fetch_samples(source: str, folder: Path) -> str:
     for entry in found:
         files.get_file(entry, str(folder / _plain_name(str(entry))))
     if not found:
-        raise UsageError(f"no samples at {source}: there is nothing")
+        raise UsageError(f"no samples at {source}: nothing found")
     return str(folder)
 
 
@@ -189,7 +189,7 @@ def _plain_name(source: str) -> str:
     """The last part of a URL or path: what a store of strangers calls a file stays in our folder."""
     name = source.replace("\\", "/").rstrip("/").rpartition("/")[2]
     if name in ("", ".", "..") or not name.isprintable():
-        raise UsageError(f"{source!r} has no name of a file at its end")
+        raise UsageError(f"{source!r} does not end with a file name")
     return name
 
 

@@ -51,7 +51,7 @@ def open_workers(on: str, count: int | None = None) -> Iterator[Workers]:
         EngineError: the cluster does not answer.
     """
     if on != LOCAL and count is not None:
-        raise UsageError(f"--workers is for processes of this machine; {on} has its own")
+        raise UsageError(f"--workers sets processes on this machine; {on} has its own workers")
     if on == LOCAL:
         pool: contextlib.AbstractContextManager[Workers] = _processes(
             count or max(1, (os.cpu_count() or 1) // 2)
@@ -61,7 +61,7 @@ def open_workers(on: str, count: int | None = None) -> Iterator[Workers]:
     elif on.startswith(RAY):
         pool = _ray(on)
     else:
-        raise UsageError(f"--on is {on!r}; it takes local, dask://HOST:PORT or ray://HOST:PORT")
+        raise UsageError(f"--on is {on!r}; it must be local, dask://HOST:PORT or ray://HOST:PORT")
     with pool as workers:
         yield workers
 

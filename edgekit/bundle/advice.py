@@ -92,7 +92,7 @@ def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
     are compared where both were taken on the same machine, which is named."""
     changed = [v for v in chosen if v.precision != FULL_PRECISION]
     if not changed:
-        return "These are float32, as the source model is; the table has how close each one comes to it."
+        return "These are float32, like the source model; the table shows how close each one is to it."
     fp32 = {v.profile: v for v in variants if v.precision == FULL_PRECISION and v.shrunk is None}
     pairs = [(v, fp32[v.profile]) for v in changed if v.profile in fp32]
     sizes = [v.evidence["size_bytes"] / whole for v, p in pairs if (whole := p.evidence["size_bytes"])]
@@ -131,7 +131,7 @@ def _score(variant: Variant) -> Mapping[str, Json] | None:
 def _next(manifest: Mapping[str, Json], chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
     away = [v for v in chosen if stood_in(v)]
     if "random" in str(manifest["samples"].get("origin", "")):
-        return "Next: build again with --samples from real use, because these figures stand on random inputs."
+        return "Next: build again with real --samples, because these figures are from random inputs."
     if away:
         names = [v.profile for v in away if not _runs_apps_alone(manifest, v)]
         alone = [v for v in away if _runs_apps_alone(manifest, v)]

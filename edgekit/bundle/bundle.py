@@ -167,8 +167,8 @@ class Bundle:
         if head and not MAGIC.startswith(start := head[: len(MAGIC)]):
             raise _not_a_bundle(
                 name,
-                f"header: it starts with {start!a}, a bundle with {MAGIC!a}",
-                "give a .edgekit file, as edgekit build writes",
+                f"header: it starts with {start!a}; a bundle starts with {MAGIC!a}",
+                "pass a .edgekit file from edgekit build",
             )
         if len(head) < HEADER.size:
             raise _not_a_bundle(name, f"header: the file has {len(head)} of {HEADER.size} bytes", _AGAIN)
@@ -188,7 +188,7 @@ class Bundle:
         if manifest_size > schema.MANIFEST_LIMIT_BYTES:
             raise _not_a_bundle(
                 name,
-                f"header: a manifest of {manifest_size} bytes; {schema.MANIFEST_LIMIT_BYTES} are allowed",
+                f"header: a manifest of {manifest_size} bytes; the limit is {schema.MANIFEST_LIMIT_BYTES}",
                 _REBUILD,
             )
         manifest_end = HEADER.size + manifest_size

@@ -29,5 +29,5 @@ def read_card_file(bundle: Bundle, name: str) -> bytes:
     """
     entry = entry_of(name)
     if (size := bundle.size_bytes(entry)) > LIMIT_BYTES:
-        raise BundleError(f"{bundle.name}: entry {entry} has {size} bytes; {LIMIT_BYTES} are allowed")
+        raise BundleError(f"{bundle.name}: entry {entry} has {size} bytes; the limit is {LIMIT_BYTES}")
     return bytes(bundle.read(entry))

@@ -82,9 +82,9 @@ def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
         entries = {entry["name"] for entry in manifest["entries"]}
         for file in [found["logits"], *(e for v in found["variants"] for e in v["files"].values())]:
             if file not in entries:
-                raise ManifestError(f"{where}: there is no entry {brief(file)}")
+                raise ManifestError(f"{where}: entry {brief(file)} does not exist")
     except ManifestError as problem:
-        raise BundleError(f"{name} has a draft that can't be used\n  {problem}; build it again") from None
+        raise BundleError(f"{name} has a draft that cannot be used\n  {problem}; build it again") from None
     variants = tuple(Variant(**variant) for variant in found["variants"])
     rest = {key: found[key] for key in DraftEntry._fields if key != "variants"}
     return DraftEntry(**rest, variants=variants)

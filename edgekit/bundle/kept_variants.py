@@ -21,7 +21,8 @@ def kept_variants(bundle: Bundle) -> list[Variant]:
     if not kept:
         reasons = "\n".join(f"  {variant.name}: {variant.reason}" for variant in bundle.variants)
         raise NoVariantError(
-            f"{bundle.name} holds nothing to run: the build rejected every variant\n{reasons}\n"
+            f"{bundle.name} has nothing to run: the build rejected all variants\n"
+            f"{reasons}\n"
             "  build it again with another target, --precision or more samples; --force ships int8 as it is"
         )
     return kept

@@ -102,7 +102,7 @@ def plain_path(value: Json, where: str) -> None:
     text(value, where)
     if len(value) > ENTRY_NAME_LIMIT_CHARS:
         raise ManifestError(
-            f"{where}: a name of {len(value)} characters; {ENTRY_NAME_LIMIT_CHARS} are allowed"
+            f"{where}: a name of {len(value)} characters; the limit is {ENTRY_NAME_LIMIT_CHARS}"
         )
     if not value or not _IN_PATHS.issuperset(value):
         raise ManifestError(
@@ -123,9 +123,9 @@ def _tensor(least: int) -> Check:
         if value["dtype"] not in DTYPES:
             raise ManifestError(f"{where}.dtype: {brief(value['dtype'])} is not one of {', '.join(DTYPES)}")
         if (size := tensor_bytes(value)) > TENSOR_LIMIT_BYTES:
-            raise ManifestError(f"{where}.shape: a tensor of {size} bytes; {TENSOR_LIMIT_BYTES} are allowed")
+            raise ManifestError(f"{where}.shape: a tensor of {size} bytes; the limit is {TENSOR_LIMIT_BYTES}")
         if value["shape"].count(-1) > 1:
-            raise ManifestError(f"{where}.shape: more than one dimension is -1, as many as the data give")
+            raise ManifestError(f"{where}.shape: more than one dimension is -1 (data-dependent)")
 
     return check
 
@@ -221,7 +221,7 @@ def check_manifest(manifest: Json) -> None:
         _check_disjoint(variant["files"], where)
         for file, entry in variant["files"].items():
             if entry not in sizes:
-                raise ManifestError(f"{where}[{brief(file)}]: there is no entry {brief(entry)}")
+                raise ManifestError(f"{where}[{brief(file)}]: entry {brief(entry)} does not exist")
         _check_shrunk(variant, manifest, sizes, f"variants[{i}].shrunk")
     _check_cascade(manifest.get("cascade"), sizes)
     for i, pair in enumerate(manifest["golden"]):
@@ -256,7 +256,7 @@ def _check_disjoint(names: Iterable[str], where: str) -> None:
         parts = key.split("/")
         for n in range(1, len(parts)):
             if "/".join(parts[:n]) in taken:
-                raise ManifestError(f"{where}: {brief(name)} lies inside of another file")
+                raise ManifestError(f"{where}: {brief(name)} is inside another file")
 
 
 def _check_cascade(cascade: Mapping[str, Json] | None, sizes: Mapping[str, int]) -> None:
@@ -269,14 +269,14 @@ def _check_cascade(cascade: Mapping[str, Json] | None, sizes: Mapping[str, int])
     for name, bundle in cascade["bundles"].items():
         if bundle["entry"] not in sizes:
             where = f"cascade.bundles[{brief(name)}]"
-            raise ManifestError(f"{where}: there is no entry {brief(bundle['entry'])}")
+            raise ManifestError(f"{where}: entry {brief(bundle['entry'])} does not exist")
 
 
 def _check_unique(names: list[str], where: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ManifestError(f"{where}: there are two called {brief(name)}")
+            raise ManifestError(f"{where}: two are called {brief(name)}")
         seen.add(name)
 
 
@@ -288,7 +288,9 @@ def _check_shrunk(
     if shrunk is None:
         return
     if len(shrunk["multiplications"]) != 2 or shrunk["multiplications"][1] > shrunk["multiplications"][0]:
-        raise ManifestError(f"{where}.multiplications: they are those before and after, which are no more")
+        raise ManifestError(
+            f"{where}.multiplications: they must be those before and after, and must not grow"
+        )
     if variant["files"] and len(shrunk["golden"]) != len(manifest["golden"]):
         count, own = len(manifest["golden"]), len(shrunk["golden"])
         raise ManifestError(f"{where}.golden: {own} outputs for the bundle's {count} golden vectors")
@@ -304,7 +306,7 @@ def _check_golden(
     for tensor in tensors:
         entry = entries[tensor["name"]]
         if entry not in sizes:
-            raise ManifestError(f"{where}[{brief(tensor['name'])}]: there is no entry {brief(entry)}")
+            raise ManifestError(f"{where}[{brief(tensor['name'])}]: entry {brief(entry)} does not exist")
         header_bytes = sizes[entry] - tensor_bytes(tensor)
         if not 0 < header_bytes <= npy.HEADER_LIMIT_BYTES and -1 not in tensor["shape"]:
             raise ManifestError(

@@ -35,7 +35,7 @@ def with_version(bundle: Bundle, version: int) -> Bundle:
         BundleError: an entry is damaged.
     """
     if not is_version(version):
-        raise UsageError(f"a version is a whole number of 0 or more, not {version!r}")
+        raise UsageError(f"a version must be a whole number of 0 or more, not {version!r}")
     extensions = {**(bundle.manifest.get("extensions") or {}), KEY: version}
     entries = {entry["name"]: bytes(bundle.read(entry["name"])) for entry in bundle.manifest["entries"]}
     return Bundle.create({**bundle.manifest, "extensions": extensions}, entries)

@@ -365,7 +365,7 @@ def basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
     machines = dict.fromkeys(machine(v) for v in kept if v.evidence.get("timing"))
     basis = f"compared with the source model on {manifest['samples']['origin']}"
     if manifest["samples"].get("one_value"):
-        basis += ", which hold one value throughout and prove little: give inputs like those of use"
+        basis += ", which are constant and prove little: use typical inputs"
     held_out = {v.evidence["agreement"]["samples"] for v in kept if v.evidence.get("agreement")}
     if held_out and "random" not in manifest["samples"]["origin"]:
         scored = [v for v in kept if v.evidence.get("agreement")]
@@ -380,7 +380,7 @@ def basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
         )
         basis += f"; {kind} on {max(held_out)} of them held out for testing"
     if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in kept):
-        basis += ", or on all where there were too few to hold some out: give 64 to 128"
+        basis += ", or on all where there were too few to hold some out: use 64 to 128"
     task = next((score for v in kept if (score := _score(v, "task")) and "float" in score), None)
     basis += f"; {task['metric']} of the float model {task['float']:.3f}" if task else ""
     no_int8 = manifest.get("options", {}).get("no_int8")

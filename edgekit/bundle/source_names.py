@@ -141,7 +141,7 @@ def _nodes(table: Json) -> list[CanonicalNode]:
     nodes = []
     for name, values, indices, reads in table["nodes"]:
         if not all(isinstance(i, int) and 0 <= i < count for i in reads):
-            raise ValueError("a node reads one that there is not")
+            raise ValueError("a node reads a name that does not exist")
         own = tuple(source[index] for index in indices)
         called = str(name) or (own[0].name if own else "")
         nodes.append(CanonicalNode(called, tuple(map(str, values)), own, tuple(reads)))

@@ -47,6 +47,6 @@ def parse_address(text: str) -> Address:
     found = _HOST.fullmatch(text)
     port = int(found["port"]) if found and found["port"] else None
     if found is None or kind == "adb" or (port is not None and not 0 < port < 65_536):
-        raise UsageError(f"{text!r} is no device: give user@host, user@host:port or adb:SERIAL")
+        raise UsageError(f"{text!r} is not a device: use user@host, user@host:port or adb:SERIAL")
     host = found["host"].strip("[]")
     return Address(text, "ssh", f"{found['user']}@{host}" if found["user"] else host, port)

@@ -99,7 +99,7 @@ class Connection:
                 if wait_s is None:
                     raise DeviceError(
                         f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {why}\n"
-                        "  run the same command again: what the device has received is not sent again"
+                        "  run the same command again: it does not resend what the device has received"
                     ) from None
                 self.tell(f"the connection to {self.address.text} was lost ({why}); trying again")
                 time.sleep(wait_s)
@@ -142,9 +142,9 @@ class Connection:
                 if wait_s is None:
                     raise DeviceError(
                         f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {why}\n"
-                        "  run the same command again: it goes on where it stopped"
+                        "  run the same command again: it continues where it stopped"
                     ) from None
-                self.tell(f"the connection to {self.address.text} was lost ({why}); it goes on from there")
+                self.tell(f"the connection to {self.address.text} was lost ({why}); it continues from there")
                 time.sleep(wait_s)
             else:
                 return len(content) - offset
@@ -205,7 +205,7 @@ class Connection:
         try:
             row = strict_json.decode(line, "its answer", ANSWER_LIMIT_BYTES)
         except JsonError as problem:
-            raise self._unexpected(f"{problem}; its shell must print nothing by itself") from None
+            raise self._unexpected(f"{problem}; its shell profile must not print anything") from None
         if not isinstance(row, dict):
             raise self._unexpected(strict_json.brief(row))
         return row

@@ -107,7 +107,7 @@ def receive(source: BinaryIO, digest: str, size_bytes: int, offset: int, unpack:
         os.fsync(file.fileno())
     if found.hexdigest() != digest:
         os.unlink(part)
-        raise ValueError(f"what came has not the sha256 {digest}")
+        raise ValueError(f"the received file does not have the sha256 {digest}")
     if not unpack:
         os.replace(part, whole)
     else:

@@ -104,7 +104,9 @@ def read_inventory(found: Mapping[str, Any], device: str) -> Inventory:
             tools={words(name): words(path) for name, path in found["tools"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise DeviceError(f"{device} does not say what it is: {type(problem).__name__}: {problem}") from None
+        raise DeviceError(
+            f"{device} sent an invalid description: {type(problem).__name__}: {problem}"
+        ) from None
 
 
 def words(value: Any) -> str:
@@ -153,7 +155,7 @@ def known() -> list[dict[str, Any]]:
 def render(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table of ``edgekit devices``."""
     if not rows:
-        return "  no device is known here: name one, edgekit devices user@host"
+        return "  no device is known here: add one with edgekit devices user@host"
     lines = table(
         ("device", "processor", "system", "Python", "memory", "free", "engines and tools", "seen (UTC)"),
         [

@@ -66,7 +66,7 @@ def look(address: Address, tell: Callable[[str], None]) -> tuple[Connection, Inv
     """
     connection = Connection(address, tell)
     found = inventories.read_inventory(connection.ask({"do": "inventory"}), address.text)
-    libc = " ".join(found.libc).strip() or "another libc than glibc"
+    libc = " ".join(found.libc).strip() or "a libc other than glibc"
     tell(f"{address.text}: {found.machine}, CPython {found.python_text}, {libc}")
     return connection, found
 
@@ -118,7 +118,7 @@ def measure(
         if verb == "bench":
             tell(f"{device} has no Python 3.10 or newer: looking for vendors' tools")
             return _by_tools(path, address, options, tell)
-        raise DeviceError(f"{device} has no Python 3.10 or newer, which {verb} needs there") from None
+        raise DeviceError(f"{device} has no Python 3.10 or newer, which {verb} needs") from None
     needed = provision.wanted(targets, found, NEEDS.get(verb, ()))
     archives = [provision.edgekit_archive(targets)]
     packages = provision.packages_archive(needed, found, device)
@@ -126,7 +126,9 @@ def measure(
         archives.insert(0, packages)
     room_mb = (ROOM * sum(len(archive.content) for archive in archives) + len(content)) >> 20
     if found.free_mb < room_mb:
-        raise DeviceError(f"{device} has {found.free_mb} MB of room; {room_mb} MB are needed there")
+        raise DeviceError(
+            f"{device} has {found.free_mb} MB of free space but needs {room_mb} MB; free some space"
+        )
     for archive in archives:
         sent = connection.send(archive.content, archive.digest, unpack=True)
         if sent:
@@ -186,7 +188,7 @@ def _checked(
         texts = [facts["cpu"], facts["machine"], facts["system"], facts["python"], *facts["isa"]]
         known = {variant["name"] for variant in manifest["variants"]}
         if not known.issuperset(row["variant"] for row in results):
-            raise ValueError("a variant is none of the bundle's")
+            raise ValueError("a variant is not in the bundle")
         if verb == "bench":
             texts += [row["engine"] for row in results]
             numbers = [row[key] for row in results for key in ("p50_ms", "p95_ms", "p99_ms", "threads")]
@@ -195,7 +197,7 @@ def _checked(
         for text in texts:
             inventories.words(text)
         if not all(isinstance(number, (int, float)) and number > 0 for number in numbers):
-            raise ValueError("a time is no number above 0")
+            raise ValueError("a time is not a number above 0")
     except (KeyError, TypeError, ValueError) as problem:
         raise DeviceError(f"{device} sent an invalid response: {problem}") from None
     return facts, results

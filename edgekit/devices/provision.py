@@ -173,8 +173,9 @@ def packages_archive(wanted: Wanted, inventory: Inventory, device: str) -> Archi
     libc = " ".join(inventory.libc).strip() or "musl"
     raise DeviceError(
         f"{device} lacks {', '.join(wanted.missing)}, and pip has no wheels for its CPython "
-        f"{inventory.python_text} on {inventory.machine}, {libc}:\n  {why}\n"
-        "  install them on the device, or have this machine reach an index of packages"
+        f"{inventory.python_text} on {inventory.machine}, {libc}:\n"
+        f"  {why}\n"
+        "  install them on the device, or give this machine access to a package index"
     )
 
 
@@ -241,7 +242,7 @@ def _platforms(inventory: Inventory) -> list[str]:
     major, _, minor = version.partition(".")
     machine = inventory.machine
     if inventory.system.startswith("Darwin"):
-        raise DeviceError("wheels are brought to Linux alone; install the engines there with pip")
+        raise DeviceError("wheels are copied to Linux devices only; install the engines there with pip")
     if name != "glibc" or re.fullmatch(r"[0-9]{1,3}", minor, re.ASCII) is None:
         return [f"musllinux_1_{number}_{machine}" for number in range(2, 0, -1)]
     tags = [f"manylinux_{major}_{number}_{machine}" for number in range(int(minor), OLDEST_GLIBC - 1, -1)]

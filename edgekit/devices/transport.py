@@ -32,13 +32,13 @@ after 15 s."""
 _SAID = {
     "Host key verification failed": "its host key is unknown here, or has changed: compare the fingerprint "
     "that `ssh {login}` shows with the device's, and accept it there",
-    "Permission denied": "it lets nobody in without a password: add your key with `ssh-copy-id {login}`",
-    "Could not resolve hostname": "there is no such name: check it, or give its address",
+    "Permission denied": "it requires a password: add your key with `ssh-copy-id {login}`",
+    "Could not resolve hostname": "unknown host name: check it, or use its address",
     "Connection refused": "nothing listens there: start sshd on the device, or check the port",
-    "Connection timed out": "it does not answer: is it switched on and on this network?",
-    "No route to host": "it does not answer: is it switched on and on this network?",
+    "Connection timed out": "it does not respond: is it switched on and on this network?",
+    "No route to host": "it does not respond: is it switched on and on this network?",
     "device unauthorized": "allow this computer on the phone's screen",
-    "' not found": "no such phone: `adb devices` lists those that are connected",
+    "' not found": "no such phone: `adb devices` lists the connected ones",
 }
 
 

@@ -194,8 +194,8 @@ def bench_by_tools(
         wanted = {t.name for t in TOOLS for v in variants if v.target == t.target}
         has = ", ".join(sorted(wanted)) or "a tool for these variants"
         raise DeviceError(
-            f"{address.text} has neither Python 3.10 or newer nor {has}: install one of them there; "
-            "a tool is looked for on the PATH and at its usual place"
+            f"{address.text} has neither Python 3.10 or newer nor {has}: install one of them there; tools "
+            "are searched on the PATH and in their usual folders"
         )
     return rows
 
@@ -247,7 +247,7 @@ def _timed(
     if times is None:
         last = next((line for line in reversed(output.splitlines()) if line.strip()), "nothing")
         raise DeviceError(
-            f"{address.text}: {tool.name} gave no times for {variant.name}; it said: {last[:300]}"
+            f"{address.text}: {tool.name} returned no times for {variant.name}; it printed: {last[:300]}"
         )
     executed = {"variant": variant.name, "engine": tool.name, "precision": variant.precision}
     return {**executed, "threads": threads if tool.name == "benchmark_model" else 1, **times}

@@ -84,7 +84,7 @@ class Card:
         if len(entries) == 1 and isinstance(entries[0], ImageInput):
             return entries[0]
         raise CardError(
-            f"{self.title}: a frame needs a card with one input, an image; this one has {_kinds(entries)}"
+            f"{self.title}: a frame needs a card with a single image input; this one has {_kinds(entries)}"
         )
 
     def sources(self) -> Sequence[Input]:
@@ -98,8 +98,8 @@ class Card:
         if (len(entries) == 1 and kinds <= {"image", "audio"}) or kinds == {"text"}:
             return entries
         raise CardError(
-            f"{self.title}: a prediction needs one image, one sound or one text, beside constants and "
-            f"states; this card has {_kinds(entries)}"
+            f"{self.title}: a prediction needs one image, one sound or one text, in addition to constants "
+            f"and states; this card has {_kinds(entries)}"
         )
 
     def _given(self) -> list[Input]:
@@ -120,8 +120,8 @@ class Card:
         """
         if self.carries:
             raise UsageError(
-                f"{self.title} carries states from run to run, so its steps can't be taken apart: use "
-                "predict() or listen(), or run() with states of your own"
+                f"{self.title} keeps states between runs, so its steps cannot run separately: use predict() "
+                "or listen(), or run() with your own states"
             )
 
     def constants(self) -> dict[str, Array]:
@@ -160,29 +160,32 @@ class Card:
         specs = {spec.name: spec for spec in inputs}
         for name, entry in self.inputs.items():
             if name not in specs:
-                raise CardError(f"{self.title}: the model has no input {name}; it has {', '.join(specs)}")
+                raise CardError(
+                    f"{self.title}: the model has no input {name}; its inputs are {', '.join(specs)}"
+                )
             spec = specs[name]
             if entry.shape != spec.shape:
                 raise CardError(
-                    f"{self.title}: input {name} is {_by(entry.shape)} in the card "
-                    f"and {_by(spec.shape)} in the model"
+                    f"{self.title}: input {name} is {_by(entry.shape)} in the card but {_by(spec.shape)} in "
+                    "the model"
                 )
             typed = not isinstance(entry, TensorInput) or entry.value is not None
             if typed and entry.dtype != spec.dtype:
                 raise CardError(
-                    f"{self.title}: input {name} is {entry.dtype} in the card and {spec.dtype} in the model"
+                    f"{self.title}: input {name} is {entry.dtype} in the card but {spec.dtype} in the model"
                 )
         given = {spec.name: (spec.shape, spec.dtype) for spec in outputs}
         for name, output in self.states.items():
             if name not in self.inputs or given.get(output) != (specs[name].shape, specs[name].dtype):
                 raise CardError(
-                    f"{self.title}: states.{name} is {output!r}, and that is no output like {name}"
+                    f"{self.title}: states.{name} is {output!r}, which is not an output with the "
+                    f"shape and dtype of {name}"
                 )
         for role, name in self.task.outputs.items() if self.task else ():
             if name not in given:
                 raise CardError(
-                    f"{self.title}: task.outputs.{role} is {name!r}, "
-                    f"and the model's outputs are {', '.join(given)}"
+                    f"{self.title}: task.outputs.{role} is {name!r}, but the model's outputs are "
+                    f"{', '.join(given)}"
                 )
 
 
@@ -250,7 +253,7 @@ def parse_card(
     title = get(table, "title", str, where)
     entries = get(table, "inputs", dict, where)
     if not entries:
-        raise CardError(f"{where}: inputs is empty; a card describes at least one input")
+        raise CardError(f"{where}: inputs is empty; a card must describe at least one input")
     parsed = {name: _input(name, entry, f"{where}: inputs.{name}") for name, entry in entries.items()}
     task = read_task(get(table, "task", dict, where), f"{where}: task") if "task" in table else None
     latency = read_latency(table["latency"], f"{where}: latency") if "latency" in table else None

@@ -76,7 +76,7 @@ def read_stages(table: Json, where: str) -> tuple[Stage, ...]:
     names = [stage.name for stage in stages]
     for name in names:
         if names.count(name) > 1:
-            raise CardError(f"{where}: there are two stages called {name!r}")
+            raise CardError(f"{where}: two stages are called {name!r}")
     return stages
 
 
@@ -116,7 +116,7 @@ def _stage(table: Json, where: str) -> Stage:
     stage = Stage(**found)
     for key in OF_BOXES:
         if key in table and stage.crop != "box":
-            raise CardError(f"{where}.{key} goes with crop = 'box', and crop is {stage.crop!r}")
+            raise CardError(f"{where}.{key} needs crop = 'box', but crop is {stage.crop!r}")
     if not 0 <= stage.margin <= 1:
         raise CardError(f"{where}.margin is {stage.margin:g}; it must be from 0 to 1")
     for key, score in (("score", stage.score), ("turn_score", stage.turn_score)):

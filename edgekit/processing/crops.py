@@ -99,7 +99,7 @@ def _corners_of(found: Any, stage: str) -> Array:
         return np.asarray(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
     if not all(len(getattr(thing, "corners", ())) == 4 for thing in found) or isinstance(found, Classes):
         raise EngineError(
-            f"stage {stage}: the first stage predicts {type(found).__name__}, which has no places to crop; "
+            f"stage {stage}: the first stage predicts {type(found).__name__}, which has no regions to crop; "
             "use a detector"
         )
     return np.array([thing.corners for thing in found], np.float32).reshape(-1, 4, 2)

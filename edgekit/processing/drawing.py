@@ -126,7 +126,7 @@ def draw(prediction: Any, canvas: Canvas) -> None:
             task.load(task.drawing).draw(prediction, canvas)
             return
     raise UsageError(
-        f"--draw: a prediction of {name.lower()} has no picture; leave --draw out, or write -o out.npz"
+        f"--draw: a prediction of type {name.lower()} cannot be drawn; leave --draw out, or write -o out.npz"
     )
 
 
@@ -152,7 +152,7 @@ def check_drawing(path: Path) -> None:
         UsageError: its suffix is none of FORMATS.
     """
     if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"--draw {path}: it writes {', '.join(FORMATS)}, by the suffix of the file")
+        raise UsageError(f"--draw {path}: the file's suffix must be one of {', '.join(FORMATS)}")
 
 
 def save_drawing(path: Path, picture: Array, prediction: Any) -> None:

@@ -71,8 +71,8 @@ def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
     """
     if is_generation(card):
         raise UsageError(
-            f"{name} holds a language model, which is not run on arrays: use edgekit generate, or"
-            " edgekit.runtime.generate.TextSession"
+            f"{name} has a language model, which does not run on arrays: use edgekit generate, or "
+            "edgekit.runtime.generate.TextSession"
         )
 
 
@@ -92,7 +92,7 @@ def read_generation(card: Mapping[str, Json], where: str) -> GenerationCard:
     tokenizer, template = get(task, "tokenizer", str, inside), get(task, "chat_template", str, inside)
     for name in (tokenizer, template):
         if "/" in name or "\\" in name or (name != template and not name):
-            raise CardError(f"{inside}: {name!r} is no name of a file beside the card")
+            raise CardError(f"{inside}: {name!r} is not the name of a file beside the card")
     stop_ids = whole_numbers(task, "stop_ids", inside)
     if not 0 < len(stop_ids) <= STOP_IDS_LIMIT or min(stop_ids) < 0:
         raise CardError(f"{inside}.stop_ids must be 1 to {STOP_IDS_LIMIT} tokens")

@@ -71,7 +71,7 @@ def prepare(
 
 def _no_rate(rate: int | None, card: Card) -> None:
     if rate is not None:
-        raise UsageError(f"rate is for sounds, and {card.title} takes none")
+        raise UsageError(f"rate applies to sounds, and {card.title} does not take sounds")
 
 
 def placement(card: Card, width: int, height: int) -> ImagePlacement:
@@ -141,17 +141,17 @@ def _settings(task: Task, options: Mapping[str, Any]) -> Any:
     allowed = sorted(vars(task.options))
     unknown = sorted(set(options) - set(allowed))
     if unknown:
-        raise UsageError(f"{task.decode} has no option {unknown[0]}; it has {', '.join(allowed)}")
+        raise UsageError(f"{task.decode} has no option {unknown[0]}; available: {', '.join(allowed)}")
     try:
         return replace(task.options, **options)
     except (TypeError, ValueError) as problem:
-        raise UsageError(f"{task.decode} can't take these options: {problem}") from None
+        raise UsageError(f"{task.decode} does not accept these options: {problem}") from None
 
 
 def _finite(outputs: Mapping[str, Array], name: str) -> Array:
     """An output that exists and is finite."""
     if name not in outputs:
-        raise EngineError(f"the card decodes output {name}, and the model gave {', '.join(outputs)}")
+        raise EngineError(f"the card decodes output {name}, but the model returned {', '.join(outputs)}")
     values = outputs[name]
     if values.dtype.kind != "f":
         return values

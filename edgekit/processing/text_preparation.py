@@ -45,9 +45,7 @@ def prepare_text(
 def _pair(text: str | Sequence[str]) -> tuple[str, str]:
     parts = text.split("\t", 1) if isinstance(text, str) else text
     if not isinstance(parts, list | tuple) or len(parts) != 2:
-        raise UsageError(
-            "the model reads two texts together: give a pair of them, or one str with a tab between"
-        )
+        raise UsageError("the model reads a pair of texts: pass a pair, or one str with a tab between them")
     return parts[0], parts[1]
 
 
@@ -86,6 +84,6 @@ def tokenizer_of(ids: TextInput, files: Mapping[str, bytes]) -> bytes:
     """
     if ids.tokenizer not in files:
         raise CardError(
-            f"the card's tokenizer, {ids.tokenizer}, is not at hand; load the card with its files"
+            f"the card's tokenizer, {ids.tokenizer}, was not loaded; load the card with its files"
         )
     return files[ids.tokenizer]

@@ -58,11 +58,13 @@ def tokenize(
 
 def _check(text: str) -> None:
     if not isinstance(text, str):
-        raise UsageError(f"a text is a str, not a {type(text).__name__}")
+        raise UsageError(f"a text must be a str, not a {type(text).__name__}")
     if len(text) > TEXT_LIMIT_CHARS:
-        raise UsageError(f"the text has {len(text)} characters; {TEXT_LIMIT_CHARS} are allowed: cut it first")
+        raise UsageError(
+            f"the text has {len(text)} characters; the limit is {TEXT_LIMIT_CHARS}: shorten it first"
+        )
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise UsageError("the text holds half of a surrogate pair, which is no character; decode it again")
+        raise UsageError("the text contains half of a surrogate pair; decode it again")
 
 
 @lru_cache(maxsize=4)
@@ -131,16 +133,18 @@ def guarded(call: Any, *values: Any, **options: Any) -> Any:
     except BaseException as problem:  # a PanicException is not an Exception
         pass_on(problem)
         why = " ".join(str(problem).split())[:200] or type(problem).__name__
-        raise CardError(f"the card's tokenizer can't be used: {why}; save it anew with tokenizers") from None
+        raise CardError(
+            f"the card's tokenizer cannot be used: {why}; save it again with tokenizers"
+        ) from None
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
     try:
         table = json.loads(content)
     except (ValueError, RecursionError) as problem:
-        raise CardError(f"the card's tokenizer is no JSON: {problem}") from None
+        raise CardError(f"the card's tokenizer is not valid JSON: {problem}") from None
     if not isinstance(table, dict) or not isinstance(table.get("model"), dict):
-        raise CardError("the card's tokenizer is no tokenizer.json: it has no model")
+        raise CardError('the card\'s tokenizer is not a tokenizer.json: it has no "model"')
     return table
 
 

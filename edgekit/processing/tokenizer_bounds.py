@@ -49,7 +49,7 @@ def checked_charsmaps(content: bytes) -> bytes:
         try:
             content = json.dumps(json.loads(content)).encode()
         except (ValueError, RecursionError) as problem:
-            raise CardError(f"the card's tokenizer is no JSON: {problem}") from None
+            raise CardError(f"the card's tokenizer is not valid JSON: {problem}") from None
     for found in _CHARSMAP.finditer(content):
         _table(found[1].replace(b"\\/", b"/"))
     return content

@@ -101,9 +101,9 @@ def answers_of(bundle: Bundle, source: str) -> Answers:
     """
     card = card_of(bundle)
     if card.task is None:
-        raise UsageError(f"--samples: the card of {bundle.name} has no task, so there are no answers to show")
+        raise UsageError(f"--samples: the card of {bundle.name} has no task, so it has no answers to show")
     if card.sources()[0].kind != "image" or bundle.stages:
-        raise UsageError(f"--samples: {bundle.name} takes no single pictures; leave --samples out")
+        raise UsageError(f"--samples: {bundle.name} does not take single pictures; leave --samples out")
     paths = spread(find_files(source, PICTURES), COMPARED)
     reference = _reference(bundle)
     others = [v for v in advised(bundle.variants) if v is not reference]

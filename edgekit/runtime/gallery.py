@@ -139,7 +139,7 @@ class Gallery:
                 raise ValueError(f"names are {list(names.shape)} and vectors {list(vectors.shape)}")
             lengths = np.linalg.norm(vectors, axis=1)
             if not np.allclose(lengths, 1, atol=1e-3):  # also where one is not finite
-                raise ValueError("vectors are not of length 1")
+                raise ValueError("vectors do not have length 1")
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
             why = getattr(problem, "strerror", None) or problem
             raise UsageError(f"{os.fspath(path)} can't be read as a gallery: {why}") from None
@@ -153,8 +153,8 @@ class Gallery:
         width = self._rows.shape[1] if self.names else vector.size
         if vector.ndim != 1 or vector.size != width or not width:
             size = f"{width} values" if self.names else "at least one value"
-            raise UsageError(f"an embedding here is a vector of {size}, not {list(vector.shape)}")
+            raise UsageError(f"an embedding must be a vector of {size}, not {list(vector.shape)}")
         length = float(np.linalg.norm(vector))
         if not 0 < length < np.inf:
-            raise UsageError("the embedding is zero or not finite: it is near nothing")
+            raise UsageError("the embedding is zero or not finite, so it has no nearest neighbour")
         return (vector / length).astype(np.float32)

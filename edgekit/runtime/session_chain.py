@@ -66,7 +66,7 @@ class SessionChain(Chain["Runner"]):
     def run_on_next(self, feeds: Mapping[str, Array], problem: Exception | None) -> dict[str, Array]:
         """Run on the next variant that works. Raises NoVariantError if all fail, EngineError if strict."""
         if problem is not None and self._is_input_at_fault(problem, self._run_known):
-            why = "it answers other inputs, so this one is at fault"
+            why = "it works on other inputs, so this input is at fault"
             text = "\n  ".join([f"{self.candidate.variant.name}: {problem}", why, *_causes(feeds)])
             if isinstance(problem, NonFiniteOutputError):
                 raise NonFiniteOutputError(text) from None

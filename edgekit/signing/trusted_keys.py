@@ -77,7 +77,7 @@ class TrustedKeys:
         try:
             content = read_plain(beside, LIMIT_BYTES)
         except FileNotFoundError:
-            raise SignatureError(f"{name} is not signed: there is no {beside}") from None
+            raise SignatureError(f"{name} is not signed: {beside} does not exist") from None
         return self.check_content(Path(path), content, str(beside))
 
     def check_content(self, path: Path, signature: bytes, name: str) -> SignedBy:

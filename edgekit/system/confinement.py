@@ -74,7 +74,7 @@ def kept() -> dict[str, str]:
     except (OSError, ValueError, subprocess.SubprocessError) as problem:
         return {"all": f"no process could be confined: {problem}"}
     watched = os.path.exists("/proc/self/statm")
-    found["memory"] = "" if watched else f"{sys.platform} does not tell how much memory a process has"
+    found["memory"] = "" if watched else f"{sys.platform} does not report the memory of a process"
     return {str(name): str(why) for name, why in found.items()}
 
 
@@ -124,7 +124,7 @@ def die_with_parent() -> str:
         Reason why it does not; "" if it does.
     """
     if sys.platform != "linux":
-        return f"{sys.platform} does not tell a process of its parent's death"
+        return f"{sys.platform} does not signal the death of a parent process"
     import ctypes
 
     parent = os.getppid()
@@ -162,10 +162,10 @@ def _main() -> None:
     found = confine(Bounds(1 << 32, 1 << 20))
     if not found["network"]:
         with contextlib.suppress(PermissionError), socket.socket():
-            found["network"] = "the filter was set, and a socket was given"
+            found["network"] = "the filter was set, but a socket could be opened"
     if not found["files"]:
         with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=outside):
-            found["files"] = "the rules were set, and a file was made"
+            found["files"] = "the rules were set, but a file could be created"
     sys.stdout.write(json.dumps(found))
 
 

@@ -124,7 +124,7 @@ def lacking(options: Mapping[str, Json]) -> str:
     needed = options.get("needs_isa")
     if not isinstance(needed, list) or any(name in instruction_sets() for name in needed):
         return ""
-    has = ", ".join(instruction_sets()) or "none that the system tells of"
+    has = ", ".join(instruction_sets()) or "none that the system reports"
     return f"it needs a processor with {' or '.join(map(str, needed))}; this one has {has}"
 
 

@@ -54,7 +54,7 @@ class PlainFile:
         if self.size == 0:
             raise ValueError("it is empty")
         if self.size > limit_bytes:
-            raise ValueError(f"it has {self.size} bytes; {limit_bytes} are allowed")
+            raise ValueError(f"it has {self.size} bytes; the limit is {limit_bytes}")
 
     def read(self, at: int, size: int) -> bytes:
         """Return up to ``size`` bytes at offset ``at``; fewer at the end of the file.
@@ -119,7 +119,7 @@ def open_regular(path: Path, *, follow: bool = True, create: bool = False) -> Bi
         OSError: it can't be opened.
     """
     if "\0" in str(path):
-        raise NotRegularFileError("its name holds a zero byte", path)
+        raise NotRegularFileError("its name contains a zero byte", path)
     handle, _ = open_descriptor(path, follow=follow, create=create)
     return os.fdopen(handle, "r+b" if create else "rb")
 

@@ -54,7 +54,7 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 def apply() -> str:
     """Apply the filter to this process, which has one thread yet; returns why it was not, "" if it was."""
     if sys.platform != "linux" or platform.machine() not in MACHINES:
-        return f"no filter is known for {sys.platform} on {platform.machine()}"
+        return f"no filter exists for {sys.platform} on {platform.machine()}"
     code = _program(platform.machine())
     program = ctypes.create_string_buffer(code, len(code))
     described = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(program)))

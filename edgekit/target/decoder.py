@@ -181,11 +181,11 @@ def check_step(tokens: Sequence[int], rows: int, length: int, capacity: int, voc
         UsageError: no token, more tokens than the cache has room for, or invalid ``rows`` or tokens.
     """
     if not tokens:
-        raise UsageError("a decoder was given no token to append")
+        raise UsageError("a decoder needs at least one token to append")
     if length + len(tokens) > capacity:
         raise UsageError(
-            f"{len(tokens)} tokens do not fit into the cache: it holds {length} of {capacity}. Give the model"
-            " a shorter text, or open it with a larger capacity"
+            f"{len(tokens)} tokens do not fit into the cache: it has {length} of {capacity}. Use a shorter "
+            "text, or open the model with a larger capacity"
         )
     if not 1 <= rows <= len(tokens):
         raise UsageError(

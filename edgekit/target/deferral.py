@@ -87,7 +87,9 @@ def open_runner(
     except (KeyError, TypeError, ValueError) as problem:
         raise EngineError(f"the options of a deferral are malformed: {reason_of(problem)}") from None
     if decode not in DECODES or scores not in {spec.name for spec in outputs}:
-        raise EngineError(f"the options of a deferral name output {scores!r} as {decode!r}, which is none")
+        raise EngineError(
+            f"the options of a deferral name output {scores!r} as {decode!r}, which is not supported"
+        )
     opened: list[Runner] = []
     try:
         for part, (name, target, own) in parts.items():

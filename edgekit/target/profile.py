@@ -86,7 +86,7 @@ def parse_profile(text: str, name: str, target_name: str) -> Profile:
     facts = {}
     for key, fact in table.get("facts", {}).items():
         if key not in FACTS:
-            raise ProfileError(f"profile {name}: fact {key!r} is unknown; there are {', '.join(FACTS)}")
+            raise ProfileError(f"profile {name}: fact {key!r} is unknown; available: {', '.join(FACTS)}")
         kind, unit = FACTS[key]
         if not isinstance(fact, dict) or not isinstance(fact.get("value"), kind):
             raise ProfileError(f"profile {name}: facts.{key}.value must be a {kind.__name__}")

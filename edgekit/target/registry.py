@@ -83,14 +83,14 @@ def open_decoder(
         capacity: Tokens that the cache can hold; None: as many as the file has positions for.
 
     Raises:
-        ProfileError: no such target, or it runs no language models.
+        ProfileError: no such target, or it does not run language models.
         MissingDependency: the engine is not installed.
         UsageError: the file has no positions for so many tokens.
         EngineError: the engine refused the files.
     """
     module = engine(name).ENGINE.decoder
     if not module:
-        raise ProfileError(f"{name} runs no language models")
+        raise ProfileError(f"{name} does not run language models")
     return cast("DecoderRunner", import_module(module).open_decoder(files, options, threads, capacity))
 
 
@@ -98,11 +98,11 @@ def decoder_compiler(name: str) -> DecoderCompiler:
     """Return the module that compiles language models for a target.
 
     Raises:
-        ProfileError: no such target, or it runs no language models.
+        ProfileError: no such target, or it does not run language models.
     """
     module = compiler(name).TARGET.decoder
     if not module:
-        raise ProfileError(f"{name} runs no language models")
+        raise ProfileError(f"{name} does not run language models")
     return cast("DecoderCompiler", import_module(module))
 
 

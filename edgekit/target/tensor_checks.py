@@ -50,8 +50,8 @@ def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageErr
             return UsageError(f"input {spec.name} is a {found}; a numpy array {wanted} is expected")
         if array.dtype != np.dtype(spec.dtype):
             return UsageError(
-                f"input {spec.name} is {array.dtype}; {wanted} is expected, and nothing is converted: "
-                f"use .astype(np.{spec.dtype}) if that is what you mean"
+                f"input {spec.name} is {array.dtype}; {wanted} is expected, and values are not converted: "
+                f"use .astype(np.{spec.dtype}) if this is intended"
             )
         if array.shape != spec.shape:
             return UsageError(
@@ -64,7 +64,9 @@ def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageErr
 def wrong_answer(answers: Mapping[str, Array], outputs: Sequence[TensorSpec]) -> EngineError:
     """Return the error for an engine whose outputs are not those of the model."""
     found = ", ".join(str(TensorSpec(name, str(a.dtype), a.shape)) for name, a in answers.items())
-    return EngineError(f"it answered {found or 'nothing'}; the model gives {', '.join(map(str, outputs))}")
+    return EngineError(
+        f"it returned {found or 'nothing'}; the model's outputs are {', '.join(map(str, outputs))}"
+    )
 
 
 def _entries(inputs: Sequence[TensorSpec]) -> list[str]:

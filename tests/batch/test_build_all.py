@@ -112,8 +112,8 @@ def test_a_worker_with_other_tools_does_not_build(matrix: Path, monkeypatch: pyt
     assert states(made.rows) == ["failed"] * 6
     assert made.rows[0]["error"] == {
         "kind": "UsageError",
-        "message": f"this worker would build other bytes: it has onnx {tools['onnx']} instead of 0.1; "
-        "install the same",
+        "message": f"this worker would build different bytes: it has onnx {tools['onnx']} instead of 0.1; "
+        "install the same versions",
     }
 
 
@@ -207,9 +207,9 @@ def test_a_model_s_process_that_was_killed_is_tried_again(
 @pytest.mark.parametrize(
     ("on", "count", "message"),
     [
-        ("slurm://x", None, "--on is 'slurm://x'; it takes local, dask://HOST:PORT or ray://HOST:PORT"),
-        ("dask://", None, "--on is 'dask://'; it takes local, dask://HOST:PORT or ray://HOST:PORT"),
-        ("dask://x", 2, "--workers is for processes of this machine; dask://x has its own"),
+        ("slurm://x", None, "--on is 'slurm://x'; it must be local, dask://HOST:PORT or ray://HOST:PORT"),
+        ("dask://", None, "--on is 'dask://'; it must be local, dask://HOST:PORT or ray://HOST:PORT"),
+        ("dask://x", 2, "--workers sets processes on this machine; dask://x has its own workers"),
     ],
 )
 def test_other_workers_are_refused(on: str, count: int | None, message: str) -> None:

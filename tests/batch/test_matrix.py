@@ -74,13 +74,16 @@ def test_without_more_it_is_fp32_with_random_samples_beside_the_matrix(folder: P
         ("models = [", "{} is not valid TOML: "),
         ("model = []", "{} has an unknown key 'model'; it may have output, models, targets"),
         ('models = ["net0.onnx"]', "{} has no targets; it must be a list"),
-        ('models = ["net0.onnx"]\ntargets = []', "{} has nothing to build: give at least one of models"),
-        ('models = ["net9.onnx"]\ntargets = ["ort"]', "{}: models[0]: there is no {folder}/net9.onnx"),
+        ('models = ["net0.onnx"]\ntargets = []', "{} has nothing to build: add at least one of models"),
+        ('models = ["net9.onnx"]\ntargets = ["ort"]', "{}: models[0]: {folder}/net9.onnx does not exist"),
         ('models = ["cat*.onnx"]\ntargets = ["ort"]', "{}: models[0]: nothing matches {folder}/cat*.onnx"),
-        ('models = ["net0.onnx"]\ntargets = [1]', "{}: targets holds a whole number; it may hold texts"),
+        (
+            'models = ["net0.onnx"]\ntargets = [1]',
+            "{}: targets contains a whole number; it must contain strings",
+        ),
         (
             'models = [{file = "net*.onnx", name = "a"}]\ntargets = ["ort"]',
-            "{}: models[0]: one name for 2 models; leave name out",
+            "{}: models[0]: one name is given for 2 models; leave name out",
         ),
         (
             'models = [{file = "net0.onnx", name = "../a"}]\ntargets = ["ort"]',
@@ -88,7 +91,7 @@ def test_without_more_it_is_fp32_with_random_samples_beside_the_matrix(folder: P
         ),
         (
             'models = ["net0.onnx", "net0.onnx"]\ntargets = ["ort"]',
-            "{} has two builds called net0-ort-fp32; give models of one name a name each",
+            "{} has two builds called net0-ort-fp32; give each of these models its own name",
         ),
         (
             'models = ["net0.onnx"]\ntargets = ["ort"]\noptions.precision = "int8"',
@@ -135,8 +138,8 @@ def test_names_that_are_one_file_on_some_systems_are_refused(folder: Path) -> No
     with pytest.raises(UsageError) as error:
         read_matrix(path)
     assert str(error.value) == (
-        f"{path} has the builds net0-ort-fp32 and Net0-ort-fp32, which are one file where upper and lower"
-        " case are the same; give their models or samples other names"
+        f"{path} has the builds net0-ort-fp32 and Net0-ort-fp32, which differ in case only; rename their "
+        "models or samples"
     )
 
 
@@ -146,8 +149,8 @@ def test_a_name_that_no_file_can_have_is_refused_before_anything_is_built(folder
     with pytest.raises(UsageError) as error:
         read_matrix(path)
     assert str(error.value) == (
-        f"{path}: {'n' * 29}...{'n' * 19}-ort-fp32 is a name of 10009 characters; 200 fit into a file's name:"
-        " give its model or its samples a shorter one"
+        f"{path}: {'n' * 29}...{'n' * 19}-ort-fp32 is a name of 10009 characters; the limit for a file name "
+        "is 200: give its model or its samples a shorter name"
     )
 
 

@@ -107,7 +107,7 @@ def test_another_model_is_refused(bundle: Path, model: Path) -> None:
     models.write(model.parent, models.SMALL_CNN.replace("0.5,-0.25", "0.25,-0.25"))
     with pytest.raises(UsageError) as error:
         rebuild(bundle, samples=str(bundle.parent / "s.npy"))
-    assert f"{model} is another model than {bundle} was built from: sha256 " in str(error.value)
+    assert f"{model} is not the model that {bundle} was built from: sha256 " in str(error.value)
     assert bundle.read_bytes() == before
 
 
@@ -116,19 +116,19 @@ def test_other_samples_are_refused(bundle: Path) -> None:
     with pytest.raises(UsageError) as error:
         rebuild(bundle, samples=str(bundle.parent / "s.npy"))
     assert str(error.value) == (
-        f"{bundle} was built on 1 file, and these are others: 1 file; "
-        "figures on other samples can't be compared"
+        f"{bundle} was built with 1 file, but these samples differ: 1 file; pass the same samples, so that "
+        "figures can be compared"
     )
 
 
 def test_samples_and_model_are_asked_for(bundle: Path, model: Path) -> None:
     with pytest.raises(UsageError) as error:
         rebuild(bundle)
-    assert str(error.value) == f"{bundle} was built on 1 file; give them: --samples"
+    assert str(error.value) == f"{bundle} was built with 1 file; pass them with --samples"
     model.unlink()
     with pytest.raises(UsageError) as error:
         rebuild(bundle, samples="s.npy")
-    assert str(error.value) == f"there is no {model}, which {bundle} was built from; give --source"
+    assert str(error.value) == f"{model}, which {bundle} was built from, does not exist; add --source"
 
 
 def test_options_and_card_are_those_of_the_build(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_variant_that_is_gone_is_worse(bundle: Path) -> None:
             entry["name"]: bytes(old.read(entry["name"])) for entry in old.manifest["entries"]
         })  # fmt: skip
         (change,) = compare_variants(old, none, 1.0)
-    assert change["worse"] == ["it is not there any more: it was not built"]
+    assert change["worse"] == ["it was removed: it was not built"]
 
 
 @pytest.mark.parametrize("file", ["../../secret.onnx", "/secret.onnx"])

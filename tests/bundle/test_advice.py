@@ -29,14 +29,14 @@ def test_what_was_not_timed_is_as_the_runtime_takes_it() -> None:
     bundle.manifest["samples"] = {"origin": "8 files"}
     what, cost, _ = sentences(bundle)
     assert what == "Use first on ort (0.9 kB); not timed: first."
-    assert cost.startswith("These are float32, as the source model is;")
+    assert cost.startswith("These are float32, like the source model;")
 
 
 def test_the_next_step_is_the_one_that_matters_most() -> None:
     away = variant("a", "fp32", executed={"stands_in_for": "a Jetson"}, size_bytes=900)
     bundle = small_bundle([away])
     bundle.manifest["samples"] = {"origin": "2 seeded random inputs"}
-    assert sentences(bundle)[2].startswith("Next: build again with --samples from real use")
+    assert sentences(bundle)[2].startswith("Next: build again with real --samples")
     bundle.manifest["samples"] = {"origin": "8 files"}
     assert sentences(bundle)[2] == ("Next: run edgekit verify on ort, which the build did not have.")
 

@@ -56,7 +56,7 @@ GOOD_TEXT = json.dumps(GOOD).encode()
 HEADERS = {
     "magic": (
         pack(GOOD_TEXT, DATA, magic=b"PK\3\4zip!"),
-        r"header: it starts with b'PK\x03\x04zip!', a bundle with",
+        r"header: it starts with b'PK\x03\x04zip!'; a bundle starts with",
     ),
     "version": (pack(GOOD_TEXT, DATA, version=2), "header: it has format version 2; edgekit "),
     "zero": (pack(GOOD_TEXT, DATA, zero=7), "header: bytes 12 to 15 must be zero and are 7"),
@@ -68,14 +68,14 @@ HEADERS = {
     "garbage declared": (pack(GOOD_TEXT, DATA + b"x"), "entries: they end at byte"),
     "manifest size": (
         pack(GOOD_TEXT, DATA, manifest_size=2**63),
-        "header: a manifest of 9223372036854775808 bytes; 8388608 are allowed",
+        "header: a manifest of 9223372036854775808 bytes; the limit is 8388608",
     ),
     "manifest beyond": (
         pack(GOOD_TEXT, DATA, manifest_size=8_000_000),
         "header: a manifest of 8000000 bytes, and",
     ),
     "digest": (pack(GOOD_TEXT, DATA, digest=bytes(32)), "manifest: its sha256 is not the one in the header"),
-    "a short text": (b"hello\n", r"header: it starts with b'hello\n', a bundle with"),
+    "a short text": (b"hello\n", r"header: it starts with b'hello\n'; a bundle starts with"),
     "short": (b"EDGEKIT\0", "header: the file has 8 of 64 bytes"),
     "empty": (b"", "it cannot be read: it is empty"),
     "entries cut": (pack(GOOD_TEXT, DATA[:-1]), "entries: they end at byte"),
@@ -101,16 +101,19 @@ TEXTS = {
     "33 deep": (text_of("[" * 33 + "]" * 33), "manifest: objects and lists are more than 32 deep"),
     "many values": (
         text_of("[" + "0," * 500_001 + "0]"),
-        "manifest: about 500002 values; 500000 are allowed",
+        "manifest: about 500002 values; the limit is 500000",
     ),
     "NaN": (text_of('{"a":NaN}'), "manifest: NaN is not JSON"),
     "infinity": (text_of('{"a":-Infinity}'), "manifest: -Infinity is not JSON"),
     "overflow": (text_of('{"a":1e999}'), "manifest: '1e999' is not a number of 64 bits"),
-    "long number": (text_of('{"a":' + "9" * 5000 + "}"), "manifest: a number of 5000 digits; 32 are allowed"),
-    "key twice": (text_of('{"a":{"b":1,"b":2}}'), "manifest: key 'b' is there twice in one object"),
-    "escape code": (text_of(r'{"a":"\u001b[2J"}'), r"manifest: '\x1b[2J' holds characters that are no text"),
-    "surrogate": (text_of(r'{"a":"\ud800"}'), r"manifest: '\ud800' holds characters that are no text"),
-    "key of no text": (text_of(r'{"a\u0000":1}'), r"manifest: 'a\x00' holds characters that are no text"),
+    "long number": (
+        text_of('{"a":' + "9" * 5000 + "}"),
+        "manifest: a number of 5000 digits; the limit is 32",
+    ),
+    "key twice": (text_of('{"a":{"b":1,"b":2}}'), "manifest: key 'b' is twice in one object"),
+    "escape code": (text_of(r'{"a":"\u001b[2J"}'), r"manifest: '\x1b[2J' contains half of a surrogate pair"),
+    "surrogate": (text_of(r'{"a":"\ud800"}'), r"manifest: '\ud800' contains half of a surrogate pair"),
+    "key of no text": (text_of(r'{"a\u0000":1}'), r"manifest: 'a\x00' contains half of a surrogate pair"),
     "long text": (
         text_of('{"a":"' + "x" * 65_537 + '"}'),
         "manifest: a text of 65537 characters; 65536 are allowed",
@@ -148,18 +151,18 @@ VALUES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda m: m["inputs"][0].update(dtype="object"),
         "inputs[0].dtype: 'object' is not one of bool,",
     ),
-    "rank": (lambda m: m["inputs"][0].update(shape=[1] * 17), "inputs[0].shape: 17 items; 16 are allowed"),
+    "rank": (lambda m: m["inputs"][0].update(shape=[1] * 17), "inputs[0].shape: 17 items; the limit is 16"),
     "negative": (
         lambda m: m["inputs"][0].update(shape=[-1]),
         "inputs[0].shape[0]: -1 where a whole number from 0",
     ),
     "huge tensor": (
         lambda m: m["outputs"][0].update(shape=[2**40, 2**40]),
-        "outputs[0].shape: a tensor of 4835703278458516698824704 bytes; 4294967296 are allowed",
+        "outputs[0].shape: a tensor of 4835703278458516698824704 bytes; the limit is 4294967296",
     ),
-    "tensor twice": (lambda m: m["inputs"].append(m["inputs"][0]), "inputs: there are two called 'x'"),
-    "variant twice": (lambda m: m[V].append(m[V][0]), "variants: there are two called 'ort-fp32'"),
-    "many variants": (lambda m: m.update(variants=[m[V][0]] * 257), "variants: 257 items; 256 are allowed"),
+    "tensor twice": (lambda m: m["inputs"].append(m["inputs"][0]), "inputs: two are called 'x'"),
+    "variant twice": (lambda m: m[V].append(m[V][0]), "variants: two are called 'ort-fp32'"),
+    "many variants": (lambda m: m.update(variants=[m[V][0]] * 257), "variants: 257 items; the limit is 256"),
     "status": (lambda m: m[V][0].update(status="fine"), "variants[0].status: 'fine' is neither verified,"),
     "target": (lambda m: m[V][0].update(target="a b"), "variants[0].target: 'a b' is not a plain word"),
     "file name": (
@@ -168,7 +171,7 @@ VALUES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "file in file": (
         lambda m: m[V][0].update(files={"a": m[E][0]["name"], "A/b": m[E][0]["name"]}),
-        "variants[0].files: 'A/b' lies inside of another file",
+        "variants[0].files: 'A/b' is inside another file",
     ),
     "file by case": (
         lambda m: m[V][0].update(files={"a": m[E][0]["name"], "A": m[E][0]["name"]}),
@@ -176,7 +179,7 @@ VALUES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "no such entry": (
         lambda m: m[V][0].update(files={"a": "b"}),
-        "variants[0].files['a']: there is no entry 'b'",
+        "variants[0].files['a']: entry 'b' does not exist",
     ),
     "golden names": (
         lambda m: m[G][0].update(inputs={}),
@@ -184,11 +187,11 @@ VALUES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "golden entry": (
         lambda m: m[G][0].update(inputs={"x": "b"}),
-        "golden[0].inputs['x']: there is no entry 'b'",
+        "golden[0].inputs['x']: entry 'b' does not exist",
     ),
     "shrunk, grown": (
         lambda m: m[V][0].update(shrunk={"multiplications": [1, 2], "golden": [m[G][0]["outputs"]]}),
-        "variants[0].shrunk.multiplications: they are those before and after, which are no more",
+        "variants[0].shrunk.multiplications: they must be those before and after, and must not grow",
     ),
     "shrunk, no golden": (
         lambda m: m[V][0].update(shrunk={"multiplications": [2, 1], "golden": []}),
@@ -196,7 +199,7 @@ VALUES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "shrunk, golden entry": (
         lambda m: m[V][0].update(shrunk={"multiplications": [2, 1], "golden": [{"y": "b"}]}),
-        "variants[0].shrunk.golden[0]['y']: there is no entry 'b'",
+        "variants[0].shrunk.golden[0]['y']: entry 'b' does not exist",
     ),
     "golden size": (
         lambda m: m[G][0].update(inputs={"x": "variants/ort-fp32/model.bin"}),
@@ -204,7 +207,7 @@ VALUES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "millions of entries": (
         lambda m: m.update(entries=[entry("a")] * 10_001),
-        "entries: 10001 items; 10000 are allowed",
+        "entries: 10001 items; the limit is 10000",
     ),
     "entry twice": (
         lambda m: m[E].insert(0, m[E][0]),
@@ -257,22 +260,22 @@ HONEST = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 6), }"
 ARRAYS = {
     "object": (
         npy_of(HONEST.replace(b"<f4", b"|O"), bytes(24)),
-        "its .npy header does not say x float32 1x6",
+        "its .npy header does not match x float32 1x6",
     ),
     "order": (
         npy_of(HONEST.replace(b"False", b"True"), bytes(24)),
-        "its .npy header does not say x float32 1x6",
+        "its .npy header does not match x float32 1x6",
     ),
     "shape": (
         npy_of(HONEST.replace(b"1, 6", b"2, 3"), bytes(24)),
-        "its .npy header does not say x float32 1x6",
+        "its .npy header does not match x float32 1x6",
     ),
     "short": (npy_of(HONEST, bytes(23)), "23 bytes of data where x float32 1x6 has 24"),
     "version": (npy_of(HONEST, bytes(24), b"\x93NUMPY\x02\x00"), "it is not a .npy file of version 1.0"),
     "pickle": (b"\x80\x04".ljust(60), "it is not a .npy file of version 1.0"),
     "header beyond": (
         b"\x93NUMPY\x01\x00\xff\xff" + bytes(50),
-        "a .npy header of 65545 bytes; 4096 are allowed",
+        "a .npy header of 65545 bytes; the limit is 4096",
     ),
 }
 

@@ -217,8 +217,7 @@ def test_samples_that_hold_one_value_prove_little() -> None:
     bundle = small_bundle([of("verified on Ort 1", size_bytes=900)])
     bundle.manifest["samples"] = {"origin": "1 files", "one_value": True}
     assert bundle.report.endswith(
-        "compared with the source model on 1 files, which hold one value throughout and prove little: "
-        "give inputs like those of use"
+        "compared with the source model on 1 files, which are constant and prove little: use typical inputs"
     )
 
 

@@ -56,7 +56,7 @@ def test_from_a_bundle_to_an_installed_one(tmp_path: Path, call: Call) -> None:
             ["store", "update", "--store", "s", "--oci", "x", "--every", "1h"],
             "--every does not go with --oci",
         ),
-        (["store", "update", "--store", "s", "--oci", "nowhere:v1"], "nowhere: there is no such folder"),
+        (["store", "update", "--store", "s", "--oci", "nowhere:v1"], "nowhere: the folder does not exist"),
     ],
 )
 def test_wrong_use(words: list[str], why: str, call: Call) -> None:

@@ -71,7 +71,7 @@ def test_documents_of_another_bundle_do_not_verify(tmp_path: Path) -> None:
     assert asked("release", "sign", two, "--private-key", private).exit_code == 0
     for document in (statement, bill):
         found = asked("verify", two, "--key", public, "--provenance", document)
-        assert (found.exit_code, "is about another bundle" in found.stderr) == (1, True)
+        assert (found.exit_code, "belongs to another bundle" in found.stderr) == (1, True)
     (tmp_path / "p.json.sig").unlink()
     assert "is not signed" in asked("verify", two, "--key", public, "--provenance", statement).stderr
 
@@ -103,7 +103,7 @@ def test_the_official_command_line_accepts_a_bill(tmp_path: Path) -> None:
         ([], "nothing to write: give -o provenance.json"),
         (["--bom", "b.json", "--builder", "https://a"], "--builder needs -o, the SLSA provenance"),
         (["-o", "b.json", "--bom", "b.json"], "name the same file"),
-        (["-o", "b.json", "--builder", "me"], "is no URI"),
+        (["-o", "b.json", "--builder", "me"], "is not a URI"),
         (["-o", "b.json", "--key", "missing.pem"], "the key can't be read"),
         (["-o", "missing/b.json"], "is not a folder"),
     ],

@@ -105,7 +105,7 @@ def test_from_keys_to_an_installed_bundle(
         (["--rollout", "5", "--add-model", "--channel", "stable"], "give one of BUNDLE"),
         (["--rollout", "101", "--channel", "stable"], "has no model (give --model)|0 to 100 percent"),
         (["--add-channel", "Stable"], "cannot name a channel"),
-        (["--rotate", "nobody"], "there is no role nobody"),
+        (["--rotate", "nobody"], "unknown role nobody"),
         (["--rotate", "timestamp"], "signed with its offline key: give --offline-keys"),
         (["a.edgekit", "--channel", "beta"], "file not found|has no channel beta"),
         (["--rollout", "5", "--channel", "beta"], " --offline-keys FOLDER --add-channel beta makes it"),

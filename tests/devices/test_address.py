@@ -32,5 +32,5 @@ def test_an_address_is_read(text: str, kind: str, host: str, port: int | None) -
 )  # fmt: skip
 def test_what_is_none_is_refused(text: str) -> None:
     """Nothing that ssh could take for an option, or a shell for more than a word, gets any further."""
-    with pytest.raises(UsageError, match=r"is no device: give user@host, user@host:port or adb:SERIAL"):
+    with pytest.raises(UsageError, match=r"is not a device: use user@host, user@host:port or adb:SERIAL"):
         parse_address(text)

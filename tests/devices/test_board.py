@@ -97,7 +97,7 @@ def test_a_user_without_a_key_is_told(bare: Board, bundle: Path) -> None:
     key.write_text("", "utf-8")
     code, _, err = run("verify", bundle, "--device", bare.address)
     assert code == 3
-    assert "it lets nobody in without a password: add your key with `ssh-copy-id -p" in err
+    assert "it requires a password: add your key with `ssh-copy-id -p" in err
 
 
 def part_bytes(bare: Board) -> int:
@@ -134,7 +134,7 @@ def test_a_connection_cut_in_a_transfer_goes_on_from_there(bare: Board, bundle: 
     assert code == 0, err
     assert cuts
     assert f"the connection to {bare.address} was lost" in err
-    assert "it goes on from there" in err
+    assert "it continues from there" in err
     with Bundle.open(bundle) as opened:
         opened.verify_entries()
         (record,) = device_records(opened.manifest)

@@ -57,7 +57,7 @@ if [ $n = 1 ]; then head -c 100000 | (env HOME={tmp_path}/home sh -c "$command")
     told: list[str] = []
     sent = connected(told).send(CONTENT, DIGEST, unpack=False)
     assert 200_000 < sent < len(CONTENT)
-    assert told == ["the connection to pi@board was lost (ssh gave no reason); it goes on from there"]
+    assert told == ["the connection to pi@board was lost (ssh gave no reason); it continues from there"]
     assert (there / "whole" / DIGEST).read_bytes() == CONTENT
 
 
@@ -73,7 +73,7 @@ if [ $((n % 2)) = 1 ]; then head -c 60000 | (env HOME={tmp_path}/home sh -c "$co
         connected().send(CONTENT, DIGEST, unpack=False)
     assert str(caught.value) == (
         "the connection to pi@board was lost 3 times: ssh gave no reason\n"
-        "  run the same command again: it goes on where it stopped"
+        "  run the same command again: it continues where it stopped"
     )
     part = (there / "parts" / DIGEST).read_bytes()
     assert 3 * 50_000 < len(part) < len(CONTENT)
@@ -83,7 +83,9 @@ if [ $((n % 2)) = 1 ]; then head -c 60000 | (env HOME={tmp_path}/home sh -c "$co
 
 def test_what_is_wrong_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = local_ssh(tmp_path, monkeypatch)
-    with pytest.raises(DeviceError, match=f"pi@board: ValueError: what came has not the sha256 {'0' * 64}"):
+    with pytest.raises(
+        DeviceError, match=f"pi@board: ValueError: the received file does not have the sha256 {'0' * 64}"
+    ):
         connected().send(CONTENT, "0" * 64, unpack=False)
     assert os.listdir(there / "parts") == os.listdir(there / "whole") == []
 
@@ -130,7 +132,7 @@ def test_a_device_that_is_not_there_is_told_at_once(tmp_path: Path, monkeypatch:
 
 def test_a_shell_that_speaks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local_ssh(tmp_path, monkeypatch, "echo Welcome to Board OS")
-    with pytest.raises(DeviceError, match="its shell must print nothing by itself"):
+    with pytest.raises(DeviceError, match="its shell profile must not print anything"):
         connected().ask({"do": "inventory"})
 
 

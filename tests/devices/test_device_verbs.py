@@ -98,7 +98,7 @@ def test_a_history_has_the_device_and_the_bundle_that_was_measured(
 
 
 def test_known_devices_are_listed(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run("devices").stdout == "  no device is known here: name one, edgekit devices user@host\n"
+    assert run("devices").stdout == "  no device is known here: add one with edgekit devices user@host\n"
     local_ssh(tmp_path, monkeypatch)
     assert run("devices", "pi@board").exit_code == 0
     (row,) = json.loads(run("devices", "--json").stdout)["devices"]
@@ -114,7 +114,7 @@ def test_known_devices_are_listed(bundle: Path, tmp_path: Path, monkeypatch: pyt
         (["bench", "--device", "pi@board", "--sweep", "1x1"], "--device does not go with --sweep"),
         (["bench", "--device", "pi@board", "--against", "b"], "--device does not go with --against"),
         (["explain", "--device", "pi@board", "--against", "b"], "--device does not go with --against"),
-        (["verify", "--device", "-oProxyCommand=x"], "'-oProxyCommand=x' is no device"),
+        (["verify", "--device", "-oProxyCommand=x"], "'-oProxyCommand=x' is not a device"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(words: list[str], expected: str, bundle: Path) -> None:

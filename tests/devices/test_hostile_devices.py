@@ -57,7 +57,7 @@ def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, shell: str) -> Any:
         ("echo '[1, 2]'", "a list"),
         (
             "echo '{\"hello\": 1}'; head -c 9000000 /dev/zero",
-            "its answer: 8388609 bytes; 8388608 are allowed",
+            "its answer: 8388609 bytes; the limit is 8388608",
         ),
         ("printf '[%0100000d' 1 | tr 0 '['", "its answer: "),
     ],
@@ -115,7 +115,7 @@ def test_what_ssh_says_changes_no_terminal(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_an_inventory_is_of_words_and_numbers(wrong: dict[str, Any]) -> None:
     assert read_inventory(GOOD, "pi@board").python == (3, 11, 2)
-    with pytest.raises(DeviceError, match=r"^pi@board does not say what it is: "):
+    with pytest.raises(DeviceError, match=r"^pi@board sent an invalid description: "):
         read_inventory({**GOOD, **wrong}, "pi@board")
 
 

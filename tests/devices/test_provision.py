@@ -40,7 +40,7 @@ def test_a_32_bit_python_on_a_64_bit_kernel_is_32_bit() -> None:
     "change", [{"python": "x"}, {"libc": []}, {"packages": 3}, {"bits": None}, {"texts": {"a"}}]
 )
 def test_an_inventory_that_is_none_is_told(change: dict[str, object]) -> None:
-    with pytest.raises(DeviceError, match="pi@board does not say what it is"):
+    with pytest.raises(DeviceError, match="pi@board sent an invalid description"):
         read_inventory({**FOUND, **change}, "pi@board")
 
 

@@ -107,7 +107,7 @@ def test_an_average_is_called_one(bundle: Path, tmp_path: Path, monkeypatch: pyt
         (["bench", "--device", "adb:OTHER"], "adb:OTHER can't be reached: no such phone"),
         (
             ["verify", "--device", "adb:R5CT"],
-            "adb:R5CT has no Python 3.10 or newer, which verify needs there",
+            "adb:R5CT has no Python 3.10 or newer, which verify needs",
         ),
         (
             ["bench", "--device", "adb:R5CT", "--engine", "ort"],
@@ -115,9 +115,9 @@ def test_an_average_is_called_one(bundle: Path, tmp_path: Path, monkeypatch: pyt
         ),
         (
             ["bench", "--device", "adb:R5CT"],
-            "benchmark_model gave no times for tflite-fp32; it said: ERROR: bad",
+            "benchmark_model returned no times for tflite-fp32; it printed: ERROR: bad",
         ),
-        (["bench", "--device", "adb:R5CT", "--fail-if", "p95>1ms"], "benchmark_model gave no times"),
+        (["bench", "--device", "adb:R5CT", "--fail-if", "p95>1ms"], "benchmark_model returned no times"),
     ],
 )
 def test_what_can_t_be_timed_is_told_and_not_merged(

@@ -41,7 +41,7 @@ CARDS = {
     "labels of another file": Case("card", _card('"l.txt"', "l.txt", "/etc/passwd"), "it is a symbolic link"),
     "labels of a pipe": Case("card", _card('"l.txt"', "l.txt"), "it is not a regular file"),
     "labels endless": Case("card", _card('"l.txt"', "l.txt", "/dev/zero"), "it is a symbolic link"),
-    "labels zero byte": Case("card", _card('"a\\u0000b"'), "its name holds a zero byte"),
+    "labels zero byte": Case("card", _card('"a\\u0000b"'), "its name contains a zero byte"),
     "nested": Case("card", _card("[" * 50_000), "nested too deep"),
     "infinite": Case(
         "card", file("card.toml", (CARD_TOML % "[]").replace("[1, 3", "[1e999, 3").encode()), "shape"

@@ -148,7 +148,7 @@ def test_an_image_has_no_rate() -> None:
     made = parse_card({"title": "eye", "inputs": {"x": image}})
     with pytest.raises(UsageError) as error:
         prepare(made, np.zeros((8, 8, 3), np.uint8), rate=16000)
-    assert str(error.value) == "rate is for sounds, and eye takes none"
+    assert str(error.value) == "rate applies to sounds, and eye does not take sounds"
 
 
 def test_two_sounds_are_no_input() -> None:
@@ -156,6 +156,6 @@ def test_two_sounds_are_no_input() -> None:
     with pytest.raises(CardError) as error:
         prepare(made, EIGHT)
     assert str(error.value) == (
-        "ears: a prediction needs one image, one sound or one text, beside constants and states; "
+        "ears: a prediction needs one image, one sound or one text, in addition to constants and states; "
         "this card has x (audio), y (audio)"
     )

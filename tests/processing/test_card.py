@@ -66,7 +66,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ),
     ("title", ..., "card has no title; it must be a text"),
     ("title", 3, "card.title must be a text, not a whole number"),
-    ("inputs", {}, "card: inputs is empty; a card describes at least one input"),
+    ("inputs", {}, "card: inputs is empty; a card must describe at least one input"),
     ("inputs/images", 3, "card: inputs.images must be a table, not a whole number"),
     (
         X + "kind",
@@ -87,13 +87,12 @@ MISTAKES: list[tuple[str, Any, str]] = [
     (
         X + "shape",
         [2, 3, 416, 640],
-        "card: inputs.images.shape is [2, 3, 416, 640]; "
-        "an image is one picture: 4 dimensions, the first is 1",
+        "card: inputs.images.shape is [2, 3, 416, 640]; it must have 4 dimensions, the first being 1",
     ),
     (
         X + "shape",
         [3, 416, 640],
-        "card: inputs.images.shape is [3, 416, 640]; an image is one picture: 4 dimensions, the first is 1",
+        "card: inputs.images.shape is [3, 416, 640]; it must have 4 dimensions, the first being 1",
     ),
     (
         X + "shape",
@@ -111,10 +110,10 @@ MISTAKES: list[tuple[str, Any, str]] = [
     (
         X + "resize",
         "stretch",
-        "card: inputs.images.pad goes with resize = 'letterbox' or 'fit-height', and resize is 'stretch'",
+        "card: inputs.images.pad needs resize = 'letterbox' or 'fit-height', but resize is 'stretch'",
     ),
     (X + "rounding", "up", "card: inputs.images.rounding is 'up'; it must be one of down, nearest"),
-    (X + "crop", 0.9, "card: inputs.images.crop goes with resize = 'center-crop', and resize is 'letterbox'"),
+    (X + "crop", 0.9, "card: inputs.images.crop needs resize = 'center-crop', but resize is 'letterbox'"),
     (X + "pad", 256, "card: inputs.images.pad is 256; it must be from 0 to 255"),
     (X + "pad", 114.5, "card: inputs.images.pad must be a whole number, not a number"),
     (X + "antialias", 1, "card: inputs.images.antialias must be true or false, not a whole number"),
@@ -158,8 +157,8 @@ MISTAKES: list[tuple[str, Any, str]] = [
     (
         "inputs/state",
         {"kind": "tensor", "shape": [1]},
-        "detector: a prediction needs one image, one sound or one text, beside constants and states; "
-        "this card has images (image), state (tensor)",
+        "detector: a prediction needs one image, one sound or one text, in addition to constants and "
+        "states; this card has images (image), state (tensor)",
     ),
 ]
 
@@ -205,17 +204,17 @@ def test_a_card_that_fits_its_model() -> None:
         (
             TensorSpec("images", "float32", (1, 3, 32, 32)),
             OUTPUT,
-            "detector: input images is 1x3x416x640 in the card and 1x3x32x32 in the model",
+            "detector: input images is 1x3x416x640 in the card but 1x3x32x32 in the model",
         ),
         (
             TensorSpec("images", "uint8", IMAGES.shape),
             OUTPUT,
-            "detector: input images is float32 in the card and uint8 in the model",
+            "detector: input images is float32 in the card but uint8 in the model",
         ),
         (
             IMAGES,
             TensorSpec("boxes", "float32", (1,)),
-            "detector: task.outputs.predictions is 'output', and the model's outputs are boxes",
+            "detector: task.outputs.predictions is 'output', but the model's outputs are boxes",
         ),
     ],
 )
@@ -263,7 +262,7 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
     path.write_text('title = "x"\ninputs = {}', "utf-8")
     with pytest.raises(CardError) as error:
         load_card(path)
-    assert str(error.value) == f"{path}: inputs is empty; a card describes at least one input"
+    assert str(error.value) == f"{path}: inputs is empty; a card must describe at least one input"
 
 
 def test_who_made_it_and_what_is_remembered_travel() -> None:
@@ -299,4 +298,6 @@ def test_a_state_is_an_output_like_its_input(output: TensorSpec | None) -> None:
     card.check([h], [h._replace(name="next")])
     with pytest.raises(CardError) as error:
         card.check([h], [output] if output else [])
-    assert str(error.value) == "Sums: states.h is 'next', and that is no output like h"
+    assert (
+        str(error.value) == "Sums: states.h is 'next', which is not an output with the shape and dtype of h"
+    )

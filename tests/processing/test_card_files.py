@@ -38,7 +38,7 @@ def test_labels_are_a_regular_file_of_some_size(tmp_path: Path) -> None:
     names.write_bytes(b"x\n" * (LABELS_LIMIT_BYTES // 2) + b"x")
     assert refusal() == "it has more than 4 MB"
     path.write_text(TOML.replace("names.txt", "a\\u0000b"), "utf-8")
-    assert refusal() == f"{tmp_path}/a\\x00b can't be read as labels: its name holds a zero byte"
+    assert refusal() == f"{tmp_path}/a\\x00b can't be read as labels: its name contains a zero byte"
 
 
 def test_a_card_is_a_regular_file_of_some_size(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_card_is_a_regular_file_of_some_size(tmp_path: Path) -> None:
     [
         ("x = " + "[" * 5000, "its lists or tables are nested too deep"),
         ("x = " + "9" * 5000, "a number of thousands of digits"),
-        ("x = [0, {y = 0x" + "f" * 6000 + "}]", "a whole number of 24000 bits; 64 are allowed"),
+        ("x = [0, {y = 0x" + "f" * 6000 + "}]", "a whole number of 24000 bits; the limit is 64"),
     ],
 )
 def test_toml_that_python_chokes_on(tmp_path: Path, text: str, why: str) -> None:

@@ -50,9 +50,9 @@ def test_it_travels_as_json() -> None:
             {"value": [1, 2, 3], "dtype": "int64"},
             "value has 3 numbers; it must be one, or one for each element of [1, 2], at most 4096",
         ),
-        ({"value": 1.5, "dtype": "int64"}, "value is [1.5]; int64 does not hold it"),
-        ({"value": 300, "dtype": "uint8"}, "value is [300.0]; uint8 does not hold it"),
-        ({"dtype": "int64"}, "dtype goes with value; without one the model's dtype counts"),
+        ({"value": 1.5, "dtype": "int64"}, "value is [1.5]; it is outside of int64"),
+        ({"value": 300, "dtype": "uint8"}, "value is [300.0]; it is outside of uint8"),
+        ({"dtype": "int64"}, "dtype needs value; without it, the model's dtype is used"),
     ],
 )
 def test_malformed_constants(entry: dict[str, Any], text: str) -> None:
@@ -70,13 +70,13 @@ def test_a_constant_has_no_range() -> None:
 def test_its_dtype_must_be_the_models() -> None:
     with pytest.raises(CardError) as error:
         card(value=1, dtype="int32")
-    assert str(error.value) == "test: input size is int32 in the card and int64 in the model"
+    assert str(error.value) == "test: input size is int32 in the card but int64 in the model"
 
 
 def test_an_array_that_nobody_gives_is_refused() -> None:
     with pytest.raises(CardError) as error:
         prepare(card(), np.zeros((4, 4, 3), np.uint8))
     assert str(error.value) == (
-        "test: a prediction needs one image, one sound or one text, beside constants and states; "
+        "test: a prediction needs one image, one sound or one text, in addition to constants and states; "
         "this card has x (image), size (tensor)"
     )

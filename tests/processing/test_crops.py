@@ -121,7 +121,7 @@ def test_a_prediction_without_places() -> None:
     with pytest.raises(EngineError) as error:
         cut(FRAME, found, Stage("s"))
     assert str(error.value) == (
-        "stage s: the first stage predicts Classes, which has no places to crop; use a detector"
+        "stage s: the first stage predicts Classes, which has no regions to crop; use a detector"
     )
 
 

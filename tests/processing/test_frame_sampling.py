@@ -72,4 +72,4 @@ def test_layouts() -> None:
     for layout, shape in (("NCHW", "[1, channels, height, width]"), ("NHWC", "[1, height, width, channels]")):
         with pytest.raises(EngineError) as error:
             planes_of(np.zeros((2, 3, 4, 5)), layout, "a mask")
-        assert str(error.value) == f"a mask is {shape}, and the output is [2, 3, 4, 5]"
+        assert str(error.value) == f"a mask is {shape}, but the output is [2, 3, 4, 5]"

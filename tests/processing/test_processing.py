@@ -216,7 +216,7 @@ def test_inputs_that_are_no_image() -> None:
     with pytest.raises(CardError) as error:
         prepare(made, frame(8, 8))
     assert str(error.value) == (
-        "state: a prediction needs one image, one sound or one text, beside constants and states; "
+        "state: a prediction needs one image, one sound or one text, in addition to constants and states; "
         "this card has h (tensor)"
     )
 
@@ -238,10 +238,10 @@ def test_options_of_one_call() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"score": 0.5}, "probabilities has no option score; it has scale, top, zero_point"),
-        ({"top": 0}, "probabilities can't take these options: top is 0; it must be at least 1"),
-        ({"top": 1.5}, "probabilities can't take these options: top is 1.5; it must be a whole number"),
-        ({"top": "2"}, "probabilities can't take these options: top is '2'; it must be a whole number"),
+        ({"score": 0.5}, "probabilities has no option score; available: scale, top, zero_point"),
+        ({"top": 0}, "probabilities does not accept these options: top is 0; it must be at least 1"),
+        ({"top": 1.5}, "probabilities does not accept these options: top is 1.5; it must be a whole number"),
+        ({"top": "2"}, "probabilities does not accept these options: top is '2'; it must be a whole number"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], text: str) -> None:
@@ -253,7 +253,7 @@ def test_wrong_options(options: dict[str, Any], text: str) -> None:
 def test_an_output_that_is_not_there() -> None:
     with pytest.raises(EngineError) as error:
         decode(card(), {"q": np.zeros((1, 2), np.float32)}, PLACED)
-    assert str(error.value) == "the card decodes output p, and the model gave q"
+    assert str(error.value) == "the card decodes output p, but the model returned q"
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])

@@ -80,7 +80,7 @@ def test_what_is_no_pair_is_refused(texts: Any) -> None:
     with pytest.raises(UsageError) as error:
         prepare(pair_card(), texts)
     assert str(error.value) == (
-        "the model reads two texts together: give a pair of them, or one str with a tab between"
+        "the model reads a pair of texts: pass a pair, or one str with a tab between them"
     )
 
 
@@ -91,9 +91,9 @@ def test_an_empty_text_is_its_special_tokens() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"good", "a text is a str, not a bytes"),
-        ("a" * 100_001, "the text has 100001 characters; 100000 are allowed: cut it first"),
-        ("\ud800", "the text holds half of a surrogate pair, which is no character; decode it again"),
+        (b"good", "a text must be a str, not a bytes"),
+        ("a" * 100_001, "the text has 100001 characters; the limit is 100000: shorten it first"),
+        ("\ud800", "the text contains half of a surrogate pair; decode it again"),
     ],
 )
 def test_what_is_no_text(text: Any, message: str) -> None:
@@ -115,7 +115,7 @@ def test_what_is_no_tokenizer(content: bytes, message: str) -> None:
     with pytest.raises(CardError) as error:
         prepare(card, "good")
     assert str(error.value).startswith(message)
-    assert str(error.value).endswith("; save it anew with tokenizers")
+    assert str(error.value).endswith("; save it again with tokenizers")
 
 
 def test_a_card_without_its_files() -> None:
@@ -123,7 +123,7 @@ def test_a_card_without_its_files() -> None:
         prepare(parse_card(table()), "good")
     assert (
         str(error.value)
-        == "the card's tokenizer, tokenizer.json, is not at hand; load the card with its files"
+        == "the card's tokenizer, tokenizer.json, was not loaded; load the card with its files"
     )
 
 
@@ -148,5 +148,5 @@ def test_the_size_of_the_vocabulary() -> None:
         vocabulary_size(json.dumps({"model": {"vocab": [["a", 0.0]]}, "added_tokens": added}).encode()) == 31
     )
     for content in (b"{", b"{}", b"[1]"):
-        with pytest.raises(CardError, match="the card's tokenizer is no "):
+        with pytest.raises(CardError, match="the card's tokenizer is not a"):
             vocabulary_size(content)

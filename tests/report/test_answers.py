@@ -92,5 +92,5 @@ def test_where_there_are_no_answers_it_is_said(bundle: Bundle, tmp_path: Path) -
     with pytest.raises(UsageError, match=r"has no card"):
         answers_of(edgekit.build(model, targets=["ort"]), str(tmp_path))
     card = parse_card({"title": "small", "inputs": {"image": IMAGE}})
-    with pytest.raises(UsageError, match=r"^--samples: the card of .* has no task, so there are no answers"):
+    with pytest.raises(UsageError, match=r"^--samples: the card of .* has no task, so it has no answers"):
         answers_of(edgekit.build(model, targets=["ort"], card=card), str(tmp_path))

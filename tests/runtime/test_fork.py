@@ -156,6 +156,6 @@ def test_a_stream_that_was_begun_before(path: Path) -> None:
     before = "stream = session.stream(map(feeds, range(50)), workers=1); next(stream)"
     child = "print(said(lambda: next(stream))); stream.close()"
     assert in_child(path, "dict(threads=1)", before, child) == [
-        "this stream was begun before os.fork(), and its threads stayed in the parent process: "
-        "begin one in this process"
+        "this stream was started before os.fork(), and its threads stayed in the parent process: start one "
+        "in this process"
     ]

@@ -77,10 +77,10 @@ def test_it_is_stored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("vector", "text"),
     [
-        (np.ones(3), "an embedding here is a vector of 2 values, not [3]"),
-        (np.ones((1, 2)), "an embedding here is a vector of 2 values, not [1, 2]"),
-        (np.zeros(2), "the embedding is zero or not finite: it is near nothing"),
-        (np.array([np.nan, 1]), "the embedding is zero or not finite: it is near nothing"),
+        (np.ones(3), "an embedding must be a vector of 2 values, not [3]"),
+        (np.ones((1, 2)), "an embedding must be a vector of 2 values, not [1, 2]"),
+        (np.zeros(2), "the embedding is zero or not finite, so it has no nearest neighbour"),
+        (np.array([np.nan, 1]), "the embedding is zero or not finite, so it has no nearest neighbour"),
     ],
 )
 def test_what_is_no_embedding(vector: Array, text: str) -> None:
@@ -95,7 +95,7 @@ def test_what_is_no_embedding(vector: Array, text: str) -> None:
     assert str(error.value) == "top is 0; it must be at least 1"
     with pytest.raises(UsageError) as error:
         Gallery().add("a", np.zeros(0))
-    assert str(error.value) == "an embedding here is a vector of at least one value, not [0]"
+    assert str(error.value) == "an embedding must be a vector of at least one value, not [0]"
 
 
 def test_what_can_not_be_stored(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ BROKEN = [
     ({"names": np.array(["a"]), "vectors": UNIT.astype(np.float64)}, None),
     ({"names": np.array([b"a"]), "vectors": UNIT}, "names are |S1 and vectors float32, not text and float32"),
     ({"names": np.array(["a", "b"]), "vectors": UNIT}, "names are [2] and vectors [1, 2]"),
-    ({"names": np.array(["a"]), "vectors": UNIT * 2}, "vectors are not of length 1"),
-    ({"names": np.array(["a"]), "vectors": UNIT * np.nan}, "vectors are not of length 1"),
+    ({"names": np.array(["a"]), "vectors": UNIT * 2}, "vectors do not have length 1"),
+    ({"names": np.array(["a"]), "vectors": UNIT * np.nan}, "vectors do not have length 1"),
     ({"names": np.array(["a", None]), "vectors": UNIT}, None),  # a pickle
 ]
 

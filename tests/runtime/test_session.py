@@ -162,13 +162,13 @@ FEEDS: dict[str, tuple[Any, str]] = {
     "list": ({"x": [1, 2]}, "input x is a list; a numpy array float32 1x6 is expected"),
     "float64": (
         {"x": X.astype(np.float64)},
-        "input x is float64; float32 1x6 is expected, and nothing is converted: "
-        "use .astype(np.float32) if that is what you mean",
+        "input x is float64; float32 1x6 is expected, and values are not converted: use "
+        ".astype(np.float32) if this is intended",
     ),
     "byte order": (
         {"x": X.astype(">f4")},
-        "input x is >f4; float32 1x6 is expected, and nothing is converted: "
-        "use .astype(np.float32) if that is what you mean",
+        "input x is >f4; float32 1x6 is expected, and values are not converted: use .astype(np.float32) if "
+        "this is intended",
     ),
     "shape": (
         {"x": X[0]},

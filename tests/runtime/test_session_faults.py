@@ -88,11 +88,11 @@ def test_a_variant_that_does_not_load(engines: Engines, path: Path, problem: Exc
 
 RUNS: dict[str, tuple[Behaviour, str]] = {
     "throws": (throws, "RuntimeError: kernel died"),
-    "shape": (wrong_shape, "it answered y float32 6x1; the model gives y float32 1x6"),
-    "dtype": (wrong_dtype, "it answered y float16 1x6; the model gives y float32 1x6"),
+    "shape": (wrong_shape, "it returned y float32 6x1; the model's outputs are y float32 1x6"),
+    "dtype": (wrong_dtype, "it returned y float16 1x6; the model's outputs are y float32 1x6"),
     "name": (wrong_name, "KeyError: 'y'"),
-    "nothing": (nothing, "it answered nothing; the model gives y float32 1x6"),
-    "more": (one_too_many, "it answered y float32 1x6, z float32 1x6; the model gives y float32 1x6"),
+    "nothing": (nothing, "it returned nothing; the model's outputs are y float32 1x6"),
+    "more": (one_too_many, "it returned y float32 1x6, z float32 1x6; the model's outputs are y float32 1x6"),
 }
 
 
@@ -152,7 +152,7 @@ def test_an_input_that_is_no_number_is_named(engines: Engines, path: Path) -> No
             session.run({"x": bad})
         first, *_, last = str(error.value).splitlines()
         assert first == f"no variant of {path} works here"
-        assert last == "  input x holds NaN or infinities in 2 of 6 values, which may be the cause"
+        assert last == "  input x contains NaN or infinities in 2 of 6 values, which may be the cause"
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
         assert session.fallbacks == ()
 
@@ -208,13 +208,13 @@ def test_strict_never_hops(engines: Engines, path: Path) -> None:
             with pytest.raises(EngineError) as error:
                 session.run({"x": X})
             assert str(error.value) == (
-                "onnx does not run: RuntimeError: kernel died; strict allows no fallback"
+                "onnx does not run: RuntimeError: kernel died; strict forbids fallbacks"
             )
         change(session, doubled)
         session.run({"x": X})
         assert session.fallbacks == ()
     engines["ort"].refused["onnx"] = EngineError("bad")
-    with pytest.raises(EngineError, match="onnx does not run: bad; strict allows no fallback"):
+    with pytest.raises(EngineError, match="onnx does not run: bad; strict forbids fallbacks"):
         Session(path, strict=True)
 
 

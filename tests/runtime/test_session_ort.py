@@ -44,7 +44,9 @@ def test_a_real_engines_failures_are_fallbacks() -> None:
             ("cut", "turned"),
             ("turned", "good"),
         ]
-        assert session.fallbacks[2].reason == "it answered y float32 6x1; the model gives y float32 1x6"
+        assert (
+            session.fallbacks[2].reason == "it returned y float32 6x1; the model's outputs are y float32 1x6"
+        )
     with pytest.raises(EngineError, match="garbage does not run: ONNX Runtime"):
         Session(bundle, strict=True, threads=1)
 

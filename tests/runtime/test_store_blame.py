@@ -72,9 +72,9 @@ def test_a_full_cache_costs_no_confirmed_bundle(
         patch.setenv("EDGEKIT_CACHE", str(tmp_path / "file"))
         patch.setattr("tempfile.tempdir", str(tmp_path / "file"))
         patch.setattr(unpacked_files, "_process_folders", [])
-        with pytest.raises(NoVariantError, match="variant factory can be unpacked nowhere"):
+        with pytest.raises(NoVariantError, match="variant factory cannot be unpacked"):
             store.open(probe=False)
-    assert "can be unpacked nowhere" in store.notes[0]
+    assert "cannot be unpacked" in store.notes[0]
     assert store.state.given_up == ()
     assert active(store) == "b"
 

@@ -49,7 +49,7 @@ def test_passages_are_ordered_by_a_session(bundle: Path) -> None:
         with pytest.raises(edgekit.EdgeKitError) as error:
             session.predict("good")
     assert str(error.value) == (
-        "the model reads two texts together: give a pair of them, or one str with a tab between"
+        "the model reads a pair of texts: pass a pair, or one str with a tab between them"
     )
 
 

@@ -114,7 +114,7 @@ def test_a_candidate_that_fails_is_given_up(
         repository.post("/v2/models/small/infer", ASK)
     assert repository.answers(3) == {"1"}
     state, why = repository.states()["2"]
-    assert (state, "answers failed or were a fallback's" in why) == ("UNAVAILABLE", True)
+    assert (state, "answers failed or used a fallback" in why) == ("UNAVAILABLE", True)
     assert "small 2 is given up, 1 answers" in capfd.readouterr().err
     assert repository.load() == (200, {})  # the newest that was not given up
     assert repository.answers() == {"1"}

@@ -152,7 +152,8 @@ def test_inputs_that_are_no_numbers_are_the_clients_fault(server: Running) -> No
     length = {"Inference-Header-Content-Length": str(len(start))}
     status, _, content = server.ask("POST", "/v2/models/net/infer", start + values.tobytes(), length)
     assert (status, json.loads(content)["error"]) == (
-        400, "input x holds NaN or infinities in 2 of 6 values, and the model's outputs are not finite",
+        400, ("input x contains NaN or infinities in 2 of 6 values, and the model's outputs are not "
+"finite"),
     )  # fmt: skip
     values[:] = 1
     assert server.ask("POST", "/v2/models/net/infer", start + values.tobytes(), length)[0] == 200

@@ -128,7 +128,7 @@ def test_a_hint_of_another_key_is_no_way_in(tmp_path: Path, file: Path) -> None:
 
 def test_an_unsigned_file_fails(tmp_path: Path, file: Path) -> None:
     _, public = key_files(tmp_path, "a", KINDS["P-256"]())
-    with pytest.raises(SignatureError, match="is not signed: there is no"):
+    with pytest.raises(SignatureError, match="is not signed"):
         TrustedKeys([public]).check(file)
 
 

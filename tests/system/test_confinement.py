@@ -112,7 +112,7 @@ def test_a_system_without_them_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the mechanisms only those that change nothing here are called."""
     monkeypatch.setattr(sys, "platform", "darwin")
     assert landlock.apply([], []) == "only Linux has Landlock"
-    assert seccomp.apply().startswith("no filter is known for darwin")
+    assert seccomp.apply().startswith("no filter exists for darwin")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(landlock, "version", lambda: 0)
     assert landlock.apply([], []) == "this kernel has no Landlock"

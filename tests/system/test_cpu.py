@@ -105,5 +105,5 @@ def test_what_a_variant_needs(monkeypatch: pytest.MonkeyPatch, options: dict[str
 
 def test_a_system_that_tells_of_no_instructions_lacks_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "instruction_sets", lambda: ())
-    why = "it needs a processor with bf16; this one has none that the system tells of"
+    why = "it needs a processor with bf16; this one has none that the system reports"
     assert cpu.lacking({"needs_isa": ["bf16"]}) == why

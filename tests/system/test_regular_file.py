@@ -37,7 +37,7 @@ def test_pipes_folders_links_and_odd_names_are_no_files(tmp_path: Path) -> None:
     for name, follow, why in (
         ("pipe", True, "it is not a regular file"),
         ("", True, "it is not a regular file"),
-        ("a\0b", True, "its name holds a zero byte"),
+        ("a\0b", True, "its name contains a zero byte"),
         ("link", False, "it is a symbolic link"),
     ):
         with pytest.raises(NotRegularFileError, match=why):

@@ -20,8 +20,8 @@ OF_ITSELF = {**PART, "target": "deferral"}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"decode": "boxes"}, "the options of a deferral name output 'y' as 'boxes', which is none"),
-        ({"scores": "z"}, "the options of a deferral name output 'z' as 'logits', which is none"),
+        ({"decode": "boxes"}, "the options of a deferral name output 'y' as 'boxes', which is not supported"),
+        ({"scores": "z"}, "the options of a deferral name output 'z' as 'logits', which is not supported"),
         ({"small": OF_ITSELF}, "a: a deferral can't be part of a deferral"),
     ],
 )

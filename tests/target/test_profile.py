@@ -98,7 +98,7 @@ def test_malformed_profiles_are_refused(text: str, message: str | None) -> None:
     with pytest.raises(ProfileError) as caught:
         parse_profile(text, "b", "tflite")
     assert str(caught.value) == (
-        message or (f"profile b: fact 'core' is unknown; there are {', '.join(FACTS)}")
+        message or (f"profile b: fact 'core' is unknown; available: {', '.join(FACTS)}")
     )
 
 

@@ -69,7 +69,7 @@ def crop_corners(
     taps = 2 if interpolation == "linear" else 4
     ends = matrix @ np.array([[0, width - 1, 0, width - 1], [0, 0, height - 1, height - 1], [1, 1, 1, 1]])
     if ends[2].min() < 1e-9:  # beyond the horizon of the perspective: sides cross
-        raise UsageError(f"corners {corners.tolist()} enclose nothing that can be cut out")
+        raise UsageError(f"corners {corners.tolist()} enclose an empty area")
     source = _source(frame, ends[:2] / ends[2], taps)
     result = np.empty((height, width, frame.shape[2]), np.uint8)
     step = max(1, BLOCK_PIXELS // width)
@@ -93,7 +93,7 @@ def perspective(source: Array, target: Array) -> Array:
     try:
         solved = np.linalg.solve(np.array(rows), target.reshape(8))
     except np.linalg.LinAlgError:
-        raise UsageError(f"corners {target.tolist()} enclose nothing that can be cut out") from None
+        raise UsageError(f"corners {target.tolist()} enclose an empty area") from None
     return np.append(solved, 1.0).reshape(3, 3)
 
 

@@ -104,7 +104,7 @@ def read_audio(name: str, table: dict[str, Json], where: str) -> AudioInput:
     if "features" in table:
         found["features"] = read_features(table["features"], rate, f"{where}.features")
     elif "layout" in table:
-        raise CardError(f"{where}.layout goes with features; samples have no frames")
+        raise CardError(f"{where}.layout needs features; samples have no frames")
     features: Features | None = found.get("features")
     whole = math.prod(shape) if features is None else _samples(shape, features, found.get("layout", "TF"))
     window = _count(table, "window", where, 1, WINDOW_LIMIT) if "window" in table else whole
@@ -122,7 +122,7 @@ def read_audio(name: str, table: dict[str, Json], where: str) -> AudioInput:
             f"{where}.hop is {hop}; with a context it must be window - context, {window - context}"
         )
     if context and found.get("normalize", "none") != "none":
-        raise CardError(f"{where}.normalize goes without a context, which is normalized by another window")
+        raise CardError(f"{where}.normalize cannot be combined with a context")
     entry = AudioInput(name, shape, rate, window, hop, context, **found)
     _check_shape(entry, where)
     return entry
@@ -147,7 +147,7 @@ def _check_shape(entry: AudioInput, where: str) -> None:
     shape, features = list(entry.shape), entry.features
     if features is None:
         if math.prod(shape) != entry.window:
-            raise CardError(f"{where}.shape is {shape}, and a window has {entry.window} samples")
+            raise CardError(f"{where}.shape is {shape}, but a window has {entry.window} samples")
         return
     frames, count = features.frames(entry.window), features.count
     wanted = [(frames, count)]

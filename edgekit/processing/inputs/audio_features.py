@@ -129,7 +129,7 @@ def read_features(table: Json, rate: int, where: str) -> Features:
     found: dict[str, Any] = {"kind": choice(table, "kind", CHOICES["kind"], where)}
     for key, kinds in ONLY_WITH.items():
         if key in table and found["kind"] not in kinds:
-            raise CardError(f"{where}.{key} goes with kind = {' or '.join(map(repr, kinds))}")
+            raise CardError(f"{where}.{key} needs kind = {' or '.join(map(repr, kinds))}")
     needed = {"frame", "hop", *(("mels",) if found["kind"] != "spectrogram" else ())}
     needed |= {"coefficients"} if found["kind"] == "mfcc" else set()
     for field in fields(Features)[1:]:
@@ -163,16 +163,16 @@ def _check(found: Mapping[str, Any], rate: int, where: str) -> None:
         )
     if found["kind"] == "mfcc" and found["coefficients"] > found["mels"]:
         raise CardError(
-            f"{where}.coefficients is {found['coefficients']}; {found['mels']} bands give no more than that"
+            f"{where}.coefficients is {found['coefficients']}; the maximum for {found['mels']} bands"
         )
     logarithmic = found.get("log", "none") != "none"
     if found["kind"] == "mfcc" and not logarithmic:
-        raise CardError(f"{where}.log is 'none'; MFCC are made of logarithms: ln, log10 or db")
+        raise CardError(f"{where}.log is 'none'; MFCC need logarithms: ln, log10 or db")
     if logarithmic and not found.get("offset", 0.0) and not found.get("floor", 0.0):
         raise CardError(f"{where}.log needs an offset or a floor, since silence has no logarithm; e.g. 1e-6")
     for key in ("offset", "floor", "range"):
         if key in found and not logarithmic:
-            raise CardError(f"{where}.{key} goes with log, and log is 'none'")
+            raise CardError(f"{where}.{key} needs log, but log is 'none'")
 
 
 def _count(table: Mapping[str, Json], key: str, where: str) -> int:

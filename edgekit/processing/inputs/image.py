@@ -133,21 +133,23 @@ def read_image(name: str, table: dict[str, Json], where: str) -> ImageInput:
     for key, modes in ONLY_WITH.items():
         if key in table and found["resize"] not in modes:
             wanted = " or ".join(map(repr, modes))
-            raise CardError(f"{where}.{key} goes with resize = {wanted}, and resize is {found['resize']!r}")
+            raise CardError(f"{where}.{key} needs resize = {wanted}, but resize is {found['resize']!r}")
     if not 0 <= found.get("pad", 0) <= 255:
         raise CardError(f"{where}.pad is {found['pad']}; it must be from 0 to 255")
     if not 0 < found.get("crop", 1.0) <= 1:
         raise CardError(f"{where}.crop is {found['crop']:g}; it must be above 0 and at most 1")
     shape, colour, layout = list(found["shape"]), found["colour"], found["layout"]
     if len(shape) != 4 or shape[0] != 1:
-        raise CardError(f"{where}.shape is {shape}; an image is one picture: 4 dimensions, the first is 1")
+        raise CardError(f"{where}.shape is {shape}; it must have 4 dimensions, the first being 1")
     channels, at = 1 if colour == "GREY" else 3, layout.index("C")
     if shape[at] != channels:
         raise CardError(f"{where}.shape is {shape}; {colour} in {layout} has {channels} at dimension {at}")
     for key, default in (("mean", 0.0), ("std", 1.0)):
         found[key] = numbers(table, key, where) if key in table else (default,) * channels
         if len(found[key]) != channels:
-            raise CardError(f"{where}.{key} has {len(found[key])} numbers; {colour} has {channels} channels")
+            raise CardError(
+                f"{where}.{key} has {len(found[key])} numbers, but {colour} has {channels} channels"
+            )
     _refuse_unit_scale(table, found["mean"], found["std"], where)
     if min(found["std"]) <= 0:
         raise CardError(f"{where}.std is {list(found['std'])}; pixels are divided by it: it must be above 0")
@@ -174,9 +176,9 @@ def _refuse_unit_scale(
         ("mean", _scaled(mean)), ("std", [_short(1 / value) for value in std] if inverse else _scaled(std))
     ) if any(numbers)]  # fmt: skip
     meant = (
-        "is a factor, and pixels are divided by std"
+        "is a factor, but pixels are divided by std"
         if inverse
-        else "is in units of 0 to 1, and pixels are 0 to 255"
+        else "is in units of 0 to 1, but pixels are 0 to 255"
     )
     given = "std" if "std" in table else "mean"
     raise CardError(f"{where}.{given} {meant}: write {' and '.join(lines)}")

@@ -70,7 +70,7 @@ def read_tensor(name: str, table: dict[str, Json], where: str) -> TensorInput:
         limits = ends[0], ends[1]
     if "value" not in table:
         if "dtype" in table:
-            raise CardError(f"{where}.dtype goes with value; without one the model's dtype counts")
+            raise CardError(f"{where}.dtype needs value; without it, the model's dtype is used")
         return TensorInput(name, shape, limits)
     if limits is not None:
         raise CardError(f"{where} has both value and range; a constant has no range")
@@ -84,5 +84,5 @@ def read_tensor(name: str, table: dict[str, Json], where: str) -> TensorInput:
         )
     kept = np.asarray(value).astype(dtype)
     if not np.array_equal(kept.astype(np.float64), np.asarray(value)) and np.dtype(dtype).kind != "f":
-        raise CardError(f"{where}.value is {list(value)}; {dtype} does not hold it")
+        raise CardError(f"{where}.value is {list(value)}; it is outside of {dtype}")
     return TensorInput(name, shape, None, value, dtype)

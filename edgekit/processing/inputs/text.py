@@ -77,7 +77,7 @@ def read_text(name: str, table: dict[str, Json], where: str) -> TextInput:
             found[key] = choice(table, key, allowed, where)
     for key in WITH_IDS:
         if key in table and found["part"] != "ids":
-            raise CardError(f"{where}.{key} goes with part = 'ids'; the other parts follow it")
+            raise CardError(f"{where}.{key} is allowed for part = 'ids' only")
     if found["part"] == "ids":
         found["tokenizer"] = file = get(table, "tokenizer", str, where)
         if not _IN_NAMES.issuperset(file) or not file.endswith(".json") or file.startswith("."):
@@ -95,7 +95,7 @@ def read_text(name: str, table: dict[str, Json], where: str) -> TextInput:
     shape = list(found["shape"])
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != 1) or shape[-1] > TOKENS_LIMIT:
         raise CardError(
-            f"{where}.shape is {shape}; a text is [1, tokens] or [tokens], at most {TOKENS_LIMIT}"
+            f"{where}.shape is {shape}; it must be [1, tokens] or [tokens], at most {TOKENS_LIMIT}"
         )
     return TextInput(name, **found)
 
@@ -109,8 +109,8 @@ def check_parts(entries: Mapping[str, TextInput], where: str) -> None:
     parts = [entry.part for entry in entries.values()]
     if parts.count("ids") != 1 or len(set(parts)) != len(parts):
         raise CardError(
-            f"{where}: the parts of a text are {', '.join(parts)}; it has ids once, and mask and types at "
-            "most once"
+            f"{where}: the parts of a text are {', '.join(parts)}; exactly one ids is needed, and at most "
+            "one mask and one types"
         )
     lengths = {name: entry.tokens for name, entry in entries.items()}
     if len(set(lengths.values())) > 1:

@@ -47,10 +47,10 @@ def manifests(bundle: Bundle, url: str, image: str) -> str:
     """
     if "://" not in url or not url.endswith(".edgekit") or not url.isprintable() or " " in url:
         raise UsageError(
-            f"--bundle-url is {url!r}; give where the bundle will lie, e.g. s3://models/detector.edgekit"
+            f"--bundle-url is {url!r}; it must be the bundle's URL, e.g. s3://models/detector.edgekit"
         )
     if not image or not image.isprintable() or " " in image:
-        raise UsageError(f"--image is {image!r}; give the name of a container image")
+        raise UsageError(f"--image is {image!r}; it must be the name of a container image")
     name, target = service_name(bundle), requests_at_once(bundle)
     lines = [
         f"# {bundle.manifest['source']['file']}, served by edgekit serve. Clients send a token:",

@@ -101,7 +101,7 @@ def triton_models(bundle: Bundle, names: Sequence[str] = ()) -> list[TritonModel
     found = {variant.name: form for variant in chosen if (form := _form(variant)) is not None}
     if not found:
         targets = ", ".join(sorted({variant.target for variant in variants.values()})) or "nothing"
-        raise UsageError(f"Triton has no backend for what {bundle.name} is built for: {targets}")
+        raise UsageError(f"Triton has no backend for the targets of {bundle.name}: {targets}")
     models = [_model(bundle, variants[name], form) for name, form in found.items()]
     return [*models, *_ensemble(bundle, variants[next(iter(found))])]  # the first is the best
 

@@ -74,13 +74,13 @@ def service_of(bundle: Bundle, path: Path, name: str = "", image: str = "", uri:
             f"{own!r} can't be a service's name: give --model, up to 63 small letters, digits and -"
         )
     if re.search(r"[\s'\"%$\\]", path.name):
-        raise UsageError(f"{path.name!r} can't stand in a command line of a service: rename the file")
+        raise UsageError(f"{path.name!r} cannot be used in the command line of a service: rename the file")
     version = model_version(bundle) or 1
     image = image or f"{own}:{version}"
     if not IMAGE.fullmatch(image):
-        raise UsageError(f"{image!r} is no reference of a container image, e.g. registry.example/{own}:3")
+        raise UsageError(f"{image!r} is not a container image reference, e.g. registry.example/{own}:3")
     if not re.fullmatch(r"(s3|https)://[^\s'\"]+", uri or "s3://x"):
-        raise UsageError(f"{uri!r} is no place of a bundle: give s3://BUCKET/KEY or https://...")
+        raise UsageError(f"{uri!r} is not the URL of a bundle: use s3://BUCKET/KEY or https://...")
     engines = sorted({v.target for v in bundle.variants if v.usable and v.target in ENGINES})
     named = index_line(",".join(["serve", *engines])).split("'")[1]
     return Service(own, path.name, f"{version}.0.0", f"{named}=={__version__}", image, uri)

@@ -85,9 +85,9 @@ def simulate(
     """
     run_s = np.asarray(run_s, np.float64)
     if not (rate > 0 and seconds > 0 and deadline_s > 0 and runners >= 1 and queue >= 1):
-        raise UsageError("rate, seconds, deadline, runners and queue are positive numbers")
+        raise UsageError("rate, seconds, deadline, runners and queue must be positive numbers")
     if run_s.size == 0 or not (run_s > 0).all():
-        raise UsageError("measured times are positive numbers, one at least")
+        raise UsageError("measured times must be positive numbers, at least one")
     rng = np.random.default_rng(seed)
     arrivals = _arrivals(rng, rate, seconds, spike)
     runs = rng.choice(run_s, len(arrivals))
@@ -133,7 +133,7 @@ def highest_rate(run_s: Array, runners: int, p99_ms: float, seconds: float = 60.
         UsageError: not even single requests are answered in that time.
     """
     if 1000 * np.quantile(run_s, 0.99) > p99_ms:
-        raise UsageError(f"99 % of single runs are not over in {p99_ms:g} ms")
+        raise UsageError(f"more than 1 % of single runs take longer than {p99_ms:g} ms")
     low, high = 0.0, runners / float(np.mean(run_s))
     while high - low > 0.02 * high:
         rate = (low + high) / 2

@@ -122,7 +122,7 @@ def measures(points: float = 0.01, slower: float = 0.1) -> tuple[Measure, ...]:
     """
     for value in (points, slower):
         if not 0 < value < 1:
-            raise UsageError(f"a margin is above 0 and below 1, not {value!r}")
+            raise UsageError(f"a margin must be above 0 and below 1, not {value!r}")
     return (
         Measure("bad answers", points, _bad_share),
         Measure("scores", points, _lost_score),

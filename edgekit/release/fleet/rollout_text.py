@@ -17,13 +17,13 @@ def sentence(verdict: Verdict) -> str:
     if verdict.decision == "stop":
         worse = [f"{f.measure.name} got worse" for f in verdict.findings if f.decision == "stop"]
         if verdict.given_up_too_often:
-            worse.append("devices give it up")
+            worse.append("devices drop it")
         text = f"stop: {' and '.join(worse)}"
     elif verdict.decision == "promote":
-        text = "promote: nothing that is measured got worse by its margin"
+        text = "promote: no metric got worse by its margin"
     else:
         text = f"wait: {_missing(verdict)}"
-    gave_up = f", of which {verdict.given_up} gave it up" if verdict.given_up else ""
+    gave_up = f", of which {verdict.given_up} dropped it" if verdict.given_up else ""
     return f"{text}; {reached}{gave_up}"
 
 
@@ -71,9 +71,7 @@ def _missing(verdict: Verdict) -> str:
             f"{new} with the new one and {old} with the old one have"
         )
     if verdict.needs_devices:
-        return (
-            "the devices of this stage have said what they can, and the difference is not known: add devices"
-        )
+        return "the devices of this stage cannot settle the difference: add devices"
     return "the difference is not known well enough yet"
 
 

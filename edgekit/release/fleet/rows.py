@@ -118,11 +118,11 @@ def decoded(line: bytes) -> Row:
     """
     found = strict_json.decode(line, "row", ROW_LIMIT_BYTES)
     if not isinstance(found, dict):
-        raise RowError("it is no object")
+        raise RowError("it is not an object")
     try:
         return _of_otlp(found) if "resourceMetrics" in found else _of_snapshot(found)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as problem:
-        raise RowError(f"it is no row of a device: {type(problem).__name__}: {problem}") from None
+        raise RowError(f"it is not a device's row: {type(problem).__name__}: {problem}") from None
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -143,7 +143,9 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 def _of_snapshot(found: dict[str, Any]) -> Row:
     report = found["report"]
     if report["format"] != FORMAT:
-        raise RowError(f"its format is {printable(str(report['format']))[:20]}; {FORMAT} is known here")
+        raise RowError(
+            f"its format is {printable(str(report['format']))[:20]}; the supported one is {FORMAT}"
+        )
     stages = [entry for entry in found["stages"] if entry["stage"] == END_TO_END]
     return _row(
         report,
@@ -215,7 +217,7 @@ def _row(
     counts = {key: _count(outcomes.get(key, 0)) for key in ("ok", "fallback", "failed")}
     count, seconds = sum(_count(each[0]) for each in times), sum(_number(each[1]) for each in times)
     if seconds > count * MOST:
-        raise RowError("its times add up to more than that many times can")
+        raise RowError("the sum of its times is too large for their number")
     score_count, score_sum = _count(scores[0]), _number(scores[1])
     if score_sum > score_count:
         raise RowError("its scores are over 1")
@@ -241,7 +243,7 @@ def _buckets(times: Sequence[tuple[Any, Any, Any, Any, Any]]) -> tuple[int, tupl
     counts: dict[int, int] = {}
     for _, _, scale, offset, found in times:
         if scale != SCALE or type(offset) is not int or abs(offset) > 1000 or len(found) > 1000:
-            raise RowError("its buckets are others than EdgeKit's")
+            raise RowError("its buckets are not EdgeKit's")
         for index, count in enumerate(found, offset):
             counts[index] = counts.get(index, 0) + _count(count)
     if not counts:
@@ -252,17 +254,17 @@ def _buckets(times: Sequence[tuple[Any, Any, Any, Any, Any]]) -> tuple[int, tupl
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > TEXT_LIMIT_CHARS:
-        raise RowError("a name or reason in it is no text, or too long")
+        raise RowError("a name or reason in it is not text, or too long")
     return printable(value)
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 53:
-        raise RowError("a count in it is no whole number from 0")
+        raise RowError("a count in it is not a whole number from 0")
     return value
 
 
 def _number(value: Any) -> float:
     if type(value) not in (int, float) or not (math.isfinite(value) and value >= 0):
-        raise RowError("a number in it is none, or below 0")
+        raise RowError("a number in it is invalid or below 0")
     return float(value)

@@ -34,7 +34,9 @@ def sign_statement(statement: bytes, key: PrivateKey) -> bytes:
     try:
         parse_signature_file(content)
     except JsonError as problem:
-        raise SignatureError(f"the statement can't be signed, no check would read it: {problem}") from None
+        raise SignatureError(
+            f"the statement cannot be signed, because verification would reject it: {problem}"
+        ) from None
     return content
 
 
@@ -60,14 +62,14 @@ def check_document(document: Path, keys: TrustedKeys, bundle_sha256: str) -> Sig
     try:
         signature = read_plain(beside, LIMIT_BYTES)
     except FileNotFoundError:
-        raise SignatureError(f"{document} is not signed: there is no {beside}") from None
+        raise SignatureError(f"{document} is not signed: {beside} does not exist") from None
     signed = keys.check_payload(content, signature, str(beside))
     if signed is None:
         signed = keys.check_content(document, signature, str(beside))
     if hashlib.sha256(content).hexdigest() != signed.sha256:
         raise SignatureError(f"{document} changed while it was checked")
     if _about(content, document) != bundle_sha256:
-        raise SignatureError(f"{document} is about another bundle: its sha256 is not this one's")
+        raise SignatureError(f"{document} belongs to another bundle: its sha256 differs")
     return signed
 
 

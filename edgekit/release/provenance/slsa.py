@@ -44,7 +44,7 @@ def provenance_of(bundle: Bundle, name: str, sha256: str, builder: str = BUILDER
         not (colon and rest and scheme.isascii() and scheme.isalnum() and builder.isprintable())
         or " " in builder
     ):
-        raise UsageError(f"--builder {builder!r} is no URI; give one as https://ci.example.com/release")
+        raise UsageError(f"--builder {builder!r} is not a URI; use one like https://ci.example.com/release")
     with checked_evidence(bundle.name):
         manifest = bundle.manifest
         return {

@@ -206,14 +206,14 @@ def apply_delta(old: Path, delta: Path, out: BinaryIO) -> None:
         out: Output file.
 
     Raises:
-        DeltaError: the difference is malformed or to another file, or the result is not what it says.
+        DeltaError: the difference is malformed or to another file, or the result has another sha256.
         MissingDependency: the package ``zstandard`` is not installed.
         OSError, ValueError: a file cannot be read or written.
     """
     before, patch = PlainFile(str(old), FILE_LIMIT_BYTES), PlainFile(str(delta), FILE_LIMIT_BYTES)
     at = len(MAGIC) + HEAD.size
     head = patch.read(0, at)
-    _expect(len(head) == at and head.startswith(MAGIC), "it is no difference of this version")
+    _expect(len(head) == at and head.startswith(MAGIC), "it is not a delta of this version")
     old_size, old_sha256, new_size, new_sha256 = HEAD.unpack(head[len(MAGIC) :])
     _expect(old_size == before.size and old_sha256 == _sha256(before), "it is to another file")
     digest, written = hashlib.sha256(), 0
@@ -227,11 +227,13 @@ def apply_delta(old: Path, delta: Path, out: BinaryIO) -> None:
         _expect(len(payload) == payload_size, "it ends in the middle of a block")
         content = _content(form, width, phase, size, before.read(place, used), payload)
         written += size
-        _expect(written <= new_size, "it makes more than it says")
+        _expect(written <= new_size, "it produces more data than declared")
         digest.update(content)
         out.write(content)
         at += BLOCK.size + payload_size
-    _expect(written == new_size and digest.digest() == new_sha256, "the result is not what it says")
+    _expect(
+        written == new_size and digest.digest() == new_sha256, "the result does not have the declared sha256"
+    )
 
 
 def _content(form: int, width: int, phase: int, size: int, old: bytes, payload: bytes) -> bytes:
@@ -255,7 +257,7 @@ def _inflated(payload: bytes, size: int, old: bytes = b"") -> bytes:
     zstd = _zstd()
     try:
         # zstd makes as much as the frame declares, or fails; an unknown size is -1.
-        _expect(zstd.frame_content_size(payload) == size, "a block is not as large as it says")
+        _expect(zstd.frame_content_size(payload) == size, "a block does not have its declared size")
         how = zstd.ZstdDecompressor(_dictionary(old) if old else None)
         content: bytes = how.decompress(payload)
     except zstd.ZstdError as problem:

@@ -63,7 +63,7 @@ def download(
     missing = target.size_bytes * COPIES - min(held, target.size_bytes) + RESERVE_BYTES
     if (free := shutil.disk_usage(folder).free) < missing:
         raise UpdateError(
-            f"{target.path} needs {missing >> 20} MB of room at {folder}, and {free >> 20} MB are free\n"
+            f"{target.path} needs {missing >> 20} MB at {folder}, but {free >> 20} MB are free\n"
             "  nothing has changed; free some space"
         )
     with open(os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600), "r+b") as file:
@@ -78,8 +78,8 @@ def download(
             _emptied(file)
             if not resumed:
                 raise UpdateError(
-                    f"{target.path} is refused: its sha256 is not the one that is signed\n"
-                    "  the server's file is damaged or was replaced; what is installed goes on working"
+                    f"{target.path} is rejected: its sha256 is not the signed one\n"
+                    "  the server's file is damaged or was replaced; the installed bundle keeps working"
                 )
             resumed, digest, at = False, hashlib.sha256(), 0
         os.fsync(file.fileno())
@@ -106,7 +106,7 @@ def rebuild(old: Path, delta: Path, target: Target, folder: Path) -> str:
             file.flush()
             os.fsync(file.fileno())
         if sha256_of(draft) != target.sha256:
-            return "it makes another file than the one that is signed"
+            return "it does not produce the signed file"
         os.replace(draft, folder / target.sha256)
         flush_folder(folder)
         return ""
@@ -171,7 +171,7 @@ def _fetch(files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Ha
             except FetchError:
                 raise UpdateError(
                     f"{target.path} can't be fetched: {problem}\n"
-                    f"  {at} of {target.size_bytes} bytes are here; the next run goes on from there"
+                    f"  {at} of {target.size_bytes} bytes are here; the next run continues from there"
                 ) from None
     file.flush()
     return at

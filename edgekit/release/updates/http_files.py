@@ -259,7 +259,7 @@ class HttpFiles:
             if passed_s > self.limits.slow_after_s and received < passed_s * self.limits.slow_bytes_per_s:
                 least = self.limits.slow_bytes_per_s
                 raise FetchError(
-                    f"the server sends {received / passed_s:.0f} bytes a second; {least:.0f} are the least"
+                    f"the server sends {received / passed_s:.0f} bytes a second; the minimum is {least:.0f}"
                 )
             yield piece
         if declared is not None and received < declared:
@@ -272,7 +272,7 @@ def _start(response: HTTPResponse, offset: int) -> int:
         return 0
     found = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
     if not offset or found is None or int(found[1]) != offset:
-        raise FetchError("the server sent another part than the one asked for", again=False)
+        raise FetchError("the server sent a different range than requested", again=False)
     return offset
 
 
@@ -292,5 +292,5 @@ def _checked(url: str) -> SplitResult:
 
 def _why(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
-        return "no answer in time"
+        return "no response in time"
     return f"{type(problem).__name__}: {problem}"[:200]

@@ -153,7 +153,7 @@ def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> A
     """
     folder, tag = parse_reference(reference)
     if not folder.is_dir():
-        raise UsageError(f"{folder}: there is no such folder")
+        raise UsageError(f"{folder}: the folder does not exist")
     try:
         check_layout(folder)
         entry = _tagged(folder, read_index(folder)["manifests"], tag)
@@ -269,7 +269,7 @@ def _check_layer(folder: Path, layer: Mapping[str, Any]) -> None:
         _expect(size == layer["size"], f"{path} has {size} bytes where {layer['size']} are expected")
         while piece := file.read(1 << 20):
             digest.update(piece)
-    _expect(f"sha256:{digest.hexdigest()}" == layer["digest"], f"{path} is damaged: its sha256 is another")
+    _expect(f"sha256:{digest.hexdigest()}" == layer["digest"], f"{path} is damaged: its sha256 differs")
 
 
 def _json(folder: Path, descriptor: Mapping[str, Any], what: str) -> Any:
@@ -278,7 +278,7 @@ def _json(folder: Path, descriptor: Mapping[str, Any], what: str) -> Any:
     content = _read(path)
     size = len(content)
     _expect(size == descriptor["size"], f"{path} has {size} bytes where {descriptor['size']} are expected")
-    _expect(digest_of(content) == descriptor["digest"], f"{path} is damaged: its sha256 is another")
+    _expect(digest_of(content) == descriptor["digest"], f"{path} is damaged: its sha256 differs")
     return strict_json.decode(content, what, JSON_LIMIT_BYTES)
 
 

@@ -45,7 +45,7 @@ def _fields(content: bytes, at: int, end: int, *wanted: int) -> Iterator[tuple[i
                 yield tag >> 3, at, at + size
             at += size
         else:
-            raise ValueError("it is no protobuf")
+            raise ValueError("it is not valid protobuf")
     if at != end:
         raise ValueError("a field ends outside of its message")
 

@@ -31,7 +31,7 @@ def interval_s(text: str) -> float:
     """
     found = re.fullmatch(r"(\d{1,6})([smhd])", text)
     if found is None or (seconds := float(found[1]) * UNITS[found[2]]) < LEAST_S:
-        raise UsageError(f"{text!r} is no interval; give e.g. 15m, 1h or 1d, at least {LEAST_S}s")
+        raise UsageError(f"{text!r} is not an interval; use e.g. 15m, 1h or 1d, at least {LEAST_S}s")
     return seconds
 
 

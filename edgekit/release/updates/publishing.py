@@ -77,7 +77,7 @@ def publish(
         OSError: a file cannot be written; the repository is as it was.
     """
     if not 1 <= keep <= RELEASES_LIMIT:
-        raise UsageError(f"--keep is 1 to {RELEASES_LIMIT}, not {keep}")
+        raise UsageError(f"--keep must be 1 to {RELEASES_LIMIT}, not {keep}")
     metadata = repository.load(channel)
     index = _index(metadata, channel)
     with Bundle.open(bundle) as opened:
@@ -90,7 +90,7 @@ def publish(
         )
     if index["models"] and model not in index["models"] and not add_model:
         raise UsageError(
-            f"channel {channel} has {_names(index)}, and no {model}; nothing has changed\n"
+            f"channel {channel} has {_names(index)} but not {model}; nothing has changed\n"
             "  give --model for a release of a model that it has; --add-model for one more model, after "
             "which new devices need `edgekit store update --model`"
         )
@@ -146,9 +146,10 @@ def _model_of(
             if sides[0] == sides[1] != ([], []):  # language models have none
                 return only
     raise UsageError(
-        f"{path} may be a release of {_names(index)} in channel {channel}, or another model: neither "
-        f"its file nor its source {source!r} has that name, and inputs and outputs do not tell; "
-        "nothing has changed\n  give --model, or --add-model for one more model"
+        f"{path} may be a release of {_names(index)} in channel {channel}, or another model: neither its "
+        f"file nor its source {source!r} has that name, and its inputs and outputs do not decide it; "
+        "nothing has changed\n"
+        "  give --model, or --add-model for one more model"
     )
 
 
@@ -216,7 +217,7 @@ def refresh(repository: Repository) -> tuple[str, ...]:
 def _buckets(percent: float) -> int:
     """Convert a percentage to buckets for signing: TUF's canonical JSON does not support fractions."""
     if not 0 <= percent <= 100:
-        raise UsageError(f"a rollout is 0 to 100 percent, not {percent:g}")
+        raise UsageError(f"a rollout must be 0 to 100 percent, not {percent:g}")
     return round(percent * BUCKETS / 100)
 
 

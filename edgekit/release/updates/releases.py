@@ -169,7 +169,7 @@ def choose(
             notes.append(f"release {number} did not work here: {refused[release.bundle]}")
         elif bucket(device, release.target.path) >= release.buckets:
             share = f"{release.buckets * 100 / BUCKETS:g} %"
-            notes.append(f"release {number} is for {share} of the devices, not yet for this one")
+            notes.append(f"release {number} is released to {share} of the devices, not yet to this one")
         else:
             return Choice(release, tuple(notes))
     return Choice(None, tuple(notes))

@@ -144,7 +144,7 @@ class Repository:
         """
         known = (*OFFLINE, *ONLINE, *self.channels())
         if role not in known:
-            raise UsageError(f"there is no role {role}; there are {', '.join(known)}")
+            raise UsageError(f"unknown role {role}; available: {', '.join(known)}")
         parent_role = "targets" if role not in (*OFFLINE, *ONLINE) else "root"
         parent = self.load(parent_role)
         signers = [self.keys.load(parent_role)]

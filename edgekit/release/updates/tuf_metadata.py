@@ -91,9 +91,9 @@ def _opened(files: HttpFiles, draft: Path, root: bytes, name: str, now: Callable
         found = updater.get_targetinfo(path)
         if found is None:
             raise UpdateError(
-                f"the repository has no {path}: there is no channel {name}, or nothing is published in it"
+                f"the repository has no {path}: channel {name} does not exist, or nothing is published in it"
                 if path == f"{name}/{INDEX}"
-                else f"the channel names {path}, and the repository has none; publish it again"
+                else f"the channel names {path}, which the repository does not have; publish it again"
             )
         sha256 = found.hashes.get("sha256", "")
         if len(sha256) != 64:
@@ -135,9 +135,9 @@ def _expired(what: str, files: HttpFiles, now: datetime) -> UpdateError:
     server = f"\n  the server says that it is {files.server_time}" if files.server_time else ""
     return UpdateError(
         f"the update is refused: {what}, by this device's clock, {now:%Y-%m-%d %H:%M} UTC{server}\n"
-        "  the repository is not renewed any more (`edgekit release publish --refresh`), the clock is wrong, "
+        "  the repository is no longer renewed (`edgekit release publish --refresh`), the clock is wrong, "
         "or somebody holds newer files back\n"
-        "  what is installed works on"
+        "  the installed bundle keeps working"
     )
 
 
@@ -183,8 +183,10 @@ def _explained(files: HttpFiles, now: Callable[[], datetime]) -> Iterator[None]:
             "UnsignedMetadataError": "a signature is missing or wrong",
         }.get(type(problem).__name__, "the metadata is not valid")
         raise UpdateError(
-            f"the update is refused: {kind}\n  {printable(str(problem))[:300]}\n"
-            "  somebody may be tampering with the repository or the network; what is installed works on"
+            f"the update is refused: {kind}\n"
+            f"  {printable(str(problem))[:300]}\n"
+            "  somebody may be tampering with the repository or the network; the installed bundle keeps "
+            "working"
         ) from None
 
 

@@ -47,7 +47,7 @@ class Updated:
     """Result of an update.
 
     Attributes:
-        outcome: ``installed``, ``up to date``, ``nothing for this device`` or ``stopped``.
+        outcome: ``installed``, ``up to date``, ``no release for this device`` or ``stopped``.
         model: Name of the model.
         release: Number of the device's current release, or 0 if it has none of this channel.
         bundle: Digest of that release's bundle, or "".
@@ -135,7 +135,7 @@ def _updated(
     release = chosen.release
     if release is None:
         has = store.state.current if known else ""
-        return Updated("up to date" if known else "nothing for this device", model, known, has, 0, notes)
+        return Updated("up to date" if known else "no release for this device", model, known, has, 0, notes)
     if release.bundle == store.state.current:
         _remember(folder, seen.channel.name, model, release)
         remove_others(folder / "downloads", set())
@@ -180,7 +180,7 @@ def _install(
     fetched += 0 if delta is not None else release.target.size_bytes
     bundle = download(files, release.target, downloads)
     if ownership.read_own(bundle, HEADER.size)[-32:].hex() != release.bundle:
-        raise UpdateError(f"{release.target.path} is another bundle than its channel says; publish it again")
+        raise UpdateError(f"{release.target.path} is not the bundle that its channel names; publish it again")
     store.install(bundle, None if signature is None else download(files, signature, downloads))
     return fetched + (0 if signature is None else signature.size_bytes)
 

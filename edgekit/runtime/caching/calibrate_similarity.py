@@ -142,7 +142,7 @@ def measure(
         raise UsageError("bound must be above 0 and below 1, and references a whole number from 1")
     seen = [(signature_of(frame), runs.predict(frame, order)) for frame in frames]
     if len(seen) < 2:
-        raise UsageError(f"{len(seen)} frames are too few; use those of some hours")
+        raise UsageError(f"{len(seen)} frames are too few; use frames from several hours")
     middle = len(seen) // 2
     chosen = 0.0
     for limit in LIMITS:

@@ -45,7 +45,7 @@ class Similar:
     ) -> None:
         if calibration.model != runs.bundle.digest:
             raise UsageError(
-                f"the calibration is of another model than {runs.bundle.name}: measure() it on this one"
+                f"the calibration belongs to another model than {runs.bundle.name}: run measure() on this one"
             )
         if not calibration.granted:
             raise UsageError(f"predictions must not be reused: {calibration.why_not}")

@@ -35,7 +35,7 @@ def variant_failed(candidate: Candidate, problem: Exception) -> EngineError:
     """Return the error for a variant that does not load or run."""
     name = candidate.variant.name
     kind = NonFiniteOutputError if isinstance(problem, NonFiniteOutputError) else EngineError
-    return kind(f"{name} does not run: {reason_of(problem)}; strict allows no fallback")
+    return kind(f"{name} does not run: {reason_of(problem)}; strict forbids fallbacks")
 
 
 def engine_missing(

@@ -69,7 +69,7 @@ def unexpected_kinds(name: str, values: Array, allowed: NonFiniteKinds) -> NonFi
     kinds = kinds_of([values])
     only = "nothing but NaN" if kinds.all_nan else str(kinds)
     return NonFiniteOutputError(
-        f"output {name} holds {only}, its golden outputs {allowed}"
-        f"{' among numbers' if kinds.all_nan and allowed.nan else ''}, so it is invalid; "
-        "the input or this variant's arithmetic is at fault: try another engine or precision"
+        f"output {name} contains {only}, but its golden outputs "
+        f"{allowed}{' among numbers' if kinds.all_nan and allowed.nan else ''}, so it is invalid; the input "
+        "or this variant's arithmetic is at fault: try another engine or precision"
     )

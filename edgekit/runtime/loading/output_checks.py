@@ -77,10 +77,10 @@ class OutputChecks:
 
 
 def non_finite_inputs(feeds: Mapping[str, Array]) -> list[str]:
-    """One line for each input that holds NaN or infinities."""
+    """One line for each input that contains NaN or infinities."""
     floats = {name: values for name, values in feeds.items() if values.dtype.kind == "f"}
     return [
-        f"input {name} holds NaN or infinities in {int(values.size - np.isfinite(values).sum())} of "
+        f"input {name} contains NaN or infinities in {int(values.size - np.isfinite(values).sum())} of "
         f"{values.size} values"
         for name, values in floats.items()
         if not is_finite(values)

@@ -80,14 +80,12 @@ def unpack_noted(bundle: Bundle, variant: Variant) -> Unpacked:
     except OSError as problem:
         pass_on(problem)
         error = EngineError(
-            f"variant {variant.name} can be unpacked nowhere: {why}; nor in a temporary folder: "
-            f"{problem.strerror or problem}; make room, or set EDGEKIT_CACHE to a folder that can be written"
+            f"variant {variant.name} cannot be unpacked: {why}; nor in a temporary folder: "
+            f"{problem.strerror or problem}; free some space, or set EDGEKIT_CACHE to a writable folder"
         )
         error.blame = "machine"
         raise error from None
-    return Unpacked(
-        files, f"{why}; unpacked for this process only. Set EDGEKIT_CACHE to a folder that can be written"
-    )
+    return Unpacked(files, f"{why}; unpacked for this process only. Set EDGEKIT_CACHE to a writable folder")
 
 
 def _unpacked_in(

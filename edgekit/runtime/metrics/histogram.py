@@ -70,7 +70,7 @@ class Histogram:
 
     def _record_beyond(self, value: float) -> None:
         if not 0 <= value < math.inf:
-            raise ValueError(f"a histogram takes numbers from 0, not {value}")
+            raise ValueError(f"a histogram needs numbers of 0 or more, not {value}")
         if value <= LEAST:
             self.zeros += 1
         else:

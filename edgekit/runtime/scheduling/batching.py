@@ -116,7 +116,7 @@ def compared(one: SessionProtocol, batching: Batching) -> tuple[float, float]:
 def _size(one: SessionProtocol, many: SessionProtocol) -> int:
     """Return the batch size, of two sessions that match."""
     if one.bundle.manifest["source"]["sha256"] != many.bundle.manifest["source"]["sha256"]:
-        raise UsageError(f"{one.bundle.name} and {many.bundle.name} are not of the same model")
+        raise UsageError(f"{one.bundle.name} and {many.bundle.name} are not from the same model")
     if "lengths" in variant_of(one, one.active.variant).options:
         raise UsageError(
             f"{one.bundle.name} runs a text at the shortest of its lengths, and a batch would run all at "

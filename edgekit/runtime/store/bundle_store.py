@@ -92,7 +92,7 @@ class Store:
     ) -> None:
         if name is not None and not (0 < len(name) <= 64 and NAME_CHARACTERS.issuperset(name)):
             raise UsageError(
-                f"{name!r} cannot be a model's name in a store: use 1 to 64 small letters, digits, - and _"
+                f"{name!r} cannot name a model in a store: use 1 to 64 lower-case letters, digits, - and _"
             )
         self.root, self._factory = Path(root), None if factory is None else Path(factory)
         self.name, self.window, self._clock = name, window or HealthWindow(), clock
@@ -290,8 +290,8 @@ class Store:
         """
         if self._factory is None:
             raise UsageError(
-                f"no bundle of {self.root} can be started, and the factory's is not known here\n"
-                "  give its path: Store(root, factory=...)"
+                f"no bundle of {self.root} can be started, and the factory bundle is unknown\n"
+                "  pass its path: Store(root, factory=...)"
             )
         return self._factory
 

@@ -140,6 +140,6 @@ class Watched:
         """
         self._watch = seen(self._watch, counts, now_s)
         if burns_faster(counts, before):
-            why = f"{counts.bad} of {counts.answers} answers failed or were a fallback's"
+            why = f"{counts.bad} of {counts.answers} answers failed or used a fallback"
             return "rolled back", f"{why}; of the bundle before {before[1]} of {before[0]}"
         return ("committed" if is_healthy(self._watch, window, now_s) else "candidate"), ""

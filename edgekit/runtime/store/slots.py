@@ -118,5 +118,5 @@ def version_of(bundle: Bundle, given: int | None) -> int | None:
     if given is not None and not is_version(given):
         raise UsageError(f"a version is a whole number of 0 or more, not {given!r}")
     if own is not None and given is not None and own != given:
-        raise UsageError(f"{bundle.name} has version {own}, and {given} is given: leave it out")
+        raise UsageError(f"{bundle.name} has version {own}, but {given} was passed: leave it out")
     return own if given is None else given

@@ -114,7 +114,7 @@ def refusal(state: StoreState, digest: str, version: int | None) -> str:
     if digest in state.good or state.minimum == 0 or (version or 0) >= state.minimum:
         return ""
     its = "it has no version" if version is None else f"its version is {version}"
-    return f"{its}, and one of version {state.minimum} was committed"
+    return f"{its}, but version {state.minimum} was already committed"
 
 
 def to_start(state: StoreState, skipped: Collection[str] = ()) -> str:

@@ -51,7 +51,7 @@ class Listening:
         source = session.card.sources()[0]
         if not isinstance(source, AudioInput):
             raise UsageError(
-                f"{session.card.title} takes no sound: its input {source.name} is of kind {source.kind}"
+                f"{session.card.title} does not take sound: its input {source.name} has kind {source.kind}"
             )
         if not isinstance(sound, np.ndarray) and rate not in (None, source.rate):
             raise UsageError(

@@ -146,8 +146,8 @@ class Stream:
             raise StopIteration
         if self._started and self._pid != os.getpid():
             raise UsageError(
-                "this stream was begun before os.fork(), and its threads stayed in the parent process: "
-                "begin one in this process"
+                "this stream was started before os.fork(), and its threads stayed in the parent process: "
+                "start one in this process"
             )
         try:
             if not self._started:

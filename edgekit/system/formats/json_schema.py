@@ -71,7 +71,7 @@ def list_of(check_item: Check, limit: int) -> Check:
         if not isinstance(value, list):
             raise ManifestError(f"{where}: {brief(value)} where a list is expected")
         if len(value) > limit:
-            raise ManifestError(f"{where}: {len(value)} items; {limit} are allowed")
+            raise ManifestError(f"{where}: {len(value)} items; the limit is {limit}")
         for i, item in enumerate(value):
             check_item(item, f"{where}[{i}]")
 
@@ -85,7 +85,7 @@ def map_of(check_key: Check, check_item: Check, limit: int) -> Check:
         if not isinstance(value, dict):
             raise ManifestError(f"{where}: {brief(value)} where an object is expected")
         if len(value) > limit:
-            raise ManifestError(f"{where}: {len(value)} items; {limit} are allowed")
+            raise ManifestError(f"{where}: {len(value)} items; the limit is {limit}")
         for key, item in value.items():
             check_key(key, f"{where}, name")
             check_item(item, f"{where}[{brief(key)}]")

@@ -46,9 +46,9 @@ def parse_npy(content: memoryview, spec: TensorSpec) -> Array:
         raise NpyError("it is not a .npy file of version 1.0")
     data_start = 10 + int(struct.unpack("<H", prefix[8:])[0])
     if data_start > HEADER_LIMIT_BYTES:
-        raise NpyError(f"a .npy header of {data_start} bytes; {HEADER_LIMIT_BYTES} are allowed")
+        raise NpyError(f"a .npy header of {data_start} bytes; the limit is {HEADER_LIMIT_BYTES}")
     if bytes(content[10:data_start]).rstrip(b" \n") != _header(spec.dtype, spec.shape):
-        raise NpyError(f"its .npy header does not say {spec}")
+        raise NpyError(f"its .npy header does not match {spec}")
     dtype = np.dtype(spec.dtype).newbyteorder("<")
     count = math.prod(spec.shape)
     if len(content) - data_start != count * dtype.itemsize:

@@ -38,10 +38,10 @@ def decode(data: bytes, what: str, limit_bytes: int) -> Json:
             too long.
     """
     if len(data) > limit_bytes:
-        raise JsonError(f"{what}: {len(data)} bytes; {limit_bytes} are allowed")
+        raise JsonError(f"{what}: {len(data)} bytes; the limit is {limit_bytes}")
     values = data.count(b",") + data.count(b"[") + data.count(b"{")
     if values > VALUES_LIMIT:
-        raise JsonError(f"{what}: about {values} values; {VALUES_LIMIT} are allowed")
+        raise JsonError(f"{what}: about {values} values; the limit is {VALUES_LIMIT}")
     try:
         value = json.loads(
             data.decode("utf-8"),
@@ -93,9 +93,9 @@ def brief(value: Json) -> str:
 def check_text(text: str, where: str) -> None:
     """Raises JsonError if a string is too long, or holds control characters or lone surrogates."""
     if len(text) > TEXT_LIMIT_CHARS:
-        raise JsonError(f"{where}: a text of {len(text)} characters; {TEXT_LIMIT_CHARS} are allowed")
+        raise JsonError(f"{where}: a text of {len(text)} characters; the limit is {TEXT_LIMIT_CHARS}")
     if printable(text) != text:
-        raise JsonError(f"{where}: {brief(text)} holds characters that are no text")
+        raise JsonError(f"{where}: {brief(text)} contains half of a surrogate pair")
 
 
 def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -104,14 +104,14 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise JsonError(f"key {brief(key)} is there twice in one object")
+                raise JsonError(f"key {brief(key)} is twice in one object")
             seen.add(key)
     return found
 
 
 def _parse_int(text: str) -> int:
     if len(text) > NUMBER_LIMIT_CHARS:
-        raise JsonError(f"a number of {len(text)} digits; {NUMBER_LIMIT_CHARS} are allowed")
+        raise JsonError(f"a number of {len(text)} digits; the limit is {NUMBER_LIMIT_CHARS}")
     return int(text)
 
 
@@ -155,7 +155,7 @@ def _as_plain(value: Json, where: str, depth_left: int) -> Json:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise JsonError(f"{where}: {value} is no JSON; say None where there is no number")
+            raise JsonError(f"{where}: {value} is not valid JSON; use None where a number is missing")
         return float(value)
     if isinstance(value, (Mapping, list, tuple)) and depth_left == 0:
         raise JsonError(_too_deep(where))
@@ -169,4 +169,4 @@ def _as_plain(value: Json, where: str, depth_left: int) -> Json:
         return plain
     if isinstance(value, (list, tuple)):
         return [_as_plain(item, f"{where}[{i}]", depth_left - 1) for i, item in enumerate(value)]
-    raise JsonError(f"{where}: a {type(value).__name__} is no JSON")
+    raise JsonError(f"{where}: a {type(value).__name__} cannot be written as JSON")

@@ -48,7 +48,7 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
 
 def test_a_bundle_of_rejected_variants_says_so(engines: Engines) -> None:
     rejected = Variant("a-int8", "a", "a", "int8", {}, {}, "rejected: SNR 3 dB", {})
-    with pytest.raises(NoVariantError, match=r"^new bundle holds nothing to run: .*\n  a-int8: SNR 3 dB\n"):
+    with pytest.raises(NoVariantError, match=r"^new bundle has nothing to run: .*\n  a-int8: SNR 3 dB\n"):
         bench_engines(small_bundle([rejected]), engine=None, threads=1, seconds=0.001)
 
 

@@ -73,10 +73,13 @@ def changed(line: bytes, key: str, value: Any) -> bytes:
         ),
         (lambda line: changed(line, "bundle", None), "bundle is None; it must be an object"),
         (lambda line: changed(line, "results", {}), "results is a dict; it must be a list"),
-        (lambda line: changed(line, "results", [{**RESULT, "p50_ms": "1"}]), "p50_ms is '1', not a number"),
+        (
+            lambda line: changed(line, "results", [{**RESULT, "p50_ms": "1"}]),
+            "p50_ms is '1'; it must be a number",
+        ),
         (
             lambda line: changed(line, "results", [{**RESULT, "threads": True}]),
-            "threads is True, not a number",
+            "threads is True; it must be a number",
         ),
         (lambda line: line.replace(b"1.5", b"NaN"), "NaN is not JSON"),
     ],

@@ -86,7 +86,7 @@ MISTAKES = [
     (CASCADE + "score = 2.0\n", "cascade.toml: stages[1].score is 2; it must be from 0 to 1"),
     (
         CASCADE + 'crop = "text"\nsquare = true\n',
-        "cascade.toml: stages[1].square goes with crop = 'box', and crop is 'text'",
+        "cascade.toml: stages[1].square needs crop = 'box', but crop is 'text'",
     ),
     (
         CASCADE + "turn = { red = 45 }\n",

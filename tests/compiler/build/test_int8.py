@@ -116,7 +116,7 @@ def test_a_search_that_had_no_time_says_so(model: Path) -> None:
 
 
 def test_few_samples_are_called_few(model: Path, built: tuple[edgekit.Bundle, list[Stage]]) -> None:
-    text = ", or on all where there were too few to hold some out: give 64 to 128"
+    text = ", or on all where there were too few to hold some out: use 64 to 128"
     assert text in build(model, samples=planted.samples(2), force=True).report
     assert text not in built[0].report
 
@@ -177,7 +177,7 @@ def test_samples_that_hold_one_value_are_refused(model: Path, precision: str) ->
 def test_a_float_build_on_such_samples_says_so(model: Path) -> None:
     zeros = [{"x": np.zeros_like(planted.samples(1)[0]["x"])}]
     bundle = build(model, samples=zeros, precision="fp32", time_budget=None)
-    assert "on 1 samples given, which hold one value throughout and prove little" in bundle.report
+    assert "on 1 samples given, which are constant and prove little" in bundle.report
     assert "one_value" not in build(model, precision="fp32", time_budget=None).manifest["samples"]
 
 

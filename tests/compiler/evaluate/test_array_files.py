@@ -103,7 +103,7 @@ HEADERS = [
     ),
     (says("(2, 3)", "'|O'"), "it contains Python objects (a pickle)"),
     (says("(2, 3)", "'<U1'"), "it contains <U1, not an array of plain numbers"),
-    (says("(2,)", "[('a', '<f4', (3,))]"), "it holds [('a', '<f4', (3,))], which is no array of plain"),
+    (says("(2,)", "[('a', '<f4', (3,))]"), "it contains [('a', '<f4', (3,))], not an array of plain"),
     (says("(2, 3)", "'nonsense'"), "its header is malformed: descr is not a valid dtype"),
     ("{" * 900, "its header is malformed: "),
     ("-" * 900 + "1", "its header is malformed: "),

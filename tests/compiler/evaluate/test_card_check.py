@@ -69,7 +69,7 @@ def test_outputs_that_the_decoder_refuses() -> None:
     with pytest.raises(CardError) as refused:
         check_decoding(card, [{"y": np.zeros((1, 80, 10), np.float32)}])
     assert str(refused.value) == (
-        "a card: the model's outputs do not fit detect with decode = 'yolox': the output has 80 rows, and "
+        "a card: the model's outputs do not fit detect with decode = 'yolox': the output has 80 rows, but "
         "strides [8, 16, 32] on an input of 64x64 make 84; set strides in the card"
     )
 
@@ -87,6 +87,6 @@ def test_the_build_refuses_both(tmp_path: Path) -> None:
     draft["task"]["labels"] = []
     draft["task"]["strides"] = [4]
     with pytest.raises(
-        CardError, match=r"the output has 84 rows, and strides \[4\] on an input of 64x64 make 256"
+        CardError, match=r"the output has 84 rows, but strides \[4\] on an input of 64x64 make 256"
     ):
         edgekit.build(model, targets=["ort"], card=parse_card(draft))

@@ -49,7 +49,7 @@ def test_no_labels_where_there_is_no_task_or_no_photograph(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name,class\n", "{csv}:: needs the columns file and class_index"),
+        ("name,class\n", "{csv}: needs the columns file and class_index"),
         ("file,class_index\na.png,cat\n", "{csv}, line 2: class_index is 'cat', not a number"),
         ("file,class_index\nb.png,1\n", "{csv} has no line for a.png"),
     ],

@@ -97,7 +97,7 @@ def test_an_input_that_is_no_number_is_warned_of(tmp_path: Path, monkeypatch: py
     bad[0, 0] = np.nan
     np.save(tmp_path / "x.npy", bad)
     found = run_files(bundle, {"": tmp_path / "x.npy"})
-    warning = f"input x holds NaN or infinities in 1 of {X.size} values"
+    warning = f"input x contains NaN or infinities in 1 of {X.size} values"
     assert found.as_json()["warnings"] == [warning]
     assert found.text().splitlines()[-1] == f"  warning   {warning}"
     np.save(tmp_path / "x.npy", X)

@@ -104,7 +104,7 @@ def test_no_samples(tmp_path: Path) -> None:
         load_samples(tmp_path, [IMAGE])
     formats = ".npz, .npy, .jpg, .jpeg, .png, .bmp, .webp, .tif, .tiff, .wav, .mp4, .m4v, .mov, .avi, .mkv"
     formats += ", .webm"
-    needed = f"give a folder or a glob of {formats}"
+    needed = f"pass a folder or a glob of {formats}"
     assert str(error.value) == f"no samples at {tmp_path}: the folder is empty; {needed}"
     (tmp_path / "notes.txt").write_text("hello", "utf-8")
     with pytest.raises(SampleError) as error:

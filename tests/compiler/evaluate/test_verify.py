@@ -127,11 +127,11 @@ def test_a_variant_with_the_right_answers_verifies(tmp_path: Path, monkeypatch: 
         ),
         (
             wrong_dtype,
-            "Ort Runtime 1.0 cannot run it: it answered y float16 1x6; the model gives y float32 1x6",
+            "Ort Runtime 1.0 cannot run it: it returned y float16 1x6; the model's outputs are y float32 1x6",
         ),
         (
             wrong_shape,
-            "Ort Runtime 1.0 cannot run it: it answered y float32 6x1; the model gives y float32 1x6",
+            "Ort Runtime 1.0 cannot run it: it returned y float32 6x1; the model's outputs are y float32 1x6",
         ),
     ],
 )

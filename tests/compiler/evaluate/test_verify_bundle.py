@@ -35,7 +35,7 @@ def test_a_bundle_of_rejected_variants_says_so_and_what_to_do(engines: Engines) 
         verify_bundle(small_bundle(variants))
     assert error.value.exit_code == 1
     assert str(error.value) == (
-        "new bundle holds nothing to run: the build rejected every variant\n"
+        "new bundle has nothing to run: the build rejected all variants\n"
         "  a-int8: 1.42x the time of fp32\n"
         "  b-fp32: SNR 3 dB\n"
         "  build it again with another target, --precision or more samples; --force ships int8 as it is"
@@ -118,11 +118,11 @@ def test_an_engine_that_throws_or_answers_something_else_fails(engines: Engines)
     assert engines["ort"].closed == 1
     engines["ort"].behaviour["v"] = wrong_name
     assert status(bundle_with({})) == (
-        "failed: Ort Runtime 1.0: it answered z float32 1x6; the model gives y float32 1x6"
+        "failed: Ort Runtime 1.0: it returned z float32 1x6; the model's outputs are y float32 1x6"
     )
     engines["ort"].behaviour["v"] = wrong_shape
     assert status(bundle_with({})) == (
-        "failed: Ort Runtime 1.0: it answered y float32 6x1; the model gives y float32 1x6"
+        "failed: Ort Runtime 1.0: it returned y float32 6x1; the model's outputs are y float32 1x6"
     )
     engines["ort"].refused["v"] = KeyError("signature")
     assert status(bundle_with({})) == "failed: Ort Runtime 1.0: KeyError: 'signature'"

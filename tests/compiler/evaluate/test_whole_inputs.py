@@ -106,7 +106,7 @@ def test_text_files_that_are_no_samples(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_bytes(b"\xff")
     with pytest.raises(SampleError, match=r"empty\.txt can't be read as text: 'utf-8' codec"):
         load_samples(tmp_path, SPECS, text_card())
-    with pytest.raises(SampleError, match=r"the folder has empty\.txt; give a folder or a glob"):
+    with pytest.raises(SampleError, match=r"the folder has empty\.txt; pass a folder or a glob"):
         load_samples(tmp_path, [TensorSpec("x", "float32", (1, 8))])
 
 

@@ -84,7 +84,7 @@ def test_corners_that_enclose_nothing(corners: list[list[float]]) -> None:
     with pytest.raises(UsageError) as error:
         crop_corners(frame(20, 20), np.array(corners, float))
     exact = [[float(x), float(y)] for x, y in corners]
-    assert str(error.value) == f"corners {exact} enclose nothing that can be cut out"
+    assert str(error.value) == f"corners {exact} enclose an empty area"
 
 
 @pytest.mark.parametrize("shift", [-40, -9, -2, 0, 3, 8, 30])

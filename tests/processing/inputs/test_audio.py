@@ -72,7 +72,7 @@ def test_ranges(entry: dict[str, Any], expected: tuple[float, float] | None) -> 
     ("entry", "text"),
     [
         ({"rate": 0}, ".rate is 0; it must be from 1 to 768000"),
-        ({"window": 9}, ".shape is [1, 8], and a window has 9 samples"),
+        ({"window": 9}, ".shape is [1, 8], but a window has 9 samples"),
         ({"hop": 9}, ".hop is 9; it must be at most a window, 8 samples"),
         ({"context": 2, "hop": 8}, ".hop is 8; with a context it must be window - context, 6"),
         (
@@ -82,11 +82,11 @@ def test_ranges(entry: dict[str, Any], expected: tuple[float, float] | None) -> 
         ),
         (
             {"context": 2, "normalize": "peak"},
-            ".normalize goes without a context, which is normalized by another window",
+            ".normalize cannot be combined with a context",
         ),
         ({"std": 0}, ".std is 0; it must be above 0"),
         ({"full_scale": -1}, ".full_scale is -1; it must be above 0"),
-        ({"layout": "TF"}, ".layout goes with features; samples have no frames"),
+        ({"layout": "TF"}, ".layout needs features; samples have no frames"),
         ({"features": "mel"}, ".features must be a table, not a text"),
         (
             {"shape": [1, 50, 10, 1], "features": KWS, "window": 16000},
@@ -116,19 +116,19 @@ def test_ranges(entry: dict[str, Any], expected: tuple[float, float] | None) -> 
             {"features": {**MEL, "log": "ln"}},
             ".features.log needs an offset or a floor, since silence has no logarithm; e.g. 1e-6",
         ),
-        ({"features": {**MEL, "floor": 1e-6}}, ".features.floor goes with log, and log is 'none'"),
-        ({"features": {**MEL, "dct": "htk"}}, ".features.dct goes with kind = 'mfcc'"),
+        ({"features": {**MEL, "floor": 1e-6}}, ".features.floor needs log, but log is 'none'"),
+        ({"features": {**MEL, "dct": "htk"}}, ".features.dct needs kind = 'mfcc'"),
         (
             {"features": {"kind": "spectrogram", "frame": 4, "hop": 2, "mels": 4}},
-            ".features.mels goes with kind = 'mel' or 'mfcc'",
+            ".features.mels needs kind = 'mel' or 'mfcc'",
         ),
         (
             {"features": {**KWS, "coefficients": 41}},
-            ".features.coefficients is 41; 40 bands give no more than that",
+            ".features.coefficients is 41; the maximum for 40 bands",
         ),
         (
             {"features": {k: v for k, v in KWS.items() if k not in ("log", "offset")}},
-            ".features.log is 'none'; MFCC are made of logarithms: ln, log10 or db",
+            ".features.log is 'none'; MFCC need logarithms: ln, log10 or db",
         ),
         (
             {"features": {**MEL, "preemphasis": 1.5}},
@@ -147,4 +147,4 @@ def test_its_dtype_and_shape_must_be_the_models() -> None:
     table = {"title": "t", "inputs": {"x": audio()}}
     with pytest.raises(CardError) as error:
         parse_card(table, [TensorSpec("x", "float16", (1, 8))], [])
-    assert str(error.value) == "t: input x is float32 in the card and float16 in the model"
+    assert str(error.value) == "t: input x is float32 in the card but float16 in the model"

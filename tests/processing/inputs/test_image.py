@@ -20,21 +20,21 @@ def table(**more: Any) -> dict[str, Any]:
     [
         (
             {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
-            "x.std is in units of 0 to 1, and pixels are 0 to 255: write mean = [123.675, 116.28, 103.53] "
+            "x.std is in units of 0 to 1, but pixels are 0 to 255: write mean = [123.675, 116.28, 103.53] "
             "and std = [58.395, 57.12, 57.375]",
         ),
         (
             {"mean": [0.5, 0.5, 0.5]},
-            "x.mean is in units of 0 to 1, and pixels are 0 to 255: write mean = [127.5, 127.5, 127.5] "
-            "and std = [255.0, 255.0, 255.0]",
+            "x.mean is in units of 0 to 1, but pixels are 0 to 255: write mean = [127.5, 127.5, 127.5] and "
+            "std = [255.0, 255.0, 255.0]",
         ),
         (
             {"std": [0.5, 0.5, 0.5]},
-            "x.std is in units of 0 to 1, and pixels are 0 to 255: write std = [127.5, 127.5, 127.5]",
+            "x.std is in units of 0 to 1, but pixels are 0 to 255: write std = [127.5, 127.5, 127.5]",
         ),
         (
             {"std": [0.00392156862745098] * 3},
-            "x.std is a factor, and pixels are divided by std: write std = [255.0, 255.0, 255.0]",
+            "x.std is a factor, but pixels are divided by std: write std = [255.0, 255.0, 255.0]",
         ),
     ],
 )

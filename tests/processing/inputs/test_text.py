@@ -67,15 +67,15 @@ def test_the_tokenizer_is_a_file_beside_the_card(tmp_path: Path) -> None:
             "letters, digits, '.', '_' and '-'",
         ),
         ("ids", {"part": "words"}, ".ids.part is 'words'; it must be one of ids, mask, types"),
-        ("ids", {"shape": [2, 8]}, ".ids.shape is [2, 8]; a text is [1, tokens] or [tokens], at most 65536"),
+        ("ids", {"shape": [2, 8]}, ".ids.shape is [2, 8]; it must be [1, tokens] or [tokens], at most 65536"),
         (
             "ids",
             {"shape": [65537]},
-            ".ids.shape is [65537]; a text is [1, tokens] or [tokens], at most 65536",
+            ".ids.shape is [65537]; it must be [1, tokens] or [tokens], at most 65536",
         ),
         ("ids", {"pad_id": -2}, ".ids.pad_id is -2; it must be from 0, or -1 for the tokenizer's own"),
         ("ids", {"dtype": "float32"}, ".ids.dtype is 'float32'; it must be one of int64, int32"),
-        ("mask", {"padding": "left"}, ".mask.padding goes with part = 'ids'; the other parts follow it"),
+        ("mask", {"padding": "left"}, ".mask.padding is allowed for part = 'ids' only"),
         (
             "mask",
             {"shape": [1, 9]},
@@ -84,7 +84,8 @@ def test_the_tokenizer_is_a_file_beside_the_card(tmp_path: Path) -> None:
         (
             "mask",
             {"part": "ids", "tokenizer": "t.json"},
-            ": the parts of a text are ids, ids; it has ids once, and mask and types at most once",
+            ": the parts of a text are ids, ids; exactly one ids is needed, and at most one mask "
+            "and one types",
         ),
     ],
 )

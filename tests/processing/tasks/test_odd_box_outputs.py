@@ -49,7 +49,7 @@ def test_decoded_or_refused(kind: str, form: str) -> None:
         (
             "detr",
             {"logits": (1, 9, 1), "boxes": (1, 9, 4)},
-            "logits has one column, and with softmax the last one is no object",
+            '`logits` has one column, which softmax reserves for "no object"',
         ),
         (
             "yolox",

@@ -185,7 +185,7 @@ def test_a_batch_in_front_is_filled_up_by_openvino(tmp_path: Path) -> None:
         ),
         (
             ["--kubernetes", "new", "--bundle-url", "m.edgekit", "--image", "x"],
-            "--bundle-url is 'm.edgekit'; give where the",
+            "--bundle-url is 'm.edgekit'; it must be the",
         ),
     ],
 )

@@ -139,8 +139,8 @@ def lowered(value: Any) -> Any:
         (("--for", "greengrass", "-o", "out"), "give --uri s3://BUCKET/KEY"),
         (("--for", "systemd"), "give the BUNDLE and -o FOLDER"),
         (("--for", "systemd", "-o", "out", "--name", "a b"), "can't be a service's name"),
-        (("--for", "iotedge", "-o", "out", "--image", "a b"), "is no reference of a container image"),
-        (("--for", "greengrass", "-o", "out", "--bundle-url", "ftp://x"), "is no place of a bundle"),
+        (("--for", "iotedge", "-o", "out", "--image", "a b"), "is not a container image reference"),
+        (("--for", "greengrass", "-o", "out", "--bundle-url", "ftp://x"), "is not the URL of a bundle"),
         (("--for", "systemd", "-o", "out", "--channel", "stable"), "--channel does not go with --for"),
         (("-o", "out"), "give --repo and --keys, or --oci, or --for"),
         (("--for", "systemd", "-o", "full"), "is not an empty folder"),
@@ -163,4 +163,4 @@ def test_a_file_whose_name_a_unit_would_read_otherwise(name: str) -> None:
     with pytest.raises(UsageError) as error:
         service_of(small_bundle(), Path(f"{name}.edgekit"))
     named = repr(f"{name}.edgekit")
-    assert str(error.value) == f"{named} can't stand in a command line of a service: rename the file"
+    assert str(error.value) == f"{named} cannot be used in the command line of a service: rename the file"

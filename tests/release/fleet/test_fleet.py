@@ -95,17 +95,17 @@ def test_counts_of_processes_add_up_however_often_rows_come() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"until": -1.0}, "a number in it is none, or below 0"),
+        ({"until": -1.0}, "a number in it is invalid or below 0"),
         ({"since": BEGAN + 10.0}, "it was sent before its counts began"),
-        ({"outcomes": {"ok": 1.5}}, "a count in it is no whole number"),
-        ({"outcomes": []}, "it is no row of a device"),
-        ({"model": "x" * 300}, "is no text, or too long"),
-        ({"report": {"format": 2}}, "its format is 2; 1 is known here"),
+        ({"outcomes": {"ok": 1.5}}, "a count in it is not a whole number"),
+        ({"outcomes": []}, "it is not a device's row"),
+        ({"model": "x" * 300}, "is not text, or too long"),
+        ({"report": {"format": 2}}, "its format is 2; the supported one is 1"),
         (
             {"report": {"format": 1, "device": "../x", "class": "c", "channel": ""}},
-            "no row of a device|no name",
+            "not a device's row|no name",
         ),
-        ({"stages": [{"stage": "end_to_end"}]}, "it is no row of a device: KeyError"),
+        ({"stages": [{"stage": "end_to_end"}]}, "it is not a device's row: KeyError"),
     ],
 )
 def test_a_wrong_row_is_passed_over_with_its_reason(
@@ -159,15 +159,15 @@ def test_buckets_are_those_of_edgekit() -> None:
         {"offset": True},
         {"bucket_counts": [0] * 1001},
     ):
-        with pytest.raises(RowError, match=r"^its buckets are others than EdgeKit's$"):
+        with pytest.raises(RowError, match=r"^its buckets are not EdgeKit's$"):
             decoded(reported(**{**good, **wrong}))
     for count in (-1, 1 << 53, 0.5, True):
-        with pytest.raises(RowError, match="a count in it is no whole number from 0"):
+        with pytest.raises(RowError, match="a count in it is not a whole number from 0"):
             decoded(reported(bucket_counts=[count]))
 
 
 def test_a_row_has_at_most_a_megabyte() -> None:
-    with pytest.raises(ValueError, match="1048577 bytes; 1048576 are allowed"):
+    with pytest.raises(ValueError, match="1048577 bytes; the limit is 1048576"):
         decoded(reported().ljust((1 << 20) + 1))
 
 
@@ -175,7 +175,7 @@ def test_a_time_of_400_digits_is_no_time() -> None:
     good = DeviceReport("d", "rpi5").otlp(snapshot_of(OLD, 0.0, 9.0, 300, 0))
     wrong = re.sub(rb'"startTimeUnixNano": ?"\d+"', b'"startTimeUnixNano": "' + b"9" * 400 + b'"', good)
     assert wrong != good
-    with pytest.raises(RowError, match="no row of a device: OverflowError"):
+    with pytest.raises(RowError, match="not a device's row: OverflowError"):
         decoded(wrong)
 
 
@@ -230,7 +230,7 @@ def test_a_stage_that_can_tell_no_more_needs_devices() -> None:
     finding = Finding(measures()[0], (5000, 110), 0.004, -0.002, 0.0101, "wait")
     verdict = Verdict(OLD, NEW, 120, 10_000, 2, False, (finding,))
     assert verdict.needs_devices
-    assert sentence(verdict).startswith("wait: the devices of this stage have said what they can")
+    assert sentence(verdict).startswith("wait: the devices of this stage cannot settle the difference")
     assert as_json(verdict)["needs_devices"] is True
     few = replace(finding, devices=(5000, 99))
     for other in (replace(verdict, findings=(few,)), replace(verdict, reached=150)):

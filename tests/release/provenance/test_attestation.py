@@ -41,7 +41,7 @@ def test_a_statement_is_its_own_payload(tmp_path: Path, kind: str) -> None:
 def test_a_statement_that_no_check_would_read(tmp_path: Path) -> None:
     private, _ = key_files(tmp_path, "key", KINDS["Ed25519"]())
     with pytest.raises(
-        SignatureError, match=r"can't be signed, no check would read it: .* 65536 are allowed"
+        SignatureError, match=r"cannot be signed, because verification would reject it: .* the limit is 65536"
     ):
         sign_statement(b"x" * 60_000, load_private_key(private))
 
@@ -54,7 +54,7 @@ def test_a_statement_about_another_bundle(tmp_path: Path) -> None:
     (tmp_path / "p.json.sig").write_bytes(sign_statement(content, load_private_key(private)))
     with pytest.raises(SignatureError) as error:
         check_document(document, TrustedKeys([public]), "cd" * 32)
-    assert str(error.value) == f"{document} is about another bundle: its sha256 is not this one's"
+    assert str(error.value) == f"{document} belongs to another bundle: its sha256 differs"
 
 
 def test_a_bill_is_put_in_place_while_it_is_checked(tmp_path: Path) -> None:

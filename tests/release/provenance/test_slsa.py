@@ -67,7 +67,7 @@ def test_the_same_bundle_gives_the_same_statement(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("builder", ["", "ci", "https://ci example", ":x", "https:", "https://x\x1b[2J"])
 def test_a_builder_that_is_no_uri(builder: str) -> None:
-    with pytest.raises(UsageError, match="is no URI"):
+    with pytest.raises(UsageError, match="is not a URI"):
         provenance_of(small_bundle(), "a", "0" * 64, builder)
 
 

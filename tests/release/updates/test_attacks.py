@@ -165,7 +165,7 @@ def test_slow_data_by_a_told_clock(world: World) -> None:
 
     world.server.fault = drip
     with (
-        pytest.raises(FetchError, match="bytes a second; 1024 are the least"),
+        pytest.raises(FetchError, match="bytes a second; the minimum is 1024"),
         files.open(path) as body,
     ):
         next(body.pieces)

@@ -55,7 +55,7 @@ def test_what_may_be_another_model_is_asked_about(world: World) -> None:
         target(world, other)
     assert str(error.value) == (
         f"{other} may be a release of yolo in channel stable, or another model: neither its file nor its "
-        "source 'best' has that name, and inputs and outputs do not tell; nothing has changed\n"
+        "source 'best' has that name, and its inputs and outputs do not decide it; nothing has changed\n"
         "  give --model, or --add-model for one more model"
     )
     assert target(world, other, model="yolo") == "stable/yolo/2.edgekit"
@@ -81,9 +81,9 @@ def test_a_second_model_is_asked_for(world: World) -> None:
     with pytest.raises(UsageError) as error:
         target(world, second, model="segmenter")
     assert str(error.value) == (
-        "channel stable has yolo, and no segmenter; nothing has changed\n"
-        "  give --model for a release of a model that it has; --add-model for one more model, after "
-        "which new devices need `edgekit store update --model`"
+        "channel stable has yolo but not segmenter; nothing has changed\n"
+        "  give --model for a release of a model that it has; --add-model for one more model, after which "
+        "new devices need `edgekit store update --model`"
     )
     assert target(world, second, model="segmenter", add_model=True) == "stable/segmenter/1.edgekit"
     assert target(world, bundle(world, "v2")) == "stable/yolo/2.edgekit"  # by its source

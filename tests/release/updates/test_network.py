@@ -75,7 +75,9 @@ def test_a_run_goes_on_where_another_was_cut_off(world: World) -> None:
 
     world.server.fault = cut
     world.limits = Limits(attempts=1)
-    with pytest.raises(UpdateError, match=r"2000000 of \d+ bytes are here; the next run goes on from there"):
+    with pytest.raises(
+        UpdateError, match=r"2000000 of \d+ bytes are here; the next run continues from there"
+    ):
         world.update()
     world.server.fault, world.limits = None, QUICK
     assert world.update().outcome == "installed"

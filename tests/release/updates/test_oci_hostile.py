@@ -102,8 +102,8 @@ HOSTILE: dict[str, tuple[Callable[[Crafted], object], str]] = {
     "a digest in capitals": (lambda c: c.descriptor(digest=f"sha256:{'A' * 64}"), "not a sha256 digest"),
     "a name with a path": (lambda c: c.name("../../x.edgekit"), "not a plain relative name"),
     "an absolute name": (lambda c: c.name("/etc/x.edgekit"), "not a plain relative name"),
-    "a name with control characters": (lambda c: c.name("\x1b[2J.edgekit"), "characters that are no text"),
-    "a changed byte": (_changed, "is damaged: its sha256 is another"),
+    "a name with control characters": (lambda c: c.name("\x1b[2J.edgekit"), "half of a surrogate pair"),
+    "a changed byte": (_changed, "is damaged: its sha256 differs"),
     "a truncated bundle": (lambda c: os.truncate(c.bundle, 100), "has 100 bytes where"),
     "a missing bundle": (lambda c: c.bundle.unlink(), "there is no .*blobs/sha256"),
     "a bundle that is a link": (lambda c: c.replaced(c.bundle, link=True), "it is a symbolic link"),
@@ -130,7 +130,7 @@ HOSTILE: dict[str, tuple[Callable[[Crafted], object], str]] = {
         lambda c: (c.folder / "index.json").write_text(
             json.dumps({**c.index, "manifests": c.index["manifests"] * 10_001})
         ),
-        "10001 items; 10000 are allowed",
+        "10001 items; the limit is 10000",
     ),
     "two of one tag": (_second_tag, "its index has 2 entries of tag v1"),
     "an image index": (
@@ -138,7 +138,7 @@ HOSTILE: dict[str, tuple[Callable[[Crafted], object], str]] = {
         "is not an image manifest",
     ),
     "annotations that are no text": (lambda c: c.entry(annotations={REF_NAME: ["v1"]}), "a text is expected"),
-    "a manifest that is no JSON": (lambda c: c.raw_manifest(b"\xff\xfe"), "is not UTF-8"),
+    "a manifest that cannot be written as JSON": (lambda c: c.raw_manifest(b"\xff\xfe"), "is not UTF-8"),
     "a manifest that is deep": (lambda c: c.raw_manifest(b'{"a":' * 40 + b"1" + b"}" * 40), "32 deep"),
     "a manifest with a key twice": (lambda c: c.raw_manifest(b'{"a":1,"a":2}'), "there twice"),
     "a huge manifest": (lambda c: c.raw_manifest(bytes(5 << 20)), "more than 4 MB"),
@@ -148,7 +148,7 @@ HOSTILE: dict[str, tuple[Callable[[Crafted], object], str]] = {
         "manifest.artifactType",
     ),
     "no layers": (lambda c: c.field("layers", []), "it has 0 bundles"),
-    "many layers": (lambda c: c.field("layers", [c.weights] * 65), "65 items; 64 are allowed"),
+    "many layers": (lambda c: c.field("layers", [c.weights] * 65), "65 items; the limit is 64"),
     "the same name twice": (lambda c: c.layers(c.weights), "two of its layers are 'a.edgekit'"),
     "two bundles": (
         lambda c: c.layers({**c.weights, "annotations": {FILE_PATH: "b.edgekit"}}),
@@ -163,7 +163,7 @@ HOSTILE: dict[str, tuple[Callable[[Crafted], object], str]] = {
         lambda c: c.field("config", {**c.manifest["config"], "mediaType": "application/x"}),
         "a configuration of type",
     ),
-    "a configuration that is no JSON": (
+    "a configuration that cannot be written as JSON": (
         lambda c: c.field("config", c.blob(b"no", c.manifest["config"]["mediaType"])),
         "configuration: .* is not JSON",
     ),

@@ -180,7 +180,7 @@ def test_nothing_is_published_of_what_does_not_fit(tmp_path: Path) -> None:
     assert not layout.exists()
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
-    with pytest.raises(UsageError, match=r"cannot be added to .*photos: there is no .*oci-layout"):
+    with pytest.raises(UsageError, match=r"cannot be added to .*photos: .*oci-layout does not exist"):
         publish(tmp_path / "photos", bundle(tmp_path, "a"))
     assert list(tree(tmp_path / "photos")) == ["cat.jpg"]
 
@@ -208,7 +208,7 @@ def test_from_a_layout_into_a_store(tmp_path: Path) -> None:
         update(store, str(layout))
     with pytest.raises(UsageError, match="has no tag v-c; it has: v-a, v-b"):
         update(store, f"{layout}:v-c")
-    with pytest.raises(UsageError, match="there is no such folder"):
+    with pytest.raises(UsageError, match="the folder does not exist"):
         update(store, str(tmp_path / "nowhere"))
     assert update(store, f"{layout}:v-a", dry_run=True)[0] == "available"
     assert not store.root.exists()

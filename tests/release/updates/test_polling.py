@@ -26,5 +26,5 @@ def test_runs_are_spread_and_back_off_while_they_fail() -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "5s", "1w", "-1h", "1h30m"])
 def test_what_is_no_interval(text: str) -> None:
-    with pytest.raises(UsageError, match=r"is no interval; give e.g. 15m, 1h or 1d, at least 10s"):
+    with pytest.raises(UsageError, match=r"is not an interval; use e.g. 15m, 1h or 1d, at least 10s"):
         interval_s(text)

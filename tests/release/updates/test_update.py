@@ -36,7 +36,7 @@ def test_a_rollout_reaches_the_devices_of_its_share_and_no_others(world: World) 
     outside = next(name for name in names if bucket(name, path) >= 5000)
     first = world.update(device=outside)
     assert first.release == 1
-    assert first.notes == ("release 2 is for 50 % of the devices, not yet for this one",)
+    assert first.notes == ("release 2 is released to 50 % of the devices, not yet to this one",)
     assert world.update(device=inside).release == 2
     # A smaller share takes nothing back.
     roll_out(world.repository, "stable", "detector", 0.0)
@@ -85,7 +85,7 @@ def test_a_bundle_that_the_store_gave_up_is_not_installed_again(world: World) ->
     world.store.begin()
     world.store.give_up("empty answers")
     done = world.update()
-    assert done.outcome == "nothing for this device"
+    assert done.outcome == "no release for this device"
     assert "release 1 did not work here: empty answers" in done.notes
 
 
@@ -129,7 +129,7 @@ def test_a_bundle_is_the_one_that_its_channel_names(world: World) -> None:
     with pytest.raises(UpdateError) as error:
         world.update()
     assert str(error.value) == (
-        "stable/detector/1.edgekit is another bundle than its channel says; publish it again"
+        "stable/detector/1.edgekit is not the bundle that its channel names; publish it again"
     )
     assert world.current() == "factory"
 

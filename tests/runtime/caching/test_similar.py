@@ -206,7 +206,7 @@ def test_too_few_frames_prove_nothing(session: Session) -> None:
         "predictions must not be reused: 0 of 39 hits were false, so the rate may be up to 7.4%; "
         "the bound is 5.0%"
     )
-    with pytest.raises(UsageError, match=r"^1 frames are too few; use those of some hours$"):
+    with pytest.raises(UsageError, match=r"^1 frames are too few; use frames from several hours$"):
         measure(session, still(1))
     for wrong in ({"bound": 0.0}, {"bound": 1.0}, {"references": 0}):
         with pytest.raises(UsageError, match=r"^bound must be above 0 and below 1, and references "):
@@ -256,7 +256,7 @@ def test_nothing_is_permitted_without_measuring(session: Session, tmp_path: Path
     with pytest.raises(UsageError) as error:
         Similar(session, other)
     assert str(error.value) == (
-        f"the calibration is of another model than {session.bundle.name}: measure() it on this one"
+        f"the calibration belongs to another model than {session.bundle.name}: run measure() on this one"
     )
     none = SimilarityCalibration(calibration.model, 0.0, 1, 0.05, 9, 0, 0, 1.0)
     with pytest.raises(UsageError, match="none of 9 frames would reuse a prediction within that bound"):

@@ -274,7 +274,7 @@ def test_a_variant_that_hangs_while_it_is_loaded_is_passed(
     gone.clear()
     with pytest.raises(EngineError) as error:
         Session(small_bundle(VARIANTS), deadline_ms=100, strict=True)
-    assert str(error.value) == "onnx does not run: it did not load within 0.2 s; strict allows no fallback"
+    assert str(error.value) == "onnx does not run: it did not load within 0.2 s; strict forbids fallbacks"
     gone.set()
     until(lambda: not watched_threads())
 
@@ -323,7 +323,7 @@ def test_strict_says_that_it_was_late(engines: Engines, hang: Hang) -> None:
     with Session(small_bundle(VARIANTS), deadline_ms=100, strict=True) as session:
         with pytest.raises(EngineError) as error:
             session.run({"x": -1 - X})
-        assert str(error.value) == ("onnx does not run: no result after 100 ms; strict allows no fallback")
+        assert str(error.value) == ("onnx does not run: no result after 100 ms; strict forbids fallbacks")
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)  # loaded anew
         assert engines["ort"].loaded == ["onnx", "onnx"]
         assert engines["tflite"].loaded == []

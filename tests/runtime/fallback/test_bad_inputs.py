@@ -71,7 +71,7 @@ def test_who_repeats_a_bad_input_reloads_nothing_for_a_growing_interval(
         assert loads(engines) == 3  # each once, and the best again
         for interval_s, known in ((30, 3), (60, 5), (120, 7)):
             for _ in range(10):
-                assert ask(session) == f"onnx: {SAID}\n  it answers other inputs, so this one is at fault"
+                assert ask(session) == f"onnx: {SAID}\n  it works on other inputs, so this input is at fault"
             clock[0] += interval_s - 1
             ask(session)
             assert loads(engines) == known
@@ -91,7 +91,7 @@ def test_a_runner_that_broke_meanwhile_is_replaced_at_once(engines: Engines, clo
 def test_a_strict_session_keeps_its_runner(engines: Engines) -> None:
     with Session(small_bundle([variant("onnx", "ort")]), strict=True) as session:
         for _ in range(3):
-            assert ask(session) == f"onnx does not run: {SAID}; strict allows no fallback"
+            assert ask(session) == f"onnx does not run: {SAID}; strict forbids fallbacks"
         assert engines["ort"].loaded == ["onnx"]
 
 
@@ -119,7 +119,7 @@ def test_an_input_that_every_variant_rejects_reloads_nothing_when_it_is_repeated
                 assert (session.active.variant, session.fallbacks, session.history) == ("onnx", (), ())
                 with pytest.raises(RejectedInputError) as error:
                     session.run({"x": BAD})
-                said = f"onnx: {INDEX}\n  it answers other inputs, so this one is at fault"
+                said = f"onnx: {INDEX}\n  it works on other inputs, so this input is at fault"
                 assert str(error.value) == said
             assert loads(engines) == known
             clock[0] += interval_s

@@ -88,7 +88,7 @@ def test_strict_does_not_fall_back(loader: Loader) -> None:
     loader.before["ort-fp32"] = failing_after(3)
     bundle = language_bundle("ort-fp32", "tflite-fp32")
     session = TextSession(bundle, strict=True, speculate="off")
-    with session, pytest.raises(EngineError, match=r"kernel died; strict allows no fallback$"):
+    with session, pytest.raises(EngineError, match=r"kernel died; strict forbids fallbacks$"):
         session.generate(PROMPT).text()
     assert loader.opened == ["ort-fp32"]
     loader.refused["tflite-fp32"] = MissingDependency("tflite", "a test", "pip install tflite")

@@ -233,12 +233,12 @@ def test_where_there_is_no_draft_or_a_malformed_one_there_is_one_error(loader: L
     with pytest.raises(BundleError) as raised:
         TextSession(bundle)
     assert str(raised.value) == (
-        "new bundle has a draft that can't be used\n"
+        "new bundle has a draft that cannot be used\n"
         "  extensions.draft.agreement: 2 where a number from 0 to 1 is expected; build it again"
     )
     assert loader.runners["ort-fp32"].closed
     bundle.manifest["extensions"]["draft"].update(agreement=0.5, logits="golden/other.npy")
-    with pytest.raises(BundleError, match=r"extensions\.draft: there is no entry 'golden/other\.npy'"):
+    with pytest.raises(BundleError, match=r"extensions\.draft: entry 'golden/other\.npy' does not exist"):
         TextSession(bundle)
     with TextSession(bundle, speculate="lookup") as session:  # which does not look at it
         assert session.facts()["speculation"]["by"] == "lookup"

@@ -88,7 +88,7 @@ def test_a_token_that_is_drawn_may_be(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"max_token": 3}, "generate has no option 'max_token'; it has max_tokens, temperature"),
+        ({"max_token": 3}, "generate has no option 'max_token'; available: max_tokens, temperature"),
         ({"max_tokens": 0}, "max_tokens must be a whole number from 1 to 1048576, not 0"),
         ({"max_tokens": True}, "max_tokens must be a whole number from 1 to 1048576, not True"),
         ({"temperature": -1}, "temperature must be a number from 0 to 100, not -1"),

@@ -56,7 +56,7 @@ def test_special_tokens_are_read_or_spelled(tokenizer: TextTokenizer) -> None:
 
 
 def test_what_is_no_text_is_refused(tokenizer: TextTokenizer) -> None:
-    with pytest.raises(UsageError, match="a text is a str, not a bytes"):
+    with pytest.raises(UsageError, match="a text must be a str, not a bytes"):
         tokenizer.encode(b"x")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="half of a surrogate pair"):
         tokenizer.encode("\ud800")

@@ -56,7 +56,7 @@ def test_an_output_may_hold_the_kinds_of_its_golden_outputs_and_no_others() -> N
     checks.check(outputs(5, 6))
     assert reads == [1]
     for value, kind in ((np.inf, r"\+inf"), (np.nan, "nothing but NaN")):
-        with pytest.raises(EngineError, match=rf"^output z holds {kind}, its golden outputs -inf, so"):
+        with pytest.raises(EngineError, match=rf"^output z contains {kind}, but its golden outputs -inf, so"):
             checks.check(outputs(5, value))
     with pytest.raises(EngineError, match=r"^1 of 2 values of output y are NaN or infinite, so there is no"):
         checks.check(outputs(np.nan, 0))

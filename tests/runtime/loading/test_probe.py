@@ -74,7 +74,7 @@ def test_what_a_probe_finds(tmp_path: Path) -> None:
         return probe_failure(bundle, bundle.variants[0], 1)
 
     assert why(good=onnx_bytes(DOUBLES)) == ""
-    assert why(turned=onnx_bytes(TURNS)) == "it answered y float32 6x1; the model gives y float32 1x6"
+    assert why(turned=onnx_bytes(TURNS)) == "it returned y float32 6x1; the model's outputs are y float32 1x6"
     assert why(garbage=b"not a model").startswith("ONNX Runtime ")
     logs = onnx_bytes(DOUBLES.replace("y = Add(x, x)", "z = Sub(x, x) y = Div(x, z)"))
     assert why(nan=logs).startswith("6 of 6 values of output y are NaN or infinite")

@@ -97,19 +97,19 @@ def test_a_disk_that_fails_leaves_nothing_behind(
 
     monkeypatch.setattr(os, call, failing)
     if call == "fsync":  # fails everywhere
-        with pytest.raises(EngineError, match="can be unpacked nowhere") as error:
+        with pytest.raises(EngineError, match="cannot be unpacked") as error:
             unpacked_files.unpack(bundle, bundle.variants[0])
         assert str(error.value) == (
-            f"variant a can be unpacked nowhere: {artifacts} cannot be used: No space left on device; "
-            "nor in a temporary folder: No space left on device; "
-            "make room, or set EDGEKIT_CACHE to a folder that can be written"
+            f"variant a cannot be unpacked: {artifacts} cannot be used: No space left on device; nor in a "
+            "temporary folder: No space left on device; free some space, or set EDGEKIT_CACHE to a "
+            "writable folder"
         )
     else:
         unpacked = unpacked_files.unpack_noted(bundle, bundle.variants[0])
         assert unpacked.files["model.bin"].read_bytes() == b"a"
         assert unpacked.note == (
-            f"{artifacts} cannot be used: No space left on device; unpacked for this process only. "
-            "Set EDGEKIT_CACHE to a folder that can be written"
+            f"{artifacts} cannot be used: No space left on device; unpacked for this process only. Set "
+            "EDGEKIT_CACHE to a writable folder"
         )
         assert unpacked_files.unpack_noted(bundle, bundle.variants[0]) == unpacked
     assert folders(artifacts) == []

@@ -78,7 +78,7 @@ def test_what_is_beyond() -> None:
 @pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
 def test_what_is_refused(value: float) -> None:
     histogram = Histogram()
-    with pytest.raises(ValueError, match="a histogram takes numbers from 0, not "):
+    with pytest.raises(ValueError, match="a histogram needs numbers of 0 or more, not "):
         histogram.record(value)
     assert histogram.count == 0
 

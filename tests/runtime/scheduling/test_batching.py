@@ -229,7 +229,7 @@ def test_rows_that_mix_are_refused(paths: dict[str, Path]) -> None:
 
 def test_what_is_no_batch_is_refused(paths: dict[str, Path]) -> None:
     with Session(paths["rows-1"], threads=1) as one, Session(paths[f"mixes-{SIZE}"], threads=1) as other:
-        with pytest.raises(UsageError, match=r"are not of the same model$"):
+        with pytest.raises(UsageError, match=r"are not from the same model$"):
             Batching(one, other)
         with pytest.raises(UsageError) as error:
             Batching(one, one)

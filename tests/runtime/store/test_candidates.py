@@ -140,7 +140,7 @@ def test_a_candidate_that_fails_more_than_the_model_before_is_rolled_back(
         assert watched.observe(metrics) == "rolled back"
         assert watched.observe(metrics) == "rolled back"
     why = watched.state.given_up[0][1]
-    assert why.endswith("answers failed or were a fallback's; of the bundle before 0 of 200")
+    assert why.endswith("answers failed or used a fallback; of the bundle before 0 of 200")
     assert watched.begin().stem == b
 
 
@@ -240,10 +240,10 @@ def test_what_is_older_than_a_committed_bundle_is_refused_unless_it_is_kept(
         store.install(versions[1])
     assert str(error.value) == (
         f"{versions[1]} cannot be installed\n"
-        "  its version is 1, and one of version 3 was committed\n"
+        "  its version is 1, but version 3 was already committed\n"
         "  nothing has changed; install a newer bundle"
     )
-    with pytest.raises(BundleError, match="it has no version, and one of version 3 was committed"):
+    with pytest.raises(BundleError, match="it has no version, but version 3 was already committed"):
         store.install(bundles["a"])
     assert store.state == before
     assert store.install(versions[2]) == two  # the previous one is kept
@@ -261,7 +261,7 @@ def test_a_version_is_a_whole_number_and_the_bundle_s_own(
     tmp_path: Path, bundles: dict[str, Path], versions: dict[int, Path]
 ) -> None:
     store = Store(tmp_path / "new", bundles["factory"])
-    with pytest.raises(UsageError, match="has version 1, and 2 is given: leave it out"):
+    with pytest.raises(UsageError, match="has version 1, but 2 was passed: leave it out"):
         store.install(versions[1], version=2)
     with pytest.raises(UsageError, match="a whole number of 0 or more, not -1"):
         store.install(bundles["a"], version=-1)
@@ -288,7 +288,7 @@ def test_models_of_one_store_have_their_own_states_and_share_slots(
     assert reader.begin().stem == a  # the other model's changes did not remove it
     assert reader.slot(a).exists()
     assert Store(root, bundles["factory"]).state == StoreState()
-    with pytest.raises(UsageError, match=r"'\.\./x' cannot be a model's name in a store: use 1 to 64 small"):
+    with pytest.raises(UsageError, match=r"'\.\./x' cannot name a model in a store: use 1 to 64 lower-case"):
         Store(root, bundles["factory"], name="../x")
 
 
@@ -297,5 +297,5 @@ def test_a_store_without_its_factory_s_bundle_installs_and_starts_nothing(
 ) -> None:
     tool = Store(store.root, None)
     assert tool.begin().stem == store.state.active
-    with pytest.raises(UsageError, match=r"the factory's is not known here\n  give its path"):
+    with pytest.raises(UsageError, match=r"the factory bundle is unknown\n  pass its path"):
         Store(tmp_path / "empty", None).begin()

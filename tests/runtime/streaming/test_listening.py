@@ -147,8 +147,8 @@ def test_its_steps_are_not_taken_apart(session: Session) -> None:
     with pytest.raises(UsageError) as error:
         session.prepare(ones(4))
     assert str(error.value) == (
-        "sums carries states from run to run, so its steps can't be taken apart: use predict() or listen(), "
-        "or run() with states of your own"
+        "sums keeps states between runs, so its steps cannot run separately: use predict() or listen(), or "
+        "run() with your own states"
     )
 
 
@@ -193,4 +193,4 @@ def test_what_is_not_listened_to(session: Session) -> None:
     session._card = parse_card({"title": "eye", "inputs": {"x": image}})
     with pytest.raises(UsageError) as error:
         session.listen(ones(4))
-    assert str(error.value) == "eye takes no sound: its input x is of kind image"
+    assert str(error.value) == "eye does not take sound: its input x has kind image"

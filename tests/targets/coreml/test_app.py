@@ -177,7 +177,10 @@ def test_a_state_needs_ios_18(tmp_path: Path) -> None:
 def test_a_state_that_is_no_output_like_it() -> None:
     card = parse_card({**REMEMBERS, "states": {"state": "x"}})
     specs = [TensorSpec(name, "float32", (1, 4)) for name in ("x", "state")]
-    with pytest.raises(CardError, match=r"Sums: states.state is 'x', and that is no output like state"):
+    with pytest.raises(
+        CardError,
+        match=r"Sums: states.state is 'x', which is not an output with the shape and dtype of state",
+    ):
         card.check(specs, [TensorSpec("next", "float32", (1, 4))])
 
 

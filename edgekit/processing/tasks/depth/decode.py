@@ -44,7 +44,7 @@ def _depth(kind: DepthKind) -> Callable[..., Any]:
         layout = "NHWC" if output.ndim == 4 and output.shape[3] == 1 else "NCHW"
         planes = planes_of(output, layout, "depth")
         if len(planes) != 1:
-            raise EngineError(f"depth has one plane, and the output is {list(output.shape)}")
+            raise EngineError(f"depth has one plane, but the output is {list(output.shape)}")
         if options.size == "frame":
             values = linear_to_frame(planes, placed)[0]
         else:

@@ -119,7 +119,7 @@ def check_count(boxes: int, anchors: int, width: int, height: int, options: str)
     """
     if boxes != anchors:
         raise EngineError(
-            f"the output has {boxes} boxes, and the card's anchors on an input of {width}x{height} are "
+            f"the output has {boxes} boxes, but the card's anchors on an input of {width}x{height} are "
             f"{anchors}; correct {options} in the card"
         )
 

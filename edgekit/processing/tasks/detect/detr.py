@@ -59,10 +59,10 @@ def detect_detr(
     logits = rows_of(outputs, "logits").astype(np.float32)
     boxes = rows_of(outputs, "boxes", 4)
     if len(logits) != len(boxes):
-        raise EngineError(f"logits has {len(logits)} rows and boxes {len(boxes)}; they must be as many")
+        raise EngineError(f"`logits` has {len(logits)} rows but `boxes` has {len(boxes)}")
     if options.activation == "softmax":
         if logits.shape[1] < 2:
-            raise EngineError("logits has one column, and with softmax the last one is no object")
+            raise EngineError('`logits` has one column, which softmax reserves for "no object"')
         with np.errstate(over="ignore"):  # of logits as far apart as float32 reaches
             powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         classes = logits[:, :-1].argmax(axis=1)

@@ -124,8 +124,8 @@ def detect_postprocessed(
     classes = outputs["classes"].reshape(-1)
     if not len(boxes) == len(scores) == len(classes):
         raise EngineError(
-            f"boxes has {len(boxes)} rows, scores {len(scores)} and classes {len(classes)}; "
-            "they must be as many"
+            f"`boxes` has {len(boxes)} rows, `scores` {len(scores)} and `classes` {len(classes)}; they must "
+            "be equal"
         )
     if "count" in outputs and outputs["count"].size:
         valid = max(0, int(outputs["count"].reshape(-1)[0]))

@@ -35,7 +35,7 @@ def detect_ssd(
     """``boxes`` [1, n, (1,) 4]: y1, x1, y2, x2, 0 to 1; ``scores`` [1, n, classes], 0 to 1."""
     scores, boxes = rows_of(outputs, "scores"), rows_of(outputs, "boxes", 4)
     if len(boxes) != len(scores):
-        raise EngineError(f"boxes has {len(boxes)} rows and scores {len(scores)}; they must be as many")
+        raise EngineError(f"`boxes` has {len(boxes)} rows but `scores` has {len(scores)}")
     best = scores.max(axis=1)
     confident = np.flatnonzero(best > options.score)
     classes = scores[confident].argmax(axis=1) + options.first_class

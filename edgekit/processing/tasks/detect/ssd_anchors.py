@@ -49,7 +49,7 @@ def detect_ssd_anchors(
     boxes = rows_of(outputs, "boxes", 4)
     scores = rows_of(outputs, "scores").astype(np.float32)
     if len(boxes) != len(scores):
-        raise EngineError(f"boxes has {len(boxes)} rows and scores {len(scores)}; they must be as many")
+        raise EngineError(f"`boxes` has {len(boxes)} rows but `scores` has {len(scores)}")
     anchors = anchors_for(options, placed.input_width, placed.input_height)
     settings = "strides, aspect_ratios or interpolated_ratio"
     check_count(len(boxes), len(anchors), placed.input_width, placed.input_height, settings)
@@ -58,7 +58,7 @@ def detect_ssd_anchors(
         scores /= scores.sum(axis=1, keepdims=True)
     scores = scores[:, int(options.background) :]
     if not scores.shape[1]:
-        raise EngineError("scores has one column, and the card says that it is the background's")
+        raise EngineError("`scores` has one column, which the card assigns to the background")
     best = scores.max(axis=1)
     if options.activation == "sigmoid":
         best = 1 / (1 + np.exp(-np.maximum(best, -88)))  # of less, float32's exp overflows

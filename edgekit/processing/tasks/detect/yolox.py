@@ -43,7 +43,7 @@ def detect_yolox(
     cells, strides = grid_cells(tuple(options.strides), placed.input_width, placed.input_height)
     if len(rows) != len(cells):
         raise EngineError(
-            f"the output has {len(rows)} rows, and strides {list(options.strides)} on an input of "
+            f"the output has {len(rows)} rows, but strides {list(options.strides)} on an input of "
             f"{placed.input_width}x{placed.input_height} make {len(cells)}; set strides in the card"
         )
     # No class scores above its objectness, so most rows need no look at their classes.

@@ -60,7 +60,7 @@ def detect_text(
     """``map`` [1, 1, h, w] or [1, h, w, 1], 0 to 1, of the input's proportions."""
     values = outputs["map"]
     if values.ndim != 4 or values.shape[0] != 1 or 1 not in values.shape[1::2] or not values.size:
-        raise EngineError(f"a text map is [1, 1, height, width], and the output is {list(values.shape)}")
+        raise EngineError(f"a text map is [1, 1, height, width], but the output is {list(values.shape)}")
     plane = values[0, 0] if values.shape[1] == 1 else values[0, :, :, 0]
     corners, scores = _regions(plane, options)
     scale = np.array([placed.input_width, placed.input_height]) / np.array(plane.shape[::-1])

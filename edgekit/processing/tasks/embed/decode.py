@@ -28,7 +28,7 @@ def embed(outputs: Outputs, options: EmbedOptions, placed: object, labels: Seque
     """``embedding`` [1, d], or with more dimensions of size 1."""
     output = outputs["embedding"]
     if output.size != max(output.shape, default=0):
-        raise EngineError(f"an embedding is one vector, and the output is {list(output.shape)}")
+        raise EngineError(f"an embedding is one vector, but the output is {list(output.shape)}")
     vector = output.reshape(-1).astype(np.float64)  # the squares of large values are beyond float32
     length = float(np.linalg.norm(vector)) if options.normalize else 0.0
     return Embedding((vector / length if length else vector).astype(np.float32))
@@ -45,7 +45,9 @@ def embed_mean(
     mask = getattr(placed, "mask", None)
     weights = np.ones(len(tokens)) if mask is None else np.asarray(mask, np.float64)
     if len(weights) != len(tokens):
-        raise EngineError(f"{len(weights)} tokens went in, padding included, and {len(tokens)} came out")
+        raise EngineError(
+            f"the model got {len(weights)} tokens, including padding, but returned {len(tokens)}"
+        )
     mean = weights @ tokens.astype(np.float64) / max(weights.sum(), 1.0)
     return embed({"embedding": mean}, options, placed, labels)
 
@@ -63,7 +65,7 @@ def _tokens(outputs: Outputs) -> Array:
     """[n, d]"""
     tokens = outputs["tokens"]
     if tokens.ndim != 3 or tokens.shape[0] != 1:
-        raise EngineError(f"the tokens of one text are [1, n, d], and the output is {list(tokens.shape)}")
+        raise EngineError(f"the tokens of one text are [1, n, d], but the output is {list(tokens.shape)}")
     found: Array = tokens[0]
     return found
 

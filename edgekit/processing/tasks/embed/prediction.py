@@ -28,7 +28,7 @@ class Embedding:
         """
         a, b = self.vector.astype(np.float64), other.vector.astype(np.float64)
         if a.shape != b.shape:
-            raise UsageError(f"embeddings of {len(a)} and {len(b)} values are of different models")
+            raise UsageError(f"embeddings of {len(a)} and {len(b)} values are from different models")
         length = float(np.linalg.norm(a) * np.linalg.norm(b))
         return float(a @ b) / length if length else 0.0
 

@@ -45,7 +45,7 @@ def picture(
     planes = planes_of(outputs["picture"], options.layout, "a picture")
     if len(planes) not in (1, 3):
         shape = list(outputs["picture"].shape)
-        raise EngineError(f"a picture has 1 or 3 channels in {options.layout}, and the output is {shape}")
+        raise EngineError(f"a picture has 1 or 3 channels in {options.layout}, but the output is {shape}")
     if options.size == "frame":
         planes = linear_to_frame(planes, placed)
     else:

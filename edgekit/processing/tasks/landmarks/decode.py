@@ -111,7 +111,7 @@ def pose_landmarks(
 def _points(output: Array, width: int, options: LandmarkOptions, placed: ImagePlacement) -> Array:
     """Rows of ``width`` values, the first three in pixels of the input: float32 [k, width]."""
     if not output.size or output.size % width:
-        raise EngineError(f"landmarks have {width} values each, and the output is {list(output.shape)}")
+        raise EngineError(f"landmarks have {width} values each, but the output is {list(output.shape)}")
     points = output.reshape(-1, width).astype(np.float32)
     if options.normalized:
         points[:, :3] *= np.array([placed.input_width, placed.input_height, placed.input_width], np.float32)
@@ -153,7 +153,7 @@ def _found(
 
 def _number(output: Array, what: str) -> np.float32:
     if output.size != 1:
-        raise EngineError(f"{what} is one number, and the output is {list(output.shape)}")
+        raise EngineError(f"{what} is one number, but the output is {list(output.shape)}")
     return np.float32(output.reshape(-1)[0])
 
 
@@ -161,7 +161,7 @@ def _refined(points: Array, heatmap: Array, placed: ImagePlacement) -> Array:
     """x and y as the mean of the heatmap's cells around each landmark, weighted by their sigmoid."""
     if heatmap.ndim != 4 or heatmap.shape[0] != 1 or heatmap.shape[3] != len(points):
         shape = f"[1, height, width, {len(points)}]"
-        raise EngineError(f"the heatmap is {shape}, and the output is {list(heatmap.shape)}")
+        raise EngineError(f"the heatmap is {shape}, but the output is {list(heatmap.shape)}")
     height, width = heatmap.shape[1:3]
     cells = np.array([width / placed.input_width, height / placed.input_height])
     refined = points.copy()

@@ -54,7 +54,7 @@ def matte(
 def _planes(output: Array, layout: str, count: int, what: str) -> Array:
     planes = planes_of(output, layout, what)
     if len(planes) != count:
-        raise EngineError(f"{what} has {count} planes, and the output is {list(output.shape)}")
+        raise EngineError(f"{what} has {count} planes, but the output is {list(output.shape)}")
     return planes
 
 

@@ -65,8 +65,8 @@ def names_and_lines(options: Skeleton, count: int) -> tuple[Sequence[str], Seque
     """
     if options.keypoints and len(options.keypoints) != count:
         raise EngineError(
-            f"the output has {count} keypoints, and the card names {len(options.keypoints)}; "
-            "correct keypoints in the card"
+            f"the output has {count} keypoints, but the card names {len(options.keypoints)}; correct "
+            "keypoints in the card"
         )
     coco = count == len(COCO_KEYPOINTS)
     names = options.keypoints or (COCO_KEYPOINTS if coco else ())

@@ -26,7 +26,7 @@ def rank(outputs: Outputs, options: RankOptions, placed: object, labels: Sequenc
     """``score`` [1, 1], or with another number of dimensions of size 1: a cross-encoder's logit."""
     output = outputs["score"]
     if output.size != 1:
-        raise EngineError(f"a relevance is one number, and the output is {list(output.shape)}")
+        raise EngineError(f"a relevance is one number, but the output is {list(output.shape)}")
     score = float(output.reshape(-1)[0])
     if options.sigmoid:
         score = 1 / (1 + math.exp(-max(score, -700.0)))  # beyond it exp is out of range

@@ -40,13 +40,13 @@ def read_text(outputs: Outputs, options: CtcOptions, placed: object, labels: Seq
     """
     scores = outputs["scores"]
     if scores.ndim != 3 or 1 not in scores.shape[:2] or not scores.size:
-        raise EngineError(f"scores of text are [1, steps, classes], and the output is {list(scores.shape)}")
+        raise EngineError(f"scores of text are [1, steps, classes], but the output is {list(scores.shape)}")
     steps = scores.reshape(-1, scores.shape[2])
     characters = len(labels) + options.space
     if characters + 1 != steps.shape[1]:
         spaced = " and a space" if options.space else ""
         raise EngineError(
-            f"the output has {steps.shape[1]} classes, and {len(labels)} labels{spaced} with the blank make "
+            f"the output has {steps.shape[1]} classes, but {len(labels)} labels{spaced} with the blank make "
             f"{characters + 1}; correct labels or space in the card"
         )
     best = steps.argmax(axis=1)

@@ -106,10 +106,10 @@ def segment_classes(
     output = outputs["classes"]
     planes = planes_of(output, "NHWC" if output.ndim == 4 and output.shape[3] == 1 else "NCHW", "a class map")
     if len(planes) != 1:
-        raise EngineError(f"a class map has one plane, and the output is {list(output.shape)}")
+        raise EngineError(f"a class map has one plane, but the output is {list(output.shape)}")
     numbers = np.rint(planes[0]).astype(np.int32)
     if numbers.min() < 0:
-        raise EngineError(f"a class map has numbers from 0, and the output has {int(numbers.min())}")
+        raise EngineError(f"a class map has numbers from 0, but the output has {int(numbers.min())}")
     return ClassMap(nearest_to_frame(_narrow(numbers, int(numbers.max()) + 1), placed), labels)
 
 
@@ -120,7 +120,7 @@ def segment_binary(
     output = outputs["scores"]
     planes = planes_of(output, "NHWC" if output.ndim == 4 and output.shape[3] == 1 else "NCHW", "a mask")
     if len(planes) != 1:
-        raise EngineError(f"a mask has one plane, and the output is {list(output.shape)}")
+        raise EngineError(f"a mask has one plane, but the output is {list(output.shape)}")
     values = planes[0].astype(np.float32, copy=False)
     if options.logits:  # probabilities are interpolated, not logits
         values = 1 / (1 + np.exp(-np.clip(values, -80, 80)))

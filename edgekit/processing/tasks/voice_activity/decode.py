@@ -46,7 +46,7 @@ def decode_probability(
     probability = outputs["probability"]
     if probability.size != 1:
         raise EngineError(
-            f"the card decodes one probability a window, and the model gave {list(probability.shape)}"
+            f"the card decodes one probability per window, but the model returned {list(probability.shape)}"
         )
     return VoiceActivity(float(probability.reshape(())), options.threshold)
 

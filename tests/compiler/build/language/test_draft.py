@@ -135,4 +135,4 @@ def test_the_command_builds_and_generates_with_it(folder: Path, tmp_path: Path) 
     assert made.exit_code == 0, made.output
     assert "guessed" in made.output
     lost = CliRunner().invoke(main, [*given, str(tmp_path / "absent.gguf")])
-    assert (lost.exit_code, "absent.gguf is no language model" in lost.output) == (2, True)
+    assert (lost.exit_code, "absent.gguf is not a language model" in lost.output) == (2, True)

@@ -115,8 +115,8 @@ def test_what_runs_on_arrays_refuses_it(built: Bundle, use: Callable[[Bundle], o
     with pytest.raises(UsageError) as raised:
         use(built)
     assert str(raised.value) == (
-        f"{built.name} holds a language model, which is not run on arrays: use edgekit generate, or"
-        " edgekit.runtime.generate.TextSession"
+        f"{built.name} has a language model, which does not run on arrays: use edgekit generate, or "
+        "edgekit.runtime.generate.TextSession"
     )
 
 

@@ -117,7 +117,7 @@ CASES: dict[str, tuple[Any, str]] = {
     "no weights": (lambda f: weights(f, header("{}")), "has no weight model.embed_tokens.weight"),
     "a header of nothing": (lambda f: weights(f, b""), "cannot be read"),
     "a huge header": (lambda f: weights(f, b"\xff" * 64), "is not a safetensors file, or is truncated:"),
-    "a header that is no JSON": (lambda f: weights(f, header("{{")), "is not JSON"),
+    "a header that cannot be written as JSON": (lambda f: weights(f, header("{{")), "is not JSON"),
     "a header that is a list": (
         lambda f: weights(f, header("[]")),
         ": its header is not a JSON object; download it again",

@@ -56,6 +56,6 @@ def test_the_models_own_size_is_without_the_padding() -> None:
 def test_what_is_no_depth() -> None:
     with pytest.raises(EngineError) as error:
         DECODERS["metric"].function({"depth": np.zeros((1, 3, 4, 4))}, DepthOptions(), WHOLE, ())
-    assert str(error.value) == "depth has one plane, and the output is [1, 3, 4, 4]"
+    assert str(error.value) == "depth has one plane, but the output is [1, 3, 4, 4]"
     with pytest.raises(ValueError, match="scale is 0; it must be above 0"):
         DepthOptions(scale=0.0)

@@ -104,8 +104,8 @@ def test_other_forms_are_refused() -> None:
     with pytest.raises(EngineError) as error:
         detect_blazeface(blazeface_outputs(100), BlazefaceOptions(), WHOLE)
     assert str(error.value) == (
-        "the output has 100 boxes, and the card's anchors on an input of 128x128 are 896; "
-        "correct strides or anchors in the card"
+        "the output has 100 boxes, but the card's anchors on an input of 128x128 are 896; correct strides "
+        "or anchors in the card"
     )
     with pytest.raises(EngineError) as error:
         detect_blazeface({**blazeface_outputs(), "scores": np.zeros((1, 896, 2))}, BlazefaceOptions(), WHOLE)

@@ -84,7 +84,7 @@ def test_rtdetr_of_ultralytics() -> None:
 def test_other_forms_are_refused() -> None:
     with pytest.raises(EngineError) as error:
         detect_detr({**detr_outputs(), "boxes": np.zeros((1, 3, 4), np.float32)}, DetrOptions(), WHOLE)
-    assert str(error.value) == "logits has 20 rows and boxes 3; they must be as many"
+    assert str(error.value) == "`logits` has 20 rows but `boxes` has 3"
     with pytest.raises(EngineError) as error:
         detect_rtdetr({"predictions": np.zeros((1, 300, 4), np.float32)}, RtdetrOptions(), WHOLE)
     assert str(error.value) == "the output is [1, 300, 4]; rtdetr decodes [1, queries, 4 + classes]"

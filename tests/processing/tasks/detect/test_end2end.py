@@ -91,7 +91,7 @@ def test_orders_of_boxes(order: str, box: list[float]) -> None:
 def test_postprocessed_refuses_what_does_not_fit() -> None:
     with pytest.raises(EngineError) as error:
         detect_postprocessed(postprocessed([[0, 0, 1, 1]] * 2), PostprocessedOptions(), WHOLE)
-    assert str(error.value) == "boxes has 2 rows, scores 3 and classes 3; they must be as many"
+    assert str(error.value) == "`boxes` has 2 rows, `scores` 3 and `classes` 3; they must be equal"
     with pytest.raises(ValueError, match="must") as problem:
         PostprocessedOptions(boxes="xyxy")
     assert str(problem.value) == "boxes is 'xyxy'; it must be one of x1y1x2y2, y1x1y2x2, xywh"

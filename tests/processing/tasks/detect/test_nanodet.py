@@ -71,6 +71,6 @@ def test_other_forms_are_refused() -> None:
     with pytest.raises(EngineError) as error:
         detect_nanodet({"predictions": np.zeros((1, 40, 34), np.float32)}, NanodetOptions(), WHOLE)
     assert str(error.value) == (
-        "the output has 40 rows, and strides [8, 16, 32, 64] on an input of 64x32 make 43; "
-        "set strides in the card"
+        "the output has 40 rows, but strides [8, 16, 32, 64] on an input of 64x32 make 43; set strides in "
+        "the card"
     )

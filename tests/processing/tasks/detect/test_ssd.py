@@ -29,7 +29,7 @@ def test_ssd_with_unlike_outputs_is_refused() -> None:
     outputs = {"boxes": np.zeros((1, 3, 4), np.float32), "scores": np.zeros((1, 2, 5), np.float32)}
     with pytest.raises(EngineError) as error:
         detect_ssd(outputs, SsdOptions(), WHOLE)
-    assert str(error.value) == "boxes has 3 rows and scores 2; they must be as many"
+    assert str(error.value) == "`boxes` has 3 rows but `scores` has 2"
 
 
 def test_boxes_go_to_the_frame_and_stay_in_it() -> None:

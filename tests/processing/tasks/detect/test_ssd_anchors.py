@@ -75,13 +75,13 @@ def test_other_forms_are_refused() -> None:
     with pytest.raises(EngineError) as error:
         detect_ssd_anchors(outputs, SsdAnchorsOptions(), WHOLE)
     assert str(error.value) == (
-        "the output has 1000 boxes, and the card's anchors on an input of 300x300 are 1917; "
-        "correct strides, aspect_ratios or interpolated_ratio in the card"
+        "the output has 1000 boxes, but the card's anchors on an input of 300x300 are 1917; correct "
+        "strides, aspect_ratios or interpolated_ratio in the card"
     )
     outputs = {"boxes": np.zeros((1, 1917, 4), np.float32), "scores": np.zeros((1, 1917, 1), np.float32)}
     with pytest.raises(EngineError) as error:
         detect_ssd_anchors(outputs, SsdAnchorsOptions(), WHOLE)
-    assert str(error.value) == "scores has one column, and the card says that it is the background's"
+    assert str(error.value) == "`scores` has one column, which the card assigns to the background"
 
 
 @pytest.mark.parametrize(

@@ -62,5 +62,5 @@ def test_yolox_with_other_strides_is_refused() -> None:
     with pytest.raises(EngineError) as error:
         detect_yolox({"predictions": yolox_output(64, 32, (8,))}, YoloxOptions(strides=(8, 16)), WHOLE)
     assert str(error.value) == (
-        "the output has 32 rows, and strides [8, 16] on an input of 64x32 make 40; set strides in the card"
+        "the output has 32 rows, but strides [8, 16] on an input of 64x32 make 40; set strides in the card"
     )

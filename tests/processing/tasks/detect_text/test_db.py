@@ -145,4 +145,4 @@ def test_wrong_options(options: dict[str, Any], text: str) -> None:
 def test_an_output_that_is_no_map() -> None:
     with pytest.raises(EngineError) as refused:
         detect_text({"map": np.zeros((1, 2, 8, 8), np.float32)}, DbOptions(), WHOLE)
-    assert str(refused.value) == "a text map is [1, 1, height, width], and the output is [1, 2, 8, 8]"
+    assert str(refused.value) == "a text map is [1, 1, height, width], but the output is [1, 2, 8, 8]"

@@ -27,7 +27,7 @@ def test_similarity() -> None:
     longer = embed({"embedding": np.ones((1, 3))}, EmbedOptions(), None)
     with pytest.raises(UsageError) as error:
         one.cosine(longer)
-    assert str(error.value) == "embeddings of 2 and 3 values are of different models"
+    assert str(error.value) == "embeddings of 2 and 3 values are from different models"
 
 
 def test_large_values_do_not_overflow() -> None:
@@ -38,4 +38,4 @@ def test_large_values_do_not_overflow() -> None:
 def test_an_output_that_is_no_vector() -> None:
     with pytest.raises(EngineError) as error:
         embed({"embedding": np.zeros((2, 3))}, EmbedOptions(), None)
-    assert str(error.value) == "an embedding is one vector, and the output is [2, 3]"
+    assert str(error.value) == "an embedding is one vector, but the output is [2, 3]"

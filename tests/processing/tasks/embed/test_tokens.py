@@ -40,7 +40,7 @@ def test_normalized() -> None:
 def test_what_does_not_fit() -> None:
     with pytest.raises(EngineError) as error:
         embed_mean({"tokens": TOKENS}, RAW, placed(1, 1))
-    assert str(error.value) == "2 tokens went in, padding included, and 4 came out"
+    assert str(error.value) == "the model got 2 tokens, including padding, but returned 4"
     with pytest.raises(EngineError) as error:
         embed_first({"tokens": TOKENS[0]}, RAW, None)
-    assert str(error.value) == "the tokens of one text are [1, n, d], and the output is [4, 2]"
+    assert str(error.value) == "the tokens of one text are [1, n, d], but the output is [4, 2]"

@@ -44,6 +44,6 @@ def test_super_resolution_leaves_the_padding_out() -> None:
 def test_what_can_not_be() -> None:
     with pytest.raises(EngineError) as error:
         picture({"picture": np.zeros((1, 4, 8, 8))}, PictureOptions(), WHOLE)
-    assert str(error.value) == "a picture has 1 or 3 channels in NCHW, and the output is [1, 4, 8, 8]"
+    assert str(error.value) == "a picture has 1 or 3 channels in NCHW, but the output is [1, 4, 8, 8]"
     with pytest.raises(ValueError, match=r"range is \[1, 0\]; it must be \[black, white\]"):
         PictureOptions(range=(1, 0))

@@ -126,11 +126,11 @@ def test_a_landmark_outside_of_the_heatmap_stays() -> None:
 def test_outputs_that_do_not_fit() -> None:
     with pytest.raises(EngineError) as error:
         hand_landmarks({"points": np.zeros((1, 64)), "presence": PRESENT}, LandmarkOptions(), PLACED)
-    assert str(error.value) == "landmarks have 3 values each, and the output is [1, 64]"
+    assert str(error.value) == "landmarks have 3 values each, but the output is [1, 64]"
     outputs = {"points": body(), "presence": PRESENT, "heatmap": np.zeros((1, 5, 5, 33))}
     with pytest.raises(EngineError) as error:
         pose_landmarks(outputs, LandmarkOptions(), PLACED)
-    assert str(error.value) == "the heatmap is [1, height, width, 39], and the output is [1, 5, 5, 33]"
+    assert str(error.value) == "the heatmap is [1, height, width, 39], but the output is [1, 5, 5, 33]"
     with pytest.raises(EngineError) as error:
         hand_landmarks({"points": np.zeros((1, 63)), "presence": np.zeros((1, 2))}, LandmarkOptions(), PLACED)
-    assert str(error.value) == "the presence is one number, and the output is [1, 2]"
+    assert str(error.value) == "the presence is one number, but the output is [1, 2]"

@@ -48,4 +48,4 @@ def test_logits_and_stretching() -> None:
 def test_an_output_that_is_no_matte() -> None:
     with pytest.raises(EngineError) as error:
         matte({"alpha": np.zeros((1, 2, 2, 4), np.float32)}, MattingOptions(), WHOLE)
-    assert str(error.value) == "alpha has 1 planes, and the output is [1, 2, 2, 4]"
+    assert str(error.value) == "alpha has 1 planes, but the output is [1, 2, 2, 4]"

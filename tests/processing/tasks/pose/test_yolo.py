@@ -99,5 +99,5 @@ def test_names_must_be_as_many_as_keypoints() -> None:
     with pytest.raises(EngineError) as error:
         pose_end2end({"predictions": rows}, PoseEnd2EndOptions(keypoints=("nose",)), HALF)
     assert str(error.value) == (
-        "the output has 17 keypoints, and the card names 1; correct keypoints in the card"
+        "the output has 17 keypoints, but the card names 1; correct keypoints in the card"
     )

@@ -31,4 +31,4 @@ def test_passages_are_ordered_and_shown() -> None:
 def test_an_output_of_more_numbers_is_refused() -> None:
     with pytest.raises(EngineError) as error:
         rank({"score": np.zeros((1, 2), np.float32)}, RankOptions(), None)
-    assert str(error.value) == "a relevance is one number, and the output is [1, 2]"
+    assert str(error.value) == "a relevance is one number, but the output is [1, 2]"

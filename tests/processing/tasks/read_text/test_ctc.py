@@ -73,11 +73,11 @@ def test_labels_that_do_not_fit() -> None:
     with pytest.raises(EngineError) as error:
         read_text({"scores": steps(1)}, CtcOptions(space=True), None, LABELS)
     assert str(error.value) == (
-        "the output has 4 classes, and 3 labels and a space with the blank make 5; "
-        "correct labels or space in the card"
+        "the output has 4 classes, but 3 labels and a space with the blank make 5; correct labels or space "
+        "in the card"
     )
     with pytest.raises(EngineError) as error:
         read_text({"scores": np.zeros((2, 3, 4))}, FIRST, None, LABELS)
-    assert str(error.value) == "scores of text are [1, steps, classes], and the output is [2, 3, 4]"
+    assert str(error.value) == "scores of text are [1, steps, classes], but the output is [2, 3, 4]"
     with pytest.raises(ValueError, match="blank is 'middle'; it must be 'first' or 'last'"):
         CtcOptions(blank="middle")

@@ -99,13 +99,13 @@ def test_masks_of_one_thing() -> None:
 def test_outputs_and_options_that_do_not_fit() -> None:
     with pytest.raises(EngineError) as error:
         segment_classes({"classes": np.zeros((1, 3, 2, 4))}, NoOptions(), WHOLE)
-    assert str(error.value) == "a class map has one plane, and the output is [1, 3, 2, 4]"
+    assert str(error.value) == "a class map has one plane, but the output is [1, 3, 2, 4]"
     with pytest.raises(EngineError) as error:
         segment_classes({"classes": np.full((1, 2, 4), -1)}, NoOptions(), WHOLE)
-    assert str(error.value) == "a class map has numbers from 0, and the output has -1"
+    assert str(error.value) == "a class map has numbers from 0, but the output has -1"
     with pytest.raises(EngineError) as error:
         segment_binary({"scores": np.zeros((1, 3, 2, 4))}, BinaryOptions(), WHOLE)
-    assert str(error.value) == "a mask has one plane, and the output is [1, 3, 2, 4]"
+    assert str(error.value) == "a mask has one plane, but the output is [1, 3, 2, 4]"
     with pytest.raises(ValueError, match="layout is 'HWC'; it must be one of NCHW, NHWC"):
         SegmentOptions(layout="HWC")
     with pytest.raises(ValueError, match="resize is 'no'; it must be one of scores, classes"):

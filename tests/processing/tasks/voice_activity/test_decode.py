@@ -77,10 +77,13 @@ def test_the_whole_for_people_and_for_programs() -> None:
 def test_more_than_one_probability() -> None:
     with pytest.raises(EngineError) as error:
         decode(card(), {"p": np.zeros((1, 2), np.float32)}, None)
-    assert str(error.value) == "the card decodes one probability a window, and the model gave [1, 2]"
+    assert str(error.value) == "the card decodes one probability per window, but the model returned [1, 2]"
 
 
 def test_options_out_of_bounds() -> None:
     with pytest.raises(UsageError) as error:
         decode_windows(card(), [], threshold=2)
-    assert str(error.value) == "probability can't take these options: threshold is 2; it must be from 0 to 1"
+    assert (
+        str(error.value)
+        == "probability does not accept these options: threshold is 2; it must be from 0 to 1"
+    )
