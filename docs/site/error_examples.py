@@ -147,7 +147,7 @@ CODES = {
         "it for ort.",
     ),
     "EK1004": Example(
-        "x is BFLOAT16, which TFLite's kernels do not compute with; export the model in float32",
+        "x is BFLOAT16, which TFLite does not support; export the model in float32",
         "Cast it in the model, or export the model in float32.",
     ),
     "EK1099": Example(
@@ -155,7 +155,7 @@ CODES = {
         "This is a bug; report it with the file that is named. The other targets are checked all the same.",
     ),
     "EK1101": Example(
-        "XNNPACK does not take MAXIMUM of int8; a plain kernel runs it",
+        "XNNPACK does not support MAXIMUM of int8; a plain kernel runs it",
         "Nothing, if the time is short: `edgekit explain` says what the node costs. Otherwise replace the "
         "operator in the model.",
     ),

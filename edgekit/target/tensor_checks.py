@@ -81,6 +81,6 @@ def not_finite(name: str, values: Array) -> NonFiniteOutputError:
     """Return the error for an output with NaN or infinite values."""
     bad = int(values.size - np.isfinite(values).sum())
     return NonFiniteOutputError(
-        f"{bad} of {values.size} values of output {name} are NaN or infinite, so there is no answer; "
-        "the input or this variant's arithmetic is at fault: try another engine or precision"
+        f"{bad} of {values.size} values of output {name} are NaN or infinite; the input or this variant's "
+        "arithmetic is at fault: try another engine or precision"
     )

@@ -201,10 +201,10 @@ def _as_state(function: Any, name: str, result: Any, ios: int) -> None:
     from coremltools.converters.mil.mil import Builder, types
 
     if ios < STATE_IOS:
-        raise UsageError(f"state {name} needs iOS {STATE_IOS}, and the package is for iOS {ios}")
+        raise UsageError(f"state {name} needs iOS {STATE_IOS}, but the package is for iOS {ios}")
     old = function.inputs[name]
     if old.dtype != types.fp32:
-        raise UsageError(f"state {name} is no array of floats, and Core ML has states of float16 only")
+        raise UsageError(f"state {name} is not a float array, and Core ML supports float16 states only")
     inner, fp16 = _read(old)
     state = _put(function, name, Builder.state_tensor_placeholder(old.shape, dtype=types.fp16))
     with Builder.set_before_op(function.operations[0]):

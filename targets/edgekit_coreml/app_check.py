@@ -80,7 +80,7 @@ def refuse_other_outputs(
                 continue
             error = compare([expected[name]], [got[name].reshape(expected[name].shape)], LEAST_DB)
             if not error.within_limit:
-                raise UsageError(f"the package for apps answers otherwise: output {spec.name}: {error}")
+                raise UsageError(f"the package for apps differs: output {spec.name}: {error}")
 
 
 def _prepared(pixels: Array, image: ImageInput) -> Array:
@@ -103,8 +103,7 @@ def _same_label(scores: Array, got: Mapping[str, Array], card: Card) -> None:
     picked = flat[names.index(str(got[LABEL].item()))]
     if flat.max() - picked > 0.01 * max(float(np.ptp(flat)), 1e-6):
         raise UsageError(
-            f"the package for apps answers otherwise: {got[LABEL].item()} "
-            f"instead of {names[int(flat.argmax())]}"
+            f"the package for apps differs: {got[LABEL].item()} instead of {names[int(flat.argmax())]}"
         )
 
 

@@ -95,7 +95,9 @@ class Builder(LoweredNode):
         dtype = self.stored_dtype(value)
         declared = static_dims(value)
         if declared is not None and declared != handle.shape:
-            raise Inexpressible(f"{value.name} is declared as {declared}, and the node gives {handle.shape}")
+            raise Inexpressible(
+                f"{value.name} is declared as {declared}, but the node returns {handle.shape}"
+            )
         if dtype == "float16" and handle.dtype == "float32" and handle.const is None:
             handle = self.cast(handle, "float16")  # a model in float16 rounds here
         if handle.var is not None and str(handle.var.name).startswith(self._prefix()):
@@ -255,12 +257,12 @@ class Builder(LoweredNode):
             return getattr(self._mil, op)(name=self._fresh(), **ready)
         except (ValueError, TypeError, AssertionError, IndexError, NotImplementedError) as problem:
             story = " ".join(str(problem).split()) or type(problem).__name__
-            raise Inexpressible(f"Core ML's {op} does not take it: {story[:300]}") from None
+            raise Inexpressible(f"Core ML's {op} rejects it: {story[:300]}") from None
 
     def _operand(self, operand: Any) -> Any:
         if isinstance(operand, Value):
             if operand.rank > RANK_LIMIT and operand.const is None:
-                raise Inexpressible(f"it reads {operand.rank} axes, and Core ML's tensors have {RANK_LIMIT}")
+                raise Inexpressible(f"it reads {operand.rank} axes; Core ML supports {RANK_LIMIT}")
             return self.var(operand, self.compute if operand.is_float else None)
         if isinstance(operand, float):
             return narrowed(np.asarray(operand, np.float32), self.compute)[()]
@@ -321,9 +323,7 @@ class Builder(LoweredNode):
                 groups.append([axis])
         inner = sorted(groups)
         if len(groups) > RANK_LIMIT:
-            raise Inexpressible(
-                f"it orders {x.rank} axes as {list(perm)}, and Core ML's tensors have {RANK_LIMIT}"
-            )
+            raise Inexpressible(f"it orders {x.rank} axes as {list(perm)}; Core ML supports {RANK_LIMIT}")
         merged = self.reshape(x, [prod(x.shape[axis] for axis in group) for group in inner])
         moved = self.transpose(merged, [inner.index(group) for group in groups])
         return self.reshape(moved, [x.shape[axis] for axis in perm])
@@ -334,7 +334,7 @@ class Builder(LoweredNode):
             return self.value_of(getattr(self._mil, op)(x=self.var(x), name=self._fresh(), **options))
         except (ValueError, TypeError, AssertionError) as problem:
             story = " ".join(str(problem).split())
-            raise Inexpressible(f"Core ML's {op} does not take it: {story[:300]}") from None
+            raise Inexpressible(f"Core ML's {op} rejects it: {story[:300]}") from None
 
 
 def plain_name(name: str) -> str:

@@ -83,7 +83,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         MissingDependency: coremltools is not installed.
     """
     if precision not in PRECISIONS:
-        raise UsageError(f"coreml compiles {', '.join(PRECISIONS)}, not {precision}")
+        raise UsageError(f"coreml supports {', '.join(PRECISIONS)}, not {precision}")
     return _compiled(model, profile, precision, float32_nodes(model) if precision != "fp32" else {})
 
 

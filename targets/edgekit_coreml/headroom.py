@@ -56,5 +56,5 @@ def _beyond(node: ir.Node) -> str:
         array = value.const_value.numpy()
         largest = float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
         if largest > HALF_LIMIT:
-            return f"its constant {value.name} holds {largest:.4g}, and float16 ends at {HALF_LIMIT:g}"
+            return f"its constant {value.name} contains {largest:.4g}, but float16 ends at {HALF_LIMIT:g}"
     return ""

@@ -54,7 +54,7 @@ def conv(
 ) -> Value:
     """conv in one, two or three dimensions: grouped, dilated, any padding."""
     if not 3 <= X.rank <= 5:
-        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and Core ML's convolutions 1 to 3")
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes; Core ML supports 1 to 3")
     frame = conv_window(
         X.shape[2:], b.out_shape()[2:], W.shape[2:], kernel_shape, strides, dilations, auto_pad, pads
     )
@@ -83,9 +83,9 @@ def conv_transpose(
 ) -> Value:
     """conv_transpose; pads crop the full result, and what output_padding adds beyond it is zeros."""
     if not 3 <= X.rank <= 5:
-        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and Core ML's convolutions 1 to 3")
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes; Core ML supports 1 to 3")
     if W.const is None:
-        raise Inexpressible("its weights are computed by the model; they must be constant")
+        raise Inexpressible("the model computes its weights; they must be constant")
     rank = X.rank - 2
     out_shape = b.out_shape()
     frame = transposed_window(

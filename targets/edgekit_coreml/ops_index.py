@@ -118,7 +118,7 @@ def scatter_elements(
 
 def _mode(reduction: str) -> str:
     if reduction not in MODES:
-        raise Inexpressible(f"reduction {reduction!r} has no form in Core ML")
+        raise Inexpressible(f"reduction {reduction!r} is not supported by Core ML")
     return MODES[reduction]
 
 

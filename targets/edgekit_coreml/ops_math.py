@@ -163,7 +163,7 @@ def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: st
     target = ir.DataType(to)
     if target not in STORED:
         raise Inexpressible(
-            f"it casts to {target.name}, which Core ML does not compute with",
+            f"it casts to {target.name}, which Core ML does not support",
             "export the model in float32",
             "EK1004",
         )
@@ -214,7 +214,7 @@ def batch_normalization(
     """Emit mul and add, if it was not folded into a convolution; inference only."""
     factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon, training_mode)
     if factors is None:
-        raise Inexpressible("its statistics are computed by the model; they must be constant")
+        raise Inexpressible("the model computes its statistics; they must be constant")
     factor, offset = factors
     return b.binary("add", b.binary("mul", X, b.constant(factor)), b.constant(offset))
 

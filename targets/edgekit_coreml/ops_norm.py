@@ -123,7 +123,7 @@ def lp_normalization(b: Builder, input: Value, *, axis: int = -1, p: int = 2) ->
     """x / (sum |x|^p)^(1/p); 0 where the norm is 0."""
     norms = {1: "reduce_l1_norm", 2: "reduce_l2_norm"}
     if p not in norms:
-        raise Inexpressible(f"p={p}; it is 1 or 2")
+        raise Inexpressible(f"p={p}; it must be 1 or 2")
     norm = reduce(b, norms[p], input, (axis % input.rank,))
     smallest = b.epsilon(float(np.finfo(np.float32).tiny))
     return b.binary("real_div", input, b.binary("maximum", norm, b.scalar(smallest)))
@@ -135,5 +135,5 @@ def lrn(
 ) -> Value:
     """local_response_norm over the channels; odd sizes."""
     if X.rank not in (3, 4) or size % 2 == 0:
-        raise Inexpressible(f"size {size} and rank {X.rank}: Core ML has odd sizes and ranks 3 and 4")
+        raise Inexpressible(f"size {size} and rank {X.rank}; Core ML supports odd sizes and ranks 3 and 4")
     return b.emit("local_response_norm", x=X, size=size, alpha=float(alpha), beta=float(beta), k=float(bias))

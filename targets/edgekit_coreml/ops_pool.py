@@ -23,9 +23,9 @@ def _frame(
     pads: Sequence[int] | None,
 ) -> Window:
     if not 3 <= X.rank <= 5 or kernel_shape is None:
-        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and Core ML's pools 1 to 3")
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes; Core ML supports 1 to 3")
     if not X.is_float:
-        raise Inexpressible(f"it pools {X.dtype}, and Core ML's pools take floats", code="EK1004")
+        raise Inexpressible(f"it pools {X.dtype}; Core ML supports floats", code="EK1004")
     return window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
 
 

@@ -34,7 +34,7 @@ def _representable(b: Builder, scale: Array) -> None:
     """Reject a scale below 2^-17, which float16 holds with fewer than 8 bits or not at all."""
     if b.compute == "float16" and scale.size and float(np.min(np.abs(scale))) < 2.0**-17:
         raise Inexpressible(
-            f"a scale of {float(np.min(np.abs(scale))):.3g} has no form in float16", "build it in fp32"
+            f"a scale of {float(np.min(np.abs(scale))):.3g} cannot be stored in float16", "build it in fp32"
         )
 
 
@@ -62,9 +62,9 @@ def quantize_linear(
     scale, zero = quantization_parameters(y_scale, y_zero_point)
     dtype = b.out_dtype()
     if dtype not in STORABLE:
-        raise Inexpressible(f"it quantizes to {dtype}; int8 and uint8 have a form", code="EK1004")
+        raise Inexpressible(f"it quantizes to {dtype}; Core ML supports int8 and uint8", code="EK1004")
     if block_size:
-        raise Inexpressible("blocks of activations have no form in Core ML")
+        raise Inexpressible("block-wise activations are not supported by Core ML")
     if b.ios < 17:
         raise Inexpressible("quantize needs iOS 17", "build for a profile of iOS 17 or later")
     _representable(b, scale)
@@ -102,8 +102,8 @@ def dequantize_linear(
             return Value(x.shape, "float32", packed=Packed(data, scale.ravel(), zero.ravel(), along))
         return b.constant(parameters.dequantized(data, axis, block_size))
     if x.dtype not in STORABLE:
-        raise Inexpressible(f"it dequantizes {x.dtype}; int8 and uint8 have a form", code="EK1004")
+        raise Inexpressible(f"it dequantizes {x.dtype}; Core ML supports int8 and uint8", code="EK1004")
     if block_size:
-        raise Inexpressible("blocks of activations have no form in Core ML")
+        raise Inexpressible("block-wise activations are not supported by Core ML")
     _representable(b, scale)
     return b.emit("dequantize", input=x, **_operands(b, x, scale, zero, x.dtype, axis))

@@ -16,7 +16,7 @@ def _constant(value: Value | None, what: str) -> Array | None:
     if value is None:
         return None
     if value.const is None:
-        raise Inexpressible(f"its {what} are computed by the model; they must be constant")
+        raise Inexpressible(f"the model computes its {what}; they must be constant")
     return np.asarray(value.const, np.float32)
 
 
@@ -36,13 +36,13 @@ def _refuse_options(
     steps: int,
 ) -> None:
     if clip:
-        raise Inexpressible(f"clip={clip} has no form in Core ML")
+        raise Inexpressible(f"clip={clip} is not supported by Core ML")
     if layout:
-        raise Inexpressible("layout=1 has no form in Core ML", "export it with layout 0")
+        raise Inexpressible("layout=1 is not supported by Core ML", "export it with layout 0")
     if activations and [a.lower() for a in activations] != [*usual]:
         raise Inexpressible(f"activations {list(activations)} are not {', '.join(usual)}")
     if sequence_lens is not None and (sequence_lens.const is None or np.any(sequence_lens.const != steps)):
-        raise Inexpressible("sequence_lens that differ from the length have no form in Core ML")
+        raise Inexpressible("sequence_lens that differ from the length are not supported by Core ML")
 
 
 @lower("LSTM", since=14)
@@ -76,7 +76,7 @@ def lstm(
     usual = ["sigmoid", "tanh", "tanh"] * directions
     _refuse_options(clip, layout, activations, usual, sequence_lens, steps)
     if P is not None or input_forget:
-        raise Inexpressible("peepholes and input_forget have no form here")
+        raise Inexpressible("peepholes and input_forget are not supported")
     order = _order(
         (0, 2, 1, 3), hidden
     )  # ONNX: input, output, forget, cell. MIL: input, forget, output, cell

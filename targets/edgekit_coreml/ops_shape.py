@@ -99,7 +99,7 @@ def slice_op(
     """slice_by_index; negative steps also reverse."""
     taken = slice_ranges(data.shape, starts, ends, axes, steps)
     if 0 in taken.shape:
-        raise Inexpressible("it takes no element at all, and Core ML has no empty tensors")
+        raise Inexpressible("its result is empty; Core ML does not support empty tensors")
     out = strided_slice(b, data, taken.begin, taken.step, taken.shape)
     return b.emit("reverse", x=out, axes=list(taken.reversed_axes)) if taken.reversed_axes else out
 
@@ -122,7 +122,7 @@ def pad(
     if mode != "constant":
         return _pad_by_parts(b, data, amounts.added, mode)
     if constant_value is not None and constant_value.const is None:
-        raise Inexpressible("its constant_value is computed by the model; it must be constant")
+        raise Inexpressible("the model computes its constant_value; it must be constant")
     fill = 0.0 if constant_value is None or constant_value.const is None else constant_value.const.item()
     if data.is_float:
         flat = [n for pair in amounts.added for n in pair]

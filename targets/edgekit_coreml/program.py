@@ -173,7 +173,7 @@ def _keep_unread_inputs(function: Any) -> None:
 def _crossing(value: ir.Value, name: str, ios: int) -> dict[str, Json]:
     shape = static_dims(value) or ()
     if 0 in shape:
-        raise Inexpressible(f"{value.name} is empty, and Core ML has no empty arrays")
+        raise Inexpressible(f"{value.name} is empty; Core ML does not support empty arrays")
     dtype = stored_dtype(value)
     return {
         "name": str(value.name),

@@ -170,7 +170,9 @@ def _narrowed(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     if array.dtype == dtype:
         return array
     if array.dtype.kind in "iu" and array.size and (array.min() < INT32.min or array.max() > INT32.max):
-        raise EngineError(f"{name} holds {array.min()} to {array.max()}, and the package holds it as int32")
+        raise EngineError(
+            f"{name} contains {array.min()} to {array.max()}, but the package stores it as int32"
+        )
     return array.astype(dtype)
 
 

@@ -113,7 +113,7 @@ def stored_dtype(value: ir.Value) -> str:
     if value.dtype is None or value.dtype not in STORED:
         dtype = "unknown" if value.dtype is None else value.dtype.name
         raise Inexpressible(
-            f"{value.name} is {dtype}, which Core ML does not compute with",
+            f"{value.name} is {dtype}, which Core ML does not support",
             "export the model in float32",
             "EK1004",
         )
@@ -135,7 +135,7 @@ def narrowed(array: Array, dtype: str) -> Array:
         limits = np.iinfo(target)
         if array.min() < limits.min or array.max() > limits.max:
             raise Inexpressible(
-                f"a constant holds {array.min()} to {array.max()}, and {dtype} is what Core ML has",
+                f"a constant contains {array.min()} to {array.max()}, beyond Core ML's {dtype}",
                 code="EK1004",
             )
     return array.astype(target)

@@ -55,7 +55,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         MissingDependency: openvino is not installed.
     """
     if precision not in PRECISIONS:
-        raise UsageError(f"openvino compiles {', '.join(PRECISIONS)}, not {precision}")
+        raise UsageError(f"openvino supports {', '.join(PRECISIONS)}, not {precision}")
     (written, read), found = _read_written(model, profile)
     if found:
         raise cannot_run(profile.name, found)
@@ -151,7 +151,7 @@ def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
             continue
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         name = next((entry.value for entry in node.metadata_props if entry.key == PART_OF), node.name)
-        found.append(Finding("EK1001", "error", target, name, op, "OpenVINO does not convert it"))
+        found.append(Finding("EK1001", "error", target, name, op, "OpenVINO does not support it"))
     return found or [Finding("EK1002", "error", target, "", "", message)]
 
 

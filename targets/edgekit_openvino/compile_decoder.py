@@ -40,7 +40,7 @@ def compile_decoder(
 ) -> Artifact:
     """Compile ``model.xml`` and ``model.bin``; arguments, errors: see ``DecoderCompiler.compile_decoder``."""
     if precision not in PRECISIONS:
-        raise UsageError(f"openvino compiles language models as {', '.join(PRECISIONS)}, not {precision}")
+        raise UsageError(f"openvino supports {', '.join(PRECISIONS)} for language models, not {precision}")
     writer = _OpenvinoDecoder(model, weights, context, half=precision == "fp16")
     graph = writer.write()
     proto = graph.model(DATA)

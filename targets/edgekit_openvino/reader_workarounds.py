@@ -54,7 +54,7 @@ def shapes_lost(model: ir.Model, read: Any, target: str) -> list[Finding]:
     """
     if not any(port.partial_shape.is_dynamic for port in read.outputs):
         return []
-    why = "OpenVINO does not find the shape of what it carries, and gives it without elements"
+    why = "OpenVINO cannot infer the shape of its carried value, and returns it empty"
     return [
         Finding("EK1002", "error", target, node.name or "", "Loop", why, "build it for ort")
         for node in model.graph
@@ -70,7 +70,7 @@ def computed_wrongly(model: ir.Model, target: str) -> list[Finding]:
         if node.op_type == "LSTM" and not node.domain and len(node.inputs) > 7 and node.inputs[7] is not None:
             why = "OpenVINO drops the peepholes (input P) of an LSTM"
         if node.op_type == "NonMaxSuppression" and not node.domain and _threshold(node) is None:
-            why = "OpenVINO takes away boxes at the threshold itself, and this one is computed by the model"
+            why = "OpenVINO also drops boxes exactly at the threshold, and the model computes this threshold"
         if why:
             found.append(
                 Finding("EK1002", "error", target, node.name or "", node.op_type, why, "build it for ort")

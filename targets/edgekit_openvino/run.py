@@ -271,7 +271,9 @@ def _refuse_unfed(compiled: Any, inputs: Sequence[TensorSpec]) -> None:
         if fed.isdisjoint(names):
             named = ", ".join(sorted(names)) or "an input without a name"
             given = ", ".join(fed) or "none"
-            raise EngineError(f"{XML_FILE} reads {named}, which is no input of the model; those are {given}")
+            raise EngineError(
+                f"{XML_FILE} reads {named}, which is not an input of the model; its inputs are {given}"
+            )
 
 
 def _check_range(name: str, array: Array) -> None:
@@ -283,7 +285,7 @@ def _check_range(name: str, array: Array) -> None:
     limits = np.iinfo(np.int32)
     if array.size and (array.min() < limits.min or array.max() > limits.max):
         raise EngineError(
-            f"{name} holds {array.min()} to {array.max()}, and OpenVINO computes {array.dtype} in int32"
+            f"{name} contains {array.min()} to {array.max()}, but OpenVINO computes {array.dtype} in int32"
         )
 
 

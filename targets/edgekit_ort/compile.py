@@ -73,7 +73,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         MissingDependency: onnxruntime is not installed.
     """
     if precision not in PRECISIONS:
-        raise UsageError(f"ort compiles {', '.join(PRECISIONS)}, not {precision}")
+        raise UsageError(f"ort supports {', '.join(PRECISIONS)}, not {precision}")
     content = save_model(_written(model))
     found = _check_written(content, profile)
     if found:

@@ -33,7 +33,7 @@ def compile_decoder(
 ) -> Artifact:
     """``model.onnx`` and ``model.data``; arguments and errors as ``DecoderCompiler.compile_decoder``."""
     if precision not in PRECISIONS:
-        raise UsageError(f"ort compiles language models as {', '.join(PRECISIONS)}, not {precision}")
+        raise UsageError(f"ort supports {', '.join(PRECISIONS)} for language models, not {precision}")
     writer = _OrtDecoder(model, weights, context, half=precision == "fp16")
     graph = writer.write()
     proto = graph.model(DATA_FILE)

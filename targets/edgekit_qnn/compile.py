@@ -73,7 +73,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         MissingDependency: onnxruntime-qnn is not installed.
     """
     if precision not in PRECISIONS:
-        raise UsageError(f"qnn compiles {', '.join(PRECISIONS)}, not {precision}")
+        raise UsageError(f"qnn supports {', '.join(PRECISIONS)}, not {precision}")
     written, found = with_expansions(model, lambda each: _written(each, profile, with_context=True))
     if errors(found):
         raise cannot_run(profile.name, found)
@@ -147,7 +147,7 @@ def refused_nodes(content: bytes, profile: Profile, message: str, known: Mapping
         what = "Qualcomm's compiler fails with it in float16"
     else:
         names = [name for provider, own in placement(session).items() if provider != PROVIDER for name in own]
-        what = f"not taken by the NPU (Hexagon v{arch})"
+        what = f"not supported by the NPU (Hexagon v{arch})"
     unique = {known[name]: ops[name] for name in reversed(names) if name in ops and name in known}
     found = [Finding("EK1001", "error", profile.name, *row, what) for row in reversed(unique.items())]
     return found or [Finding("EK1002", "error", profile.name, "", "", message)]

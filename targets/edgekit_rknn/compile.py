@@ -66,7 +66,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         MissingDependency: the toolchain is not installed.
     """
     if precision not in PRECISIONS:
-        raise UsageError(f"rknn compiles {', '.join(PRECISIONS)}, not {precision}")
+        raise UsageError(f"rknn supports {', '.join(PRECISIONS)}, not {precision}")
     if found := check_model(model, profile):
         raise cannot_run(profile.name, found)
     environment = require(TOOLCHAIN, f"compiling for {profile.name}")
@@ -120,7 +120,7 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
     if older is not None:
         return older, found
     named = {finding.node for finding in found}
-    what = f"opset {OPSET}, the newest that {VERSION} reads, can't say this form of it"
+    what = f"opset {OPSET}, the newest that {VERSION} reads, does not have this form of it"
     for node in nodes_changed_since(graph, OPSET):
         if node_name(node) not in named:
             found.append(Finding("EK1002", "error", profile.name, node_name(node), node.op_type, what))
@@ -128,7 +128,7 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
 
 
 def _unfit_ends(model: ir.Model, profile: Profile) -> list[Finding]:
-    what = "the NPU takes and gives floats only"
+    what = "the NPU supports float inputs and outputs only"
     found = []
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.dtype not in FLOATS:
@@ -136,7 +136,7 @@ def _unfit_ends(model: ir.Model, profile: Profile) -> list[Finding]:
             row = (str(value.name), "") if maker is None else (node_name(maker), maker.op_type)
             found.append(Finding("EK1004", "error", profile.name, *row, f"{value.dtype}: {what}"))
         elif value.is_graph_input() and value.shape is not None and len(value.shape) == 0:
-            why = "the simulator takes no input without axes; give it the shape [1]"
+            why = "the simulator does not support inputs without axes; use the shape [1]"
             found.append(Finding("EK1002", "error", profile.name, str(value.name), "", why))
     return found
 
@@ -159,7 +159,7 @@ def _refused(model: ir.Model, profile: Profile, problem: EngineError, log: str) 
     words = next((line for line in said if "rror" in line or "nsupport" in line), reason_of(problem))[:300]
     named = [node for node in model.graph if node.name and any(str(node.name) in line for line in said)]
     rows = [(node_name(node), node.op_type) for node in named] or [("", "")]
-    return [Finding("EK1002", "error", profile.name, *row, f"{VERSION} refuses it: {words}") for row in rows]
+    return [Finding("EK1002", "error", profile.name, *row, f"{VERSION} rejects it: {words}") for row in rows]
 
 
 TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, reference_executor=simulator, estimate=estimate)

@@ -51,7 +51,7 @@ def refused_forms(model: ir.Model, target: str) -> Iterator[Finding]:
         if node.op_type == "AveragePool" and len(dims) == 5 and any(ints_of(node, "pads")):
             what = "an average over three axes with pads is computed wrongly by this compiler"
         elif producer_of(node.inputs[0], "DequantizeLinear") and dims[:1] != (1,):
-            what = "the compiler does not come to an end with more than one row on integers"
+            what = "the compiler never ends with more than one row on integers"
         if what:
             yield Finding("EK1002", "error", target, node_name(node), node.op_type, what)
 

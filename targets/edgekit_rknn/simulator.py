@@ -78,7 +78,7 @@ class Simulated:
             with np.load(self._child.folder / "out.npz", allow_pickle=False) as arrays:
                 found = [arrays[name] for name in arrays.files]
         except (OSError, ValueError) as problem:
-            raise EngineError(f"the simulator answered with something else: {problem}") from None
+            raise EngineError(f"the simulator sent an invalid response: {problem}") from None
         return named(found, self._outputs, "the simulator")
 
     def facts(self) -> dict[str, Json]:

@@ -76,7 +76,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         ModelError: the model is over 2 GB.
     """
     if precision not in PRECISIONS:
-        raise UsageError(f"tensorrt compiles {', '.join(PRECISIONS)}, not {precision}")
+        raise UsageError(f"tensorrt supports {', '.join(PRECISIONS)}, not {precision}")
     emitted, found = _written(model, profile, precision)
     if errors(found):
         raise cannot_run(profile.name, errors(found))
@@ -142,7 +142,7 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
     named = {finding.node for finding in errors(found)}
     for node in nodes_changed_since(graph, NEWEST_OPSET):
         if node_name(node) not in named:
-            what = f"opset {NEWEST_OPSET}, the newest that TensorRT 10.3 reads, can't say this form of it"
+            what = f"opset {NEWEST_OPSET}, the newest that TensorRT 10.3 reads, does not have this form of it"
             found.append(Finding("EK1002", "error", profile.name, node_name(node), node.op_type, what))
     return graph, found
 
@@ -177,7 +177,7 @@ def _acceptance(content: bytes, quantized: list[str], executed: str, profile: Pr
     report = ask_compiler(content, quantized)
     if not report.accepted and not report.unjudged:
         found = [
-            Finding("EK1002", "error", profile.name, node, op, f"{report.version} refuses it: {message}")
+            Finding("EK1002", "error", profile.name, node, op, f"{report.version} rejects it: {message}")
             for node, op, message in report.refusals
         ]
         raise cannot_run(profile.name, found)

@@ -88,8 +88,8 @@ def _unknown(node: ir.Node) -> str | None:
     if node.domain == "" and node.op_type in known.types:
         return None
     if node.domain == "" and node.op_type in known.newer:
-        return f"a parser newer than TensorRT {_floor()} has a form for it, that one has none"
-    return f"TensorRT {_floor()} has no form for it"
+        return f"only parsers newer than TensorRT {_floor()} support it"
+    return f"TensorRT {_floor()} does not support it"
 
 
 def _floor() -> str:
@@ -107,7 +107,7 @@ def _type(node: ir.Node) -> str | None:
         return None
     if TYPES.get(value.dtype.name) in takes:
         return None
-    return f"no form for {value.dtype.name.lower()}; there are {', '.join(sorted(takes))}"
+    return f"{value.dtype.name.lower()} is not supported; supported: {', '.join(sorted(takes))}"
 
 
 def _no_type(node: ir.Node) -> str | None:
@@ -153,7 +153,7 @@ def _attribute(name: str, default: int, what: str) -> Callable[[ir.Node], str | 
 def _outputs(count: int) -> Callable[[ir.Node], str | None]:
     def breaks(node: ir.Node) -> str | None:
         read = [value for value in node.outputs[count:] if value.uses() or value.is_graph_output()]
-        return f"its output {count + 1} is read; there is none" if read else None
+        return f"its output {count + 1} is used, but TensorRT does not have it" if read else None
 
     return breaks
 
@@ -203,7 +203,7 @@ def _top_k(node: ir.Node) -> str | None:
         return "its k is not constant"
     if int(k.reshape(-1)[0]) >= TOP_K_LIMIT:
         return f"k is {int(k.reshape(-1)[0])} and must be less than {TOP_K_LIMIT}"
-    return None if int_of(node, "sorted", 1) else "its answers are asked for unsorted"
+    return None if int_of(node, "sorted", 1) else "it returns unsorted results"
 
 
 RESIZES = {
@@ -302,10 +302,10 @@ def _half_quantized(node: ir.Node) -> str | None:
 
 RULES: tuple[Rule, ...] = (
     Rule("no form", (), "EK1001", _unknown, "", LIST),
-    Rule("type that is none", (), "EK1004", _no_type, "cast it in the model", PARSER),
+    Rule("type that does not exist", (), "EK1004", _no_type, "cast it in the model", PARSER),
     Rule("stored type", QDQ, "EK1002", _stored, "quantize to int8 with zero point 0", PARSER),
     Rule("zero point", QDQ, "EK1002", _zero_point, "quantize symmetrically, with zero point 0", PARSER),
-    Rule("scale", QDQ, "EK1002", _scale, "", f"{PARSER}: one that is no constant kills it"),
+    Rule("scale", QDQ, "EK1002", _scale, "", f"{PARSER}: one that is not constant crashes it"),
     Rule("type", (), "EK1004", _type, "cast it in the model", LIST),
     Rule("uint8 inside", (), "EK1004", _narrow, "cast it in the model", LIST),
     Rule("dynamic", (), "EK1003", _open, "give --shape", PARSER),

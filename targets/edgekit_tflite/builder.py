@@ -68,7 +68,7 @@ class Builder(StoredValues):
         name = next(str(v.name) for v in (*self.node.inputs[:1], *self.node.outputs) if v is not None)
         dtype = "an unknown type" if value.dtype is None else value.dtype.name
         raise Inexpressible(
-            f"the pair at {name} stores {dtype}, and TFLite int8, uint8 or int16",
+            f"the pair at {name} stores {dtype}; TFLite supports int8, uint8 and int16",
             "quantize it to int8, or build it for ort",
             "EK1004",
         )
@@ -77,7 +77,9 @@ class Builder(StoredValues):
         stored_dtype(value)
         declared = static_dims(value)
         if declared is not None and declared != handle.shape:
-            raise Inexpressible(f"{value.name} is declared as {declared}, and the node gives {handle.shape}")
+            raise Inexpressible(
+                f"{value.name} is declared as {declared}, but the node returns {handle.shape}"
+            )
         if self.table is not None:
             handle = self.quantized(handle, self.table)
         is_quantized = handle.quantization is not None and value.dtype == ir.DataType.FLOAT
@@ -119,7 +121,7 @@ class Builder(StoredValues):
         """Declare a graph output, stored by ``io_perm``, in its own tensor."""
         self.node, self.form, self.reads_integers = value.producer(), None, False
         perm = io_perm(value)
-        wanted = "keeps the source's layout" if perm == identity(len(perm)) else f"is asked for {words(perm)}"
+        wanted = "keeps the source's layout" if perm == identity(len(perm)) else f"should have {words(perm)}"
         why = f"output {value.name} {wanted}"
         if value in self._integers and value not in self._values:
             held = self._integers[value]  # a quarter of the bytes to transpose

@@ -55,7 +55,7 @@ def compile_decoder(
     matrices in blocks are rounded again, from floats, after a rotation that gives such rows equal weight.
     """
     if precision not in PRECISIONS:
-        raise UsageError(f"tflite compiles language models as {', '.join(PRECISIONS)}, not {precision}")
+        raise UsageError(f"tflite supports {', '.join(PRECISIONS)} for language models, not {precision}")
     turned = rotated_model(model) if weights else RotatedModel(model, frozenset(), None, None)
     whole = {name: nearest8(turned.model.weight(name), 0) for name in weights}
     writer = _TfliteDecoder(turned, whole, context)

@@ -180,7 +180,7 @@ class Emitter(LoweredNode):
         is_quantized = dtype in INTEGERS and data.quantization is not None and self.computes_on_integers
         if dtype not in KERNEL_TYPES[code] and not (is_quantized and code in INTEGER_KERNELS):
             takes = ", ".join(sorted(KERNEL_TYPES[code]))
-            raise Inexpressible(f"TFLite's {code} takes {takes}, and the data is {dtype}", code="EK1004")
+            raise Inexpressible(f"TFLite's {code} supports {takes}, but the data is {dtype}", code="EK1004")
         self.graph.add_op(Op(code, inputs, outputs, options, self.name, why))
 
     def emit_transpose(self, source: int, order: Sequence[int], target: int, why: str) -> None:

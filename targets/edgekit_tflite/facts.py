@@ -93,7 +93,7 @@ def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Findin
             why = f"{size(_size_bytes(graph, op))} are transposed: {op.why}"
             found.append(Finding("EK1102", "warning", profile.name, op.node, op.code, why))
         elif _leaves_xnnpack(graph, op):
-            why = f"XNNPACK does not take {_titled(graph, op)}; a plain kernel runs it"
+            why = f"XNNPACK does not support {_titled(graph, op)}; a plain kernel runs it"
             found.append(Finding("EK1101", "warning", profile.name, op.node, op.code, why))
     facts = facts_of(builder, graph)
     for row in facts.get("float_islands", ()):

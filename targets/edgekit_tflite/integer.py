@@ -53,7 +53,7 @@ def plan_integers(graph: ir.Graph, rules: Mapping[str, Rule] = RULES) -> Integer
             plan.held[node.outputs[0]] = found
             _trace_stored(plan, node, found)
         elif _is_pair(node) and found is None:
-            plan.why_not[node] = "it is no 8-bit pair with one scale"
+            plan.why_not[node] = "it is not an 8-bit pair with one scale"
         elif node.op_type not in PAIR and node not in plan.taken and _reads_floats(node):
             _plan_node(plan, node, rules)
     return plan

@@ -130,7 +130,7 @@ def own_scale(node: ir.Node, held: Held) -> Form:
 def _table(node: ir.Node, held: Held) -> Form:
     """Use a table, for a function of one number."""
     if len(need_integers(node, held)) != 1:
-        raise InFloat("it is no function of one value")
+        raise InFloat("it is not a function of one value")
     return Form(need_following_pair(node.outputs[0]), table=True)
 
 
@@ -139,14 +139,14 @@ def _clamps(node: ir.Node, held: Held) -> Form:
     data = need_integers(node, held)[0]
     bounds = clip_bounds(node)
     if bounds is None:
-        raise InFloat("its bounds are computed by the model")
+        raise InFloat("the model computes its bounds")
     maker, output = data.producer(), following_quantization(node.outputs[0])
     fused = maker is not None and maker.op_type in FUSING and len(data.uses()) == 1
     if output is not None:
         return Form() if fused or _covers(output, bounds) else Form(output, table=True)
     for bound in bounds:
         if bound is not None and not _is_exact(bound, held[data]):
-            raise InFloat(f"its bound {bound:.6g} is no number of its input's scale")
+            raise InFloat(f"its bound {bound:.6g} cannot be stored with its input's scale")
     return Form()
 
 
@@ -304,7 +304,7 @@ def added_vector(node: ir.Node) -> ir.Value | None:
 def _mat_mul(node: ir.Node, held: Held) -> Form:
     if any(is_constant(v) for v in node.inputs if v is not None):
         if len(_shape(node.inputs[1])) != 2:
-            raise InFloat("its constant operand is no matrix on the right")
+            raise InFloat("its constant operand is not a matrix on the right")
         return _multiplies(lambda _: 1)(node, held)
     raise InFloat("TFLite's integer product of two computed matrices is a plain kernel, slower than in float")
 
@@ -328,7 +328,7 @@ def _pads(node: ir.Node, held: Held) -> Form:
     stored = number / source.scale[0] + source.zero_point[0]
     held_exactly = -128 <= stored <= 127 and _is_exact(number, source)
     if not held_exactly and following_quantization(node.outputs[0]) != source:
-        raise InFloat(f"its fill {number:.6g} is no number of its input's scale")
+        raise InFloat(f"its fill {number:.6g} cannot be stored with its input's scale")
     return found
 
 

@@ -68,9 +68,7 @@ def bitwise_not(b: Builder, X: Value) -> Value:
     assert b.node is not None
     kind = b.node.outputs[0].dtype
     if kind in (ir.DataType.UINT32, ir.DataType.UINT64):
-        raise Inexpressible(
-            "what it makes of a small number does not fit the int32 that TFLite has", code="EK1004"
-        )
+        raise Inexpressible("its result for small numbers does not fit into TFLite's int32", code="EK1004")
     top = {ir.DataType.UINT8: 255, ir.DataType.UINT16: 65535}.get(kind or ir.DataType.INT32, -1)
     result = b.binary("SUB", _int(b, top), b.cast(X, "int32"))
     return b.cast(result, X.dtype)
@@ -81,10 +79,10 @@ def bit_shift(b: Builder, X: Value, Y: Value, *, direction: str) -> Value:
     """Products and quotients of powers of two: unsigned numbers, shifted by a constant."""
     assert b.node is not None
     if Y.const is None:
-        raise Inexpressible("by how much it shifts is computed by the model; it must be constant")
+        raise Inexpressible("the model computes its shift; it must be constant")
     by = np.asarray(Y.const, np.int64)
     if by.min(initial=0) < 0 or by.max(initial=0) > 30:
-        raise Inexpressible(f"it shifts by {by.min()} to {by.max()} bits; 0 to 30 have a form")
+        raise Inexpressible(f"it shifts by {by.min()} to {by.max()} bits; TFLite supports 0 to 30")
     factor = b.constant(np.left_shift(1, by).astype(np.int32))
     wide = b.cast(X, "int32")
     result = b.binary("MUL" if direction == "LEFT" else "FLOOR_DIV", wide, factor)

@@ -70,10 +70,10 @@ def conv(
 ) -> Value:
     """1-D and 2-D, grouped, depthwise, dilated, any padding."""
     if X.rank not in (3, 4):
-        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's convolutions 1 or 2")
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes; TFLite supports 1 or 2")
     depthwise = group == X.shape[1] and W.shape[1] == 1 and group > 1
     if W.const is None and group > 1 and not depthwise:
-        raise Inexpressible("its weights are computed by the model, and it has groups")
+        raise Inexpressible("the model computes its weights, and it has groups")
     out_shape = b.out_shape()
     frame = conv_window(
         X.shape[2:], out_shape[2:], W.shape[2:], kernel_shape, strides, dilations, auto_pad, pads
@@ -152,9 +152,9 @@ def conv_transpose(
     zeros between the weights, and pads crop the full result.
     """
     if X.rank not in (3, 4):
-        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's TRANSPOSE_CONV 1 or 2")
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes; TFLite's TRANSPOSE_CONV supports 1 or 2")
     if W.const is None and (group > 1 or any(d != 1 for d in dilations or ())):
-        raise Inexpressible("its weights are computed by the model, and it has groups or dilations")
+        raise Inexpressible("the model computes its weights, and it has groups or dilations")
     rank = X.rank - 2
     out_shape = b.out_shape()
     kernel = b.fitted(X, W, B)

@@ -194,7 +194,7 @@ def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: st
     target = ir.DataType(to)
     if target not in STORED:
         raise Inexpressible(
-            f"it casts to {target.name}, which TFLite's kernels do not compute with",
+            f"it casts to {target.name}, which TFLite does not support",
             "export the model in float32",
             "EK1004",
         )

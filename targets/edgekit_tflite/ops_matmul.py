@@ -45,7 +45,7 @@ def matmul(b: Builder, x: Value, y: Value) -> Value:
     left, adj_x = _matrix(b, x, order)
     right, adj_y = _matrix(b, y, order)
     if rank > 5:
-        raise Inexpressible(f"it multiplies values of rank {rank}, and TFLite up to 5")
+        raise Inexpressible(f"it multiplies values of rank {rank}; TFLite supports up to 5")
     if left.tensor == right.tensor and left.const is None:
         # XNNPACK (LiteRT 2.3) computes nonsense for TRANSPOSE, then BATCH_MATMUL of the result with itself.
         right = b.copy(right)

@@ -110,7 +110,7 @@ def lp_normalization(b: Builder, input: Value, *, axis: int = -1, p: int = 2) ->
     elif p == 2:
         norm = b.unary("SQRT", reduce(b, "SUM", b.unary("SQUARE", input), along, keep=True))
     else:
-        raise Inexpressible(f"p={p}; it is 1 or 2")
+        raise Inexpressible(f"p={p}; it must be 1 or 2")
     return b.binary("DIV", input, b.binary("MAXIMUM", norm, b.scalar(float(np.finfo(np.float32).tiny))))
 
 
@@ -120,7 +120,7 @@ def lrn(
 ) -> Value:
     """LOCAL_RESPONSE_NORMALIZATION over the channels; odd sizes."""
     if X.rank != 4 or size % 2 == 0:
-        raise Inexpressible(f"size {size} and rank {X.rank}: TFLite has odd sizes and rank 4")
+        raise Inexpressible(f"size {size} and rank {X.rank}; TFLite supports odd sizes and rank 4")
     x = b.to(X, channels_last(4))
     # ONNX divides the sum by the window's size, TFLite does not.
     return b.emit(

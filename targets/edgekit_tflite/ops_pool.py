@@ -32,7 +32,7 @@ def _frame(
     pads: Sequence[int] | None,
 ) -> Window:
     if X.rank not in (3, 4) or kernel_shape is None:
-        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's pools 1 or 2")
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes; TFLite supports 1 or 2")
     frame = window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
     return frame if X.rank == 4 else with_height(frame)
 
@@ -113,7 +113,7 @@ def average_pool(
 ) -> Value:
     """Lower 1-D and 2-D pools, dilated, any padding, ceil_mode, count_include_pad."""
     if X.rank not in (3, 4, 5) or kernel_shape is None:
-        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's pools 1 to 3")
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes; TFLite supports 1 to 3")
     frame, counts = average_window(
         X.shape[2:], b.out_shape()[2:], kernel_shape=kernel_shape, strides=strides, dilations=dilations,
         auto_pad=auto_pad, pads=pads, count_include_pad=count_include_pad,

@@ -38,7 +38,7 @@ def quantize_linear(
     scale, zero_point = parameters
     dtype = b.out_dtype()
     if dtype not in LIMITS:
-        raise Inexpressible(f"it quantizes to {dtype}; int8, uint8 and int16 have a form", code="EK1004")
+        raise Inexpressible(f"it quantizes to {dtype}; TFLite supports int8, uint8 and int16", code="EK1004")
     if scale.size == 1:
         held = _held(scale, zero_point)
         if b.node is not None and b.node.outputs[0] in b.plan.shifted:

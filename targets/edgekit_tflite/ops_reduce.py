@@ -141,7 +141,7 @@ def top_k(
     axis %= X.rank
     k = constant_scalar(K, "k")
     if not largest and X.dtype not in ("float32", "int32"):
-        raise Inexpressible(f"the smallest of {X.dtype} have no form in TFLite", code="EK1004")
+        raise Inexpressible(f"the smallest of {X.dtype} is not supported by TFLite", code="EK1004")
     perm = (*(a for a in X.perm if a != axis), axis)
     x = b.to(X, perm)
     shape = tuple(k if a == axis else n for a, n in enumerate(X.shape))

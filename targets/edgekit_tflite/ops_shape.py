@@ -28,7 +28,7 @@ def reshaped(b: Builder, x: Value) -> Value:
     assert b.node is not None
     shape = b.out_shape()
     if int(np.prod(shape)) != x.size:
-        raise Inexpressible(f"{x.shape} does not hold as many elements as {shape}")
+        raise Inexpressible(f"{x.shape} and {shape} have different numbers of elements")
     needed, _ = layout.reshape_perms(x.shape, x.perm, shape)
     if not layout.same_order(x.shape, x.perm, needed):
         flat = b.flatten(x, shape)
@@ -202,7 +202,7 @@ def slice_op(
     """SLICE or STRIDED_SLICE; negative steps also REVERSE_V2."""
     taken = slice_ranges(data.shape, starts, ends, axes, steps)
     if 0 in taken.shape:
-        raise Inexpressible("it takes no element at all, and TFLite has no empty tensors")
+        raise Inexpressible("its result is empty; TFLite does not support empty tensors")
     out = strided_slice(b, data, taken.begin, taken.step, taken.shape)
     if taken.reversed_axes:
         stored = b.ints([out.perm.index(axis) for axis in taken.reversed_axes])

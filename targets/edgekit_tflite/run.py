@@ -300,7 +300,9 @@ def _refuse_unfed(
         if detail["index"] not in fed:
             unfed = names.get(detail["index"], detail["name"])
             given = ", ".join(name for name, *_ in into) or "none"
-            raise EngineError(f"{path} reads {unfed}, which is no input of the model; those are {given}")
+            raise EngineError(
+                f"{path} reads {unfed}, which is not an input of the model; its inputs are {given}"
+            )
 
 
 def _write(stored: Array, array: Array, order: tuple[int, ...]) -> None:
@@ -324,7 +326,7 @@ def converted(array: Array, dtype: np.dtype[Any], name: str) -> Array:
     limits = np.iinfo(dtype)
     if array.size and (array.min() < limits.min or array.max() > limits.max):
         raise EngineError(
-            f"{name} holds {array.min()} to {array.max()}, and the .tflite file holds it as {dtype.name}"
+            f"{name} contains {array.min()} to {array.max()}, but the .tflite file stores it as {dtype.name}"
         )
     return array.astype(dtype)
 

@@ -70,7 +70,7 @@ class Table:
         """Read a vector of tables; ``limit`` is the maximum number that is accepted."""
         start, count = self._vector(slot, 4)
         if count > limit:
-            raise DamagedFileError(f"it says that it has {count} {what}s; EdgeKit reads {limit}")
+            raise DamagedFileError(f"it claims {count} {what}s; at most {limit} are supported")
         starts = range(start, start + 4 * count, 4)
         return [Table(self._data, self._forward(at), f"{what} {n}") for n, at in enumerate(starts)]
 
@@ -90,7 +90,7 @@ class Table:
         start, count = self._vector(slot, 1)
         if count > TEXT_LIMIT_BYTES:
             raise DamagedFileError(
-                f"{self.what} has a text of {count} bytes; EdgeKit reads {TEXT_LIMIT_BYTES}"
+                f"{self.what} has a text of {count} bytes; at most {TEXT_LIMIT_BYTES} are supported"
             )
         return bytes(self._data[start : start + count]).decode("utf-8", "replace")
 
@@ -98,13 +98,13 @@ class Table:
         """Read a vector of texts."""
         start, count = self._vector(slot, 4)
         if count > limit:
-            raise DamagedFileError(f"{self.what} has {count} texts; EdgeKit reads {limit}")
+            raise DamagedFileError(f"{self.what} has {count} strings; at most {limit} are supported")
         found = []
         for at in range(start, start + 4 * count, 4):
             begin, size = self._counted(self._forward(at), 1)
             if size > TEXT_LIMIT_BYTES:
                 raise DamagedFileError(
-                    f"{self.what} has a text of {size} bytes; EdgeKit reads {TEXT_LIMIT_BYTES}"
+                    f"{self.what} has a text of {size} bytes; at most {TEXT_LIMIT_BYTES} are supported"
                 )
             found.append(bytes(self._data[begin : begin + size]).decode("utf-8", "replace"))
         return found
@@ -133,7 +133,7 @@ class Table:
 
     def _damaged(self) -> DamagedFileError:
         return DamagedFileError(
-            f"{self.what} lies outside of the file, which has {len(self._data)} bytes: it is damaged"
+            f"{self.what} is outside the file, which has {len(self._data)} bytes: it is damaged"
         )
 
 

@@ -97,7 +97,7 @@ def stored_dtype(value: ir.Value) -> str:
     if value.dtype is None or value.dtype not in STORED:
         dtype = "unknown" if value.dtype is None else value.dtype.name
         raise Inexpressible(
-            f"{value.name} is {dtype}, which TFLite's kernels do not compute with",
+            f"{value.name} is {dtype}, which TFLite does not support",
             "export the model in float32",
             "EK1004",
         )
@@ -117,7 +117,7 @@ def narrowed(array: Array, dtype: str) -> Array:
         limits = np.iinfo(target)
         if array.min() < limits.min or array.max() > limits.max:
             raise Inexpressible(
-                f"a constant holds {array.min()} to {array.max()}, and {dtype} is what TFLite has",
+                f"a constant contains {array.min()} to {array.max()}, beyond TFLite's {dtype}",
                 code="EK1004",
             )
     return array.astype(target)

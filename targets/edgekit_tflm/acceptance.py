@@ -66,11 +66,9 @@ def refusals(artifact: Artifact, nodes: Sequence[tuple[str, str]], target: str) 
             return []  # verification tells it
         code, node = nodes[int(found["number"])]
         if found.re is UNSIZED:
-            why = (
-                f"TFLite Micro's {code} gives or takes an array without elements, which it has no tensors for"
-            )
+            why = f"TFLite Micro's {code} has an empty input or output, which it does not support"
             return [Finding("EK1002", "error", target, node, code, why)]
         said = SOURCE.sub("", str(problem)[: found.start()].partition(": ")[2]).strip()
-        why = f"TFLite Micro's {code} does not take it" + (f": {said}" if said else "")
+        why = f"TFLite Micro's {code} does not support it" + (f": {said}" if said else "")
         return [Finding("EK1002", "error", target, node, code, why)]
     return []

@@ -235,7 +235,7 @@ def _stored(array: Array, end: _End) -> Array:
         limits = np.iinfo(end.stored)
         if array.min() < limits.min or array.max() > limits.max:
             raise EngineError(
-                f"{end.name} holds {array.min()} to {array.max()}, and the .tflite file holds it as "
+                f"{end.name} contains {array.min()} to {array.max()}, but the .tflite file stores it as "
                 f"{end.stored.name}"
             )
     return np.array(array, end.stored, order="C")  # ascontiguousarray gives a scalar an axis

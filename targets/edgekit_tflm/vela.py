@@ -70,8 +70,8 @@ def _run(folder: Path, device: str, options: list[str], tool: str) -> str:
     except subprocess.TimeoutExpired:
         raise EngineError(f"{tool} took more than {SECONDS} s") from None
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["it says nothing"]
-        raise EngineError(f"{tool} refuses the file: {lines[-1]}")
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["it gives no reason"]
+        raise EngineError(f"{tool} rejects the file: {lines[-1]}")
     return done.stdout
 
 
@@ -111,7 +111,7 @@ def _node(row: Mapping[str, str], why: Mapping[tuple[str, str], str]) -> NodeEst
     name, op, device = row["Name"], row["Original Operator"], row["Target"]
     if device == "NPU":
         return NodeEstimate(name, op, device, round(float(row["Op Cycles"])))
-    reason = why.get((_spelled(op), name)) or why.get(("", name), "vela does not say why")
+    reason = why.get((_spelled(op), name)) or why.get(("", name), "vela gives no reason")
     return NodeEstimate(name, op, device, None, reason)
 
 

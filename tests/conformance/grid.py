@@ -191,7 +191,7 @@ def run_case(key: str, column: str, folder: Path) -> Outcome:
     try:
         answers = [runner.run(feed) for feed in prepared.feeds]
     except EngineError as refusal:
-        if any(f"{spec.name} holds" in str(refusal) for spec in prepared.inputs):
+        if any(f"{spec.name} contains" in str(refusal) for spec in prepared.inputs):
             return Outcome("refused", "EngineError", _plain(str(refusal), prepared))
         raise
     finally:

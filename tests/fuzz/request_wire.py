@@ -18,7 +18,7 @@ from tests.fixtures.classifiers import classifiers
 SECONDS = 60.0
 """Longest time that an answer may take."""
 MASK = b"\x11\x22\x33\x44"
-NOT_FINITE = b"are NaN or infinite, so there is no answer"
+NOT_FINITE = b"are NaN or infinite; the input"
 
 
 class Answer(NamedTuple):

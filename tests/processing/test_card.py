@@ -117,7 +117,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     (X + "pad", 256, "card: inputs.images.pad is 256; it must be from 0 to 255"),
     (X + "pad", 114.5, "card: inputs.images.pad must be a whole number, not a number"),
     (X + "antialias", 1, "card: inputs.images.antialias must be true or false, not a whole number"),
-    (X + "mean", [1, 2], "card: inputs.images.mean has 2 numbers; BGR has 3 channels"),
+    (X + "mean", [1, 2], "card: inputs.images.mean has 2 numbers, but BGR has 3 channels"),
     (
         X + "std",
         [1, 0, 1],

@@ -261,8 +261,8 @@ def test_outputs_that_are_not_finite(poison: float) -> None:
     with pytest.raises(EngineError) as error:
         decode(card(), {"p": np.array([[0.2, poison]], np.float32)}, PLACED)
     assert str(error.value) == (
-        "1 of 2 values of output p are NaN or infinite, so there is no answer; the input or this variant's "
-        "arithmetic is at fault: try another engine or precision"
+        "1 of 2 values of output p are NaN or infinite; the input or this variant's arithmetic is at "
+        "fault: try another engine or precision"
     )
 
 

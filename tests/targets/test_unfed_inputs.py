@@ -17,8 +17,8 @@ from tests.targets.engine_trial import profile, put_down
 LEFT, SUM = TensorSpec("left", "float32", (1, 8)), TensorSpec("sum", "float32", (1, 8))
 SAYS = {
     "ort": r"failed to run: Required inputs \(\['right'\]\) are missing",
-    "openvino": r"^model\.xml reads right, which is no input of the model; those are left$",
-    "tflite": r"model\.tflite reads right, which is no input of the model; those are left$",
+    "openvino": r"^model\.xml reads right, which is not an input of the model; its inputs are left$",
+    "tflite": r"model\.tflite reads right, which is not an input of the model; its inputs are left$",
     "coreml": r"^input right is missing; there are left$",
 }
 

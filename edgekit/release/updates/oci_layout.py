@@ -128,7 +128,7 @@ def update(
     """
     found = open_artifact(reference, size_limit_bytes)
     if signed and found.signature is None:
-        raise SignatureError(f"{reference} is not signed: there is no {found.file}{SUFFIX} in it")
+        raise SignatureError(f"{reference} is not signed: it has no {found.file}{SUFFIX}")
     with open_regular(found.bundle, follow=False) as file:
         digest = file.read(HEADER.size)[-32:].hex()
     if digest == store.state.current:
@@ -227,7 +227,7 @@ def blob_path(folder: Path, digest: str) -> Path:
 def why(problem: OSError | ValueError) -> str:
     """Describe an error without its number."""
     if isinstance(problem, FileNotFoundError):
-        return f"there is no {problem.filename}"
+        return f"{problem.filename} does not exist"
     return f"{problem.filename}: {problem.strerror}" if isinstance(problem, OSError) else str(problem)
 
 

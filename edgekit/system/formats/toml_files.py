@@ -35,6 +35,6 @@ def load_toml(text: str, what: str, error: type[Exception]) -> dict[str, Any]:
 def _within_64_bits(value: Any, what: str, error: type[Exception]) -> None:
     """TOML 1.0: an integer that 64 bits do not hold is an error. Python takes one of a million digits."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise error(f"{what} is not valid TOML: a whole number of {value.bit_length()} bits; 64 are allowed")
+        raise error(f"{what} is not valid TOML: a whole number of {value.bit_length()} bits; the limit is 64")
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _within_64_bits(inner, what, error)

@@ -45,14 +45,16 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
         words = "; ".join(
             f"{error.node_name()} ({error.node_operator()}): {error.desc()}" for error in errors
         )
-        raise EngineError(f"TensorRT {trt.__version__} refuses the file: {words or 'it does not say why'}")
+        raise EngineError(f"TensorRT {trt.__version__} refuses the file: {words or 'it gives no reason'}")
     config = builder.create_builder_config()
     config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace_mb << 20)
     # float32 is float32: TF32 would round every product of it to 11 bits.
     config.clear_flag(trt.BuilderFlag.TF32)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise EngineError(f"TensorRT {trt.__version__} builds no engine of the file; its log says why")
+        raise EngineError(
+            f"TensorRT {trt.__version__} cannot build an engine from the file; its log has the reason"
+        )
     return bytes(memoryview(plan))
 
 
@@ -99,10 +101,10 @@ class TensorRtRunner:
         self._runtime = runtime = trt.Runtime(self._logger)
         self._engine = engine = runtime.deserialize_cuda_engine(plan)
         if engine is None:
-            raise EngineError(f"TensorRT {trt.__version__} does not load the engine; its log says why")
+            raise EngineError(f"TensorRT {trt.__version__} cannot load the engine; its log has the reason")
         self._context = context = engine.create_execution_context()
         if context is None:
-            raise EngineError(f"TensorRT {trt.__version__} has no memory to run the engine")
+            raise EngineError(f"TensorRT {trt.__version__} has too little memory to run the engine")
         names = {engine.get_tensor_name(number) for number in range(engine.num_io_tensors)}
         unread = [spec.name for spec in inputs if spec.name not in names]
         if names != {spec.name for spec in (*inputs, *outputs)} - set(unread):
@@ -154,7 +156,9 @@ class TensorRtRunner:
         assert self._stream is not None
         context = self._context
         if not context.execute_async_v3(self._stream.handle):
-            raise EngineError(f"TensorRT {self._trt_version} failed to run the engine; its log says why")
+            raise EngineError(
+                f"TensorRT {self._trt_version} failed to run the engine; its log has the reason"
+            )
 
     def facts(self) -> dict[str, Json]:
         assert self._stream is not None

@@ -42,7 +42,7 @@ def convert_file(path: Path, options: ImportOptions) -> Converted:
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise ModelError(f"is {size / 2**30:.1f} GB; at most 2 GB are read")
+            raise ModelError(f"is {size / 2**30:.1f} GB; the limit is 2 GB")
         return convert(path.read_bytes(), options)
     except OSError as problem:
         raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
@@ -77,7 +77,7 @@ def _refuse_unknown(ops: list[Op]) -> None:
     ]  # fmt: skip
     if lines:
         raise ModelError(
-            "holds operators that have no form in ONNX, or none that EdgeKit knows:\n" + "\n".join(lines)
+            "has operators that cannot be expressed in ONNX, or are not supported:\n" + "\n".join(lines)
         )
 
 
@@ -88,6 +88,6 @@ def _refuse_other_shapes(graph: Graph, options: ImportOptions) -> None:
         if name in shapes and shapes[name] != tuple(shape):
             held, asked = ("x".join(map(str, each)) for each in (shapes[name], shape))
             raise UsageError(
-                f"--shape {name}={asked}: the shapes in a .tflite file are fixed, and this one is {held};"
-                " export the model again with the other shape"
+                f"--shape {name}={asked}: shapes in a .tflite file are fixed, and this one is {held}; "
+                "export the model again with the new shape"
             )

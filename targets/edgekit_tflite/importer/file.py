@@ -86,7 +86,7 @@ def read_file(data: bytes) -> TfliteFile:
     """
     view = memoryview(data)
     if data[4:8] != b"TFL3":
-        raise DamagedFileError("it does not say TFL3 in bytes 4 to 8: it is no TFLite model, or is damaged")
+        raise DamagedFileError("bytes 4 to 8 are not TFL3: it is not a TFLite model, or is damaged")
     model = root_table(view, "the model")
     subgraphs = model.tables(MODEL_SUBGRAPHS, "subgraph", MAX_ENDS)
     if not subgraphs:
@@ -128,7 +128,7 @@ def _graph(
     graph.inputs = _indices(table, GRAPH_INPUTS, count)
     graph.outputs = _indices(table, GRAPH_OUTPUTS, count)
     if not graph.outputs or min(graph.inputs + graph.outputs) < 0:
-        raise DamagedFileError("it has no output, or an input or output that is no tensor")
+        raise DamagedFileError("it has no output, or an input or output that is not a tensor")
     if len(set(graph.inputs)) < len(graph.inputs):
         raise DamagedFileError("one tensor is two of its inputs")
     known = {i for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
@@ -145,17 +145,17 @@ def _graph(
         late = [i for i in op.inputs if i >= 0 and i not in known]
         if late:
             name = graph.tensors[late[0]].name
-            raise DamagedFileError(f"{op.node} reads tensor {late[0]} ({name}) before anything made it")
+            raise DamagedFileError(f"{op.node} reads tensor {late[0]} ({name}) before it is produced")
         if made.intersection(op.outputs) or len(set(op.outputs)) < len(op.outputs):
-            raise DamagedFileError(f"{op.node} makes a tensor that is there already")
+            raise DamagedFileError(f"{op.node} produces a tensor that already exists")
         if any(graph.tensors[o].data is not None for o in op.outputs):
-            raise DamagedFileError(f"{op.node} makes a tensor that is a constant")
+            raise DamagedFileError(f"{op.node} produces a tensor that is a constant")
         known.update(op.outputs)
         made.update(op.outputs)
         graph.add_op(op)
     unmade = [i for i in graph.outputs if i not in known]
     if unmade:
-        raise DamagedFileError(f"nothing makes its output {graph.tensors[unmade[0]].name}")
+        raise DamagedFileError(f"no operator produces its output {graph.tensors[unmade[0]].name}")
     return graph, frozenset(variables)
 
 
@@ -179,12 +179,12 @@ def _tensor(view: memoryview, entry: Table, buffers: Sequence[Table], budget: in
     name = entry.text(TENSOR_NAME)
     tensor = Tensor(name, shape, dtype, quantization=_quantization(entry, shape, dtype))
     if entry.number(TENSOR_EXTERNAL, "I"):
-        raise DamagedFileError(
-            f"{entry.what} ({name}) has its data in another file, which EdgeKit does not read"
-        )
+        raise DamagedFileError(f"{entry.what} ({name}) has its data in another file, which is not supported")
     buffer = entry.number(TENSOR_BUFFER, "I")
     if buffer >= len(buffers):
-        raise DamagedFileError(f"{entry.what} ({name}) is in buffer {buffer}, and there are {len(buffers)}")
+        raise DamagedFileError(
+            f"{entry.what} ({name}) is in buffer {buffer}, but there are only {len(buffers)}"
+        )
     content = _content(view, buffers[buffer])
     if not len(content):
         return tensor
@@ -198,7 +198,7 @@ def _tensor(view: memoryview, entry: Table, buffers: Sequence[Table], budget: in
         tensor.data = dense(sparsity, content, shape, np.dtype(NUMPY[dtype]), f"{entry.what} ({name})")
     elif len(content) != size:
         raise DamagedFileError(
-            f"{entry.what} ({name}) has {len(content)} bytes, its shape and type say {size}"
+            f"{entry.what} ({name}) has {len(content)} bytes, but its shape and type need {size}"
         )
     elif dtype == "int4":
         tensor.data = _halves(content, shape)
@@ -249,7 +249,7 @@ def _content(view: memoryview, buffer: Table) -> memoryview:
     if offset > 1:
         if offset + size > len(view):
             raise DamagedFileError(
-                f"{buffer.what} lies outside of the file, which has {len(view)} bytes: it is damaged"
+                f"{buffer.what} is outside the file, which has {len(view)} bytes: it is damaged"
             )
         return view[offset : offset + size]
     return buffer.content(BUFFER_DATA)
@@ -276,10 +276,12 @@ def _operator(
 def _indices(table: Table, slot: int, tensors: int) -> list[int]:
     found = table.array(slot, "int32")
     if len(found) > MAX_ENDS:
-        raise DamagedFileError(f"{table.what} has {len(found)} inputs or outputs; EdgeKit reads {MAX_ENDS}")
+        raise DamagedFileError(
+            f"{table.what} has {len(found)} inputs or outputs; at most {MAX_ENDS} are supported"
+        )
     if len(found) and (found.min() < -1 or found.max() >= tensors):
         raise DamagedFileError(
-            f"{table.what} names a tensor that there is not: {found.min()} to {found.max()}"
+            f"{table.what} names a tensor that does not exist: {found.min()} to {found.max()}"
         )
     return [int(i) for i in found]
 

@@ -90,7 +90,7 @@ class OnnxGraph:
         for i in (*op.inputs, *op.outputs):
             dtype = self.dtype(i) if i >= 0 else "bool"
             if dtype not in NUMPY or (dtype == "int4" and i not in self._contents):
-                raise UnreadableError(op, f"{self._names[i]} is {dtype}, which EdgeKit does not read")
+                raise UnreadableError(op, f"{self._names[i]} is {dtype}, which is not supported")
 
     # What an operator reads
 
@@ -124,7 +124,7 @@ class OnnxGraph:
         """
         content = self.content(i)
         if content is None or content.dtype.kind not in "iu" or content.size > MAX_INTS:
-            raise UnreadableError(self.op, f"its input {self._names[i]} is to be a constant of integers")
+            raise UnreadableError(self.op, f"its input {self._names[i]} must be a constant of integers")
         return [int(n) for n in content.ravel()]
 
     def integer(self, i: int) -> int:
@@ -135,16 +135,16 @@ class OnnxGraph:
         """
         found = self.ints(i)
         if len(found) != 1:
-            raise UnreadableError(self.op, f"its input {self._names[i]} is {found}, and is to be one number")
+            raise UnreadableError(self.op, f"its input {self._names[i]} is {found}; it must be one number")
         return found[0]
 
     def value(self, i: int) -> str:
         """Return the ONNX value of a tensor, in real numbers where it has a scale."""
         if i < 0:
-            raise UnreadableError(self.op, "an input that it needs is left out")
+            raise UnreadableError(self.op, "a required input is missing")
         if i in self.variables and i not in self._values:
             raise UnreadableError(
-                self.op, f"it keeps {self._names[i]} from one run to the next, which ONNX does not"
+                self.op, f"it keeps {self._names[i]} between runs, which ONNX does not support"
             )
         if i not in self._values:
             self._values[i] = self._constant_value(i)
@@ -166,7 +166,7 @@ class OnnxGraph:
         content, quantization = self.content(i), self.quantization(i)
         if len(self.shape(i)) != len(perm):
             raise UnreadableError(
-                self.op, f"its weights have {len(self.shape(i))} dimensions; {len(perm)} are read"
+                self.op, f"its weights have {len(self.shape(i))} dimensions; {len(perm)} are supported"
             )
         if content is None:
             return self.node("Transpose", [self.value(i)], perm=perm)
@@ -315,7 +315,7 @@ class OnnxGraph:
     def _bind_input(self, i: int) -> None:
         name, quantization, dtype = self._names[i], self.quantization(i), self.dtype(i)
         if dtype not in NUMPY or dtype == "int4":
-            raise ModelError(f"input {name} is {dtype}, which EdgeKit does not read")
+            raise ModelError(f"input {name} is {dtype}, which is not supported")
         self._values[i] = self._stored[i] = name
         if quantization is not None:
             if len(quantization.scale) > 1:
@@ -326,7 +326,7 @@ class OnnxGraph:
     def _constant_value(self, i: int) -> str:
         content, quantization = self.content(i), self.quantization(i)
         if content is None:
-            raise UnreadableError(self.op, f"it reads {self._names[i]}, which nothing made")
+            raise UnreadableError(self.op, f"it reads {self._names[i]}, which no operator produces")
         if quantization is None:
             return self.constant(content, self._constant_names[i])
         if content.dtype == np.int64:  # the bias of 16-bit activations; DequantizeLinear takes up to 32
@@ -348,7 +348,9 @@ class OnnxGraph:
     def _parameters(self, quantization: Quantization, dtype: str) -> tuple[str, str]:
         limits = np.iinfo(NUMPY[dtype])
         if not limits.min <= quantization.zero_point[0] <= limits.max:
-            raise UnreadableError(self.op, f"the zero point {quantization.zero_point[0]} is no {dtype}")
+            raise UnreadableError(
+                self.op, f"the zero point {quantization.zero_point[0]} is not a valid {dtype}"
+            )
         self._is_16_bit |= limits.bits == 16
         scale = np.array(quantization.scale[0], np.float32)
         return self.constant(scale), self.constant(np.array(quantization.zero_point[0], NUMPY[dtype]))

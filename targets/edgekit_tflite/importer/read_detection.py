@@ -72,7 +72,7 @@ def _options(g: OnnxGraph, op: Op) -> Options:
         try:
             held = flexbuffers.GetRoot(bytearray(op.options["custom_options"])).AsMap[name]
             if not held.IsBool and not held.IsNumeric:
-                raise ValueError(f"{name} is no number")
+                raise ValueError(f"{name} is not a number")
             found[name] = held.AsFloat if name in FLOATS else held.AsInt
         except Exception as problem:  # the package's reader checks nothing: anything may be raised
             if name not in found:
@@ -86,7 +86,7 @@ def _options(g: OnnxGraph, op: Op) -> Options:
         raise UnreadableError(op, f"its options are {options}")
     if not options.use_regular_nms and options.max_classes_per_detection != 1:
         raise UnreadableError(
-            op, f"it gives {options.max_classes_per_detection} classes for a box; one is read"
+            op, f"it gives {options.max_classes_per_detection} classes per box; only one is supported"
         )
     return options
 
@@ -99,7 +99,7 @@ def _decoded(g: OnnxGraph, encoded: int, anchors: int, options: Options) -> str:
     """Boxes 1, N, 4: y and x of two corners."""
     held = g.constant_floats(anchors)
     if held is None:
-        raise UnreadableError(g.op, "its anchors are computed by the model")
+        raise UnreadableError(g.op, "the model computes its anchors; they must be constant")
     with np.errstate(all="ignore"):
         centre, half_size = held[None, :, :2].astype(np.float32), held[None, :, 2:].astype(np.float32) / 2
         size = half_size * 2

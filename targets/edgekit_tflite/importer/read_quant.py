@@ -38,7 +38,7 @@ def densify(g: OnnxGraph, op: Op) -> None:
     x, out = op.inputs[0], op.outputs[0]
     content = g.content(x)
     if content is None:
-        raise UnreadableError(op, "its input is no constant")
+        raise UnreadableError(op, "its input is not a constant")
     g.set_constant(out, content)
 
 

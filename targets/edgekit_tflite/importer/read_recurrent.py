@@ -16,7 +16,7 @@ WEIGHTS, RECURRENT, PEEPHOLES, BIASES, PROJECTION, STATES = 1, 5, 9, 12, 16, (18
 """Where each group of inputs begins; four gates each, in the order input, forget, cell, output."""
 ONNX_GATES = (0, 3, 1, 2)
 """TFLite's gates in ONNX's order: input, output, forget, cell."""
-STATE = "an LSTM of it goes on from the state of the run before; in ONNX each run begins at zero"
+STATE = "one of its LSTMs keeps its state between runs; in ONNX each run begins at zero"
 
 
 @reads("UNIDIRECTIONAL_SEQUENCE_LSTM")
@@ -26,7 +26,9 @@ def unidirectional_sequence_lstm(g: OnnxGraph, op: Op) -> None:
     shape = need_rank(g, x, 3)
     left_out = [*range(PEEPHOLES, BIASES), *range(PROJECTION, STATES[0]), *range(STATES[1] + 1, 24)]
     if not all(map(g.is_left_out, left_out)):
-        raise UnreadableError(op, "it has a projection, peepholes or normalized gates, which ONNX's has not")
+        raise UnreadableError(
+            op, "it has a projection, peepholes or normalized gates, which ONNX's LSTM does not support"
+        )
     if options["fused_activation_function"] != "TANH" or options["cell_clip"] or options["proj_clip"]:
         raise UnreadableError(op, "it has another activation than tanh, or clips its cells")
     for position in STATES:
@@ -63,7 +65,7 @@ def _gates(g: OnnxGraph, start: int) -> Array:
             raise UnreadableError(g.op, "a gate has no weights or no bias: one that is coupled to another")
         content = g.constant_floats(g.op.inputs[start + gate])
         if content is None or content.dtype != np.float32 or not content.ndim:
-            raise UnreadableError(g.op, "its weights are computed by the model, or are no floats")
+            raise UnreadableError(g.op, "the model computes its weights, or they are not floats")
         found.append(content)
     if len({each.shape for each in found}) > 1:
         raise UnreadableError(g.op, "the weights of its gates have different sizes")

@@ -88,7 +88,7 @@ def test_one_that_takes_too_long_is_ended(child: ToolchainChild) -> None:
 
 
 def test_what_is_no_object_is_no_answer(child: ToolchainChild) -> None:
-    with pytest.raises(EngineError, match="the toolchain demo answered with something else"):
+    with pytest.raises(EngineError, match="the toolchain demo sent an invalid response"):
         child.ask({"do": "nothing"}, 300)
 
 

@@ -18,8 +18,8 @@ from tests.fixtures.language_bundles import Loader, language_bundle
 
 BAD = -1e30 - X
 SAID = (
-    "6 of 6 values of output y are NaN or infinite, so there is no answer; the input or this variant's "
-    "arithmetic is at fault: try another engine or precision"
+    "6 of 6 values of output y are NaN or infinite; the input or this variant's arithmetic is at fault: "
+    "try another engine or precision"
 )
 
 

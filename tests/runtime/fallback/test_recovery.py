@@ -87,8 +87,8 @@ def noise(feeds: Mapping[str, Array]) -> dict[str, Array]:
         (throws, "RuntimeError: kernel died"),
         (
             nan,
-            "6 of 6 values of output y are NaN or infinite, so there is no answer; the input or this "
-            "variant's arithmetic is at fault: try another engine or precision",
+            "6 of 6 values of output y are NaN or infinite; the input or this variant's arithmetic is at "
+            "fault: try another engine or precision",
         ),
     ],
 )

@@ -171,7 +171,7 @@ def test_a_state_stays_in_core_ml(precision: str, tmp_path: Path) -> None:
 def test_a_state_needs_ios_18(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         exported(RECURRENT, REMEMBERS, tmp_path, "coreml")
-    assert str(caught.value) == "state state needs iOS 18, and the package is for iOS 16"
+    assert str(caught.value) == "state state needs iOS 18, but the package is for iOS 16"
 
 
 def test_a_state_that_is_no_output_like_it() -> None:
@@ -188,7 +188,7 @@ def test_what_answers_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.M
     from edgekit_coreml import app
 
     monkeypatch.setattr(app, "_fold_std", lambda *_: True)  # as if the weights were divided
-    with pytest.raises(UsageError, match="the package for apps answers otherwise"):
+    with pytest.raises(UsageError, match="the package for apps differs"):
         exported(CLASSIFIER, {k: v for k, v in CARD.items() if k != "task"}, tmp_path)
 
 

@@ -139,7 +139,7 @@ def test_a_reduction_that_onnx_does_not_have() -> None:
         g (float[4] x, int64[2] i, float[2] u) => (float[4] y)
         { y = ScatterElements<reduction="mean">(x, i, u) }""")
     (found,) = coreml.check_model(model, profile(COREML))
-    assert (found.node, found.message) == ("y", "reduction 'mean' has no form in Core ML")
+    assert (found.node, found.message) == ("y", "reduction 'mean' is not supported by Core ML")
 
 
 def test_a_gelu_that_core_ml_does_not_have_is_expanded() -> None:
@@ -152,12 +152,12 @@ def test_a_gelu_that_core_ml_does_not_have_is_expanded() -> None:
 def test_an_output_of_another_shape_than_is_declared() -> None:
     text = '<ir_version: 10, opset_import: ["": 23]> g (float[2,3] x) => (float[2,3] y) { y = Transpose(x) }'
     (found,) = coreml.check_model(ir.from_onnx_text(text), profile(COREML))
-    assert found.message == "y is declared as (2, 3), and the node gives (3, 2)"
+    assert found.message == "y is declared as (2, 3), but the node returns (3, 2)"
 
 
 def test_unknown_precision(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match="coreml compiles fp32, fp16, int8, int8-weights, palette6, palette4, not int4"
+        UsageError, match="coreml supports fp32, fp16, int8, int8-weights, palette6, palette4, not int4"
     ):
         artifact(SMALL_CNN, tmp_path, "int4")
 
@@ -241,7 +241,7 @@ def test_where_float16_does_not_do(tmp_path: Path) -> None:
     model = open_model(write(tmp_path, OVERFLOWING))
     run_passes(model)
     made = coreml.compile_model(model, profile(COREML), "fp16")
-    why = "its constant big holds 1e+06, and float16 ends at 65504"
+    why = "its constant big contains 1e+06, but float16 ends at 65504"
     assert made.facts["float32_nodes"] == [{"node": "huge", "why": why}]
     warned = [f for f in coreml.check_model(model, profile(COREML)) if f.node == "huge"]
     assert [f.message for f in warned] == [f"it computes in float32, off the Neural Engine: {why}"]

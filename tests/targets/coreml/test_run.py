@@ -76,7 +76,9 @@ def test_an_integer_beyond_int32_is_refused(tmp_path: Path) -> None:
     model = with_shapes(EDGES)
     runner = load(model, "coreml", tmp_path)
     given = feeds(model) | {"k": np.array([0, 0, 2**40], np.int64)}
-    with pytest.raises(EngineError, match="k holds 0 to 1099511627776, and the package holds it as int32"):
+    with pytest.raises(
+        EngineError, match="k contains 0 to 1099511627776, but the package stores it as int32"
+    ):
         runner.run(given)
 
 

@@ -87,8 +87,8 @@ def test_nodes_without_a_conversion_are_all_named() -> None:
         openvino.compile_model(parse(NO_CONVERSION), profile("openvino"), "fp32")
     assert str(caught.value) == (
         "openvino can't run the model\n"
-        "  EK1001  strange  my.own.Thing  OpenVINO does not convert it\n"
-        "  EK1001  decoder  ImageDecoder  OpenVINO does not convert it"
+        "  EK1001  strange  my.own.Thing  OpenVINO does not support it\n"
+        "  EK1001  decoder  ImageDecoder  OpenVINO does not support it"
     )
     assert openvino.check_model(parse(NO_CONVERSION), profile("openvino")) == caught.value.findings
 
@@ -98,5 +98,5 @@ def test_a_supported_model_has_no_findings() -> None:
 
 
 def test_an_unknown_precision_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^openvino compiles fp32, fp16, bf16, int8-weights, not int4$"):
+    with pytest.raises(UsageError, match=r"^openvino supports fp32, fp16, bf16, int8-weights, not int4$"):
         openvino.compile_model(parse(SMALL_CNN), profile("openvino"), "int4")

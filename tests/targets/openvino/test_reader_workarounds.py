@@ -95,5 +95,5 @@ def test_a_threshold_that_the_model_computes_is_refused() -> None:
     text = NMS.replace("ARGUMENT", ", float[1] iou").replace("GIVEN", ", iou")
     (finding,) = computed_wrongly(model_of(text), "openvino")
     assert finding.message == (
-        "OpenVINO takes away boxes at the threshold itself, and this one is computed by the model"
+        "OpenVINO also drops boxes exactly at the threshold, and the model computes this threshold"
     )

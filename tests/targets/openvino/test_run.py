@@ -119,16 +119,16 @@ def test_integers_up_to_int32_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("k", np.array([5, 2**31, -7]), "k holds -7 to 2147483648, and OpenVINO computes int64 in int32"),
+        ("k", np.array([5, 2**31, -7]), "k contains -7 to 2147483648, but OpenVINO computes int64 in int32"),
         (
             "k",
             np.array([-(2**31) - 1, 0, 1]),
-            "k holds -2147483649 to 1, and OpenVINO computes int64 in int32",
+            "k contains -2147483649 to 1, but OpenVINO computes int64 in int32",
         ),
         (
             "u",
             np.array([0, 2**32 - 1], np.uint32),
-            "u holds 0 to 4294967295, and OpenVINO computes uint32 in int32",
+            "u contains 0 to 4294967295, but OpenVINO computes uint32 in int32",
         ),
     ],
 )

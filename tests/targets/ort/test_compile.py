@@ -73,7 +73,7 @@ def test_a_supported_model_has_no_findings() -> None:
 
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"^ort compiles fp32, fp16, bf16, int8-weights, int8-dynamic, not int4$"
+        UsageError, match=r"^ort supports fp32, fp16, bf16, int8-weights, int8-dynamic, not int4$"
     ):
         ort.compile_model(parse(SMALL_CNN), profile("ort"), "int4")
 

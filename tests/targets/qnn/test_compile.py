@@ -144,7 +144,7 @@ def test_masks_are_limited_to_float16() -> None:
 
 
 def test_an_unknown_precision() -> None:
-    with pytest.raises(UsageError, match=r"^qnn compiles fp32, int8, not fp8$"):
+    with pytest.raises(UsageError, match=r"^qnn supports fp32, int8, not fp8$"):
         compile_model(with_shapes(SMALL_CNN), QNN, "fp8")
 
 

@@ -73,7 +73,7 @@ def test_what_opset_19_lacks_and_other_types_are_named() -> None:
     (finding,) = refusal.value.findings
     assert (finding.code, finding.node) == ("EK1004", "x")
     assert rknn.check_model(model, find_profile("rk3566")) == refusal.value.findings
-    assert "the NPU takes and gives floats only" in str(refusal.value)
+    assert "the NPU supports float inputs and outputs only" in str(refusal.value)
 
 
 def test_each_profile_names_a_chip() -> None:

@@ -82,8 +82,8 @@ def test_ends_that_are_refused_are_told_by_their_nodes() -> None:
     )
     found = {(each.code, each.node): each.message for each in rknn.check_model(model, find_profile("rk3588"))}
     assert found == {
-        ("EK1002", "z"): "the simulator takes no input without axes; give it the shape [1]",
-        ("EK1004", "i"): "INT64: the NPU takes and gives floats only",
+        ("EK1002", "z"): "the simulator does not support inputs without axes; use the shape [1]",
+        ("EK1004", "i"): "INT64: the NPU supports float inputs and outputs only",
     }
 
 

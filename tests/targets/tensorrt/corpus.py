@@ -152,7 +152,7 @@ REFUSED: dict[str, list[Case]] = {
         _case("matmul_integer", "int8[2,8] x", "y = MatMulInteger(x, w)", "int8[8,4] w"),
         _case("dynamic_quantize", "float[2,8] x", "y, s, z = DynamicQuantizeLinear(x)"),
     ],
-    "type that is none": [
+    "type that does not exist": [
         _case("strings", "string[2] x", "y = Identity(x)", outputs="string[2] y"),
         _case("uint16", "float[2,3] x", "y = Cast<to=4>(x)"),
     ],
@@ -358,7 +358,7 @@ NEWER: dict[str, list[Case]] = {
             "unsorted", "float[1,50] x", "v, i = TopK<sorted=0>(x, k)\ny = Identity(v)", "int64[1] k = {3}"
         ),
     ],
-    "type that is none": [_case("float64", "double[2,3] x", "y = Relu(x)")],
+    "type that does not exist": [_case("float64", "double[2,3] x", "y = Relu(x)")],
 }
 
 SILENT: dict[str, list[Case]] = {

@@ -114,7 +114,7 @@ def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(UsageError) as found:
         compiled(with_shapes(SMALL_CNN), "bf16")
-    assert str(found.value) == "tensorrt compiles fp32, fp16, int8, fp8, not bf16"
+    assert str(found.value) == "tensorrt supports fp32, fp16, int8, fp8, not bf16"
 
 
 def test_all_nodes_that_have_no_form_are_named_at_once() -> None:
@@ -125,8 +125,8 @@ def test_all_nodes_that_have_no_form_are_named_at_once() -> None:
         compile_model(model, find_profile("jetson-orin-nano"), "fp32")
     assert str(found.value) == (
         "jetson-orin-nano can't run the model\n"
-        "  EK1001  Det_0       Det       TensorRT 10.3 has no form for it\n"
-        "  EK1001  BitShift_2  BitShift  TensorRT 10.3 has no form for it"
+        "  EK1001  Det_0       Det       TensorRT 10.3 does not support it\n"
+        "  EK1001  BitShift_2  BitShift  TensorRT 10.3 does not support it"
     )
     assert check_model(model, find_profile("jetson-orin-nano")) == found.value.findings
 
@@ -167,14 +167,14 @@ def test_what_no_old_opset_says_is_told() -> None:
     body = "y = DequantizeLinear<axis=1, block_size=2>(x, s)"
     model = ir.from_proto(Case("p", "int8[2,4] x", body, "float[2,2] s = {0.1, 0.2, 0.3, 0.4}").model())
     (finding,) = check_model(model, profile("tensorrt"))
-    assert finding.message == "opset 20, the newest that TensorRT 10.3 reads, can't say this form of it"
+    assert finding.message == "opset 20, the newest that TensorRT 10.3 reads, does not have this form of it"
 
 
 def test_a_file_that_nvidias_compiler_refuses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Acceptance("tensorrt-rtx 9", (("Conv_0", "Conv", "no kernel"),), frozenset())
     monkeypatch.setattr(tensorrt_compile, "compiler_version", lambda: "tensorrt-rtx 1")
     monkeypatch.setattr(tensorrt_compile, "ask_compiler", lambda content, nodes: answer)
-    with pytest.raises(UnsupportedError, match=r"Conv_0 +Conv +tensorrt-rtx 9 refuses it: no kernel$"):
+    with pytest.raises(UnsupportedError, match=r"Conv_0 +Conv +tensorrt-rtx 9 rejects it: no kernel$"):
         compiled(with_shapes(SMALL_CNN))
 
 

@@ -26,7 +26,7 @@ NO_GRAPH = {
     "records nothing": "cudaStreamBeginCapture: operation not supported (801)",
     "spoils the recording": "cudaStreamEndCapture: capture invalidated (901)",
     "makes no graph": "cudaGraphInstantiateWithFlags: operation not supported (801)",
-    "can't be recorded": "TensorRT 10.3.0 failed to run the engine; its log says why",
+    "can't be recorded": "TensorRT 10.3.0 failed to run the engine; its log has the reason",
 }
 
 

@@ -120,10 +120,10 @@ def test_answers_are_the_callers(machine: str, tmp_path: Path) -> None:
 FAULTS = {
     "crashes while it builds": "the builder was killed by signal 11",
     "crashes while it loads": "the builder was killed by signal 11",
-    "refuses": "TensorRT 10.3.0 refuses the file: conv (Conv): no such form",
-    "builds nothing": "TensorRT 10.3.0 builds no engine of the file; its log says why",
-    "loads nothing": "TensorRT 10.3.0 does not load the engine; its log says why",
-    "fails to run": "TensorRT 10.3.0 failed to run the engine; its log says why",
+    "refuses": "TensorRT 10.3.0 rejects the file: conv (Conv): no such form",
+    "builds nothing": "TensorRT 10.3.0 cannot build an engine from the file; its log has the reason",
+    "loads nothing": "TensorRT 10.3.0 cannot load the engine; its log has the reason",
+    "fails to run": "TensorRT 10.3.0 failed to run the engine; its log has the reason",
     "computes wrong numbers": "output scores: SNR -6.0 dB; fp32 needs 50 dB",
 }
 

@@ -60,7 +60,7 @@ def same_as_reference(model: ir.Model, artifact: Artifact, feeds: dict[str, Arra
             IN + "t = Clip(d, lo)\ne = Exp(t)\nr = Add(t, e)",
             ", float lo = {0.01}",
             "Clip",
-            "its bound 0.01 is no number of its input's scale",
+            "its bound 0.01 is not a number of its input's scale",
         ),
         (
             IN + "r = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1]>(d)",
@@ -84,7 +84,7 @@ def same_as_reference(model: ir.Model, artifact: Artifact, feeds: dict[str, Arra
             "d = DequantizeLinear(x, t, z)\nr = Pad(d, k, f)",
             ", float t = {0.02}, int64[8] k = {0,0,1,1,0,0,1,1}, float f = {4.0}",
             "Pad",
-            "its fill 4 is no number of its input's scale",
+            "its fill 4 is not a number of its input's scale",
         ),
         (IN + "r = Elu<alpha=2.0>(d)", "", "Elu", "TFLite's integer kernel has no alpha 2"),
         (IN + "t = Sigmoid(d)\nr = Exp(t)", "", "Sigmoid", "its result is read in float"),
@@ -232,7 +232,7 @@ def test_warnings_name_float_between_integers_and_plain_kernels() -> None:
     body = IN + "e = Softplus(d)\nq = QuantizeLinear(e, s, z)\nf = DequantizeLinear(q, s, z)\n"
     found = check_model(model_of("int8[4] x", body + "r = Max(f, d)" + OUT, SCALE), PROFILE)
     assert [(f.code, f.node, f.op, f.message) for f in found] == [
-        ("EK1101", "r", "MAXIMUM", "XNNPACK does not take MAXIMUM of int8; a plain kernel runs it"),
+        ("EK1101", "r", "MAXIMUM", "XNNPACK does not support MAXIMUM of int8; a plain kernel runs it"),
         (
             "EK1105",
             "e",
@@ -271,7 +271,7 @@ def test_a_pair_without_a_form_is_refused_by_name(
         (
             "EK1004",
             node,
-            f"the pair at {value} stores {name}, and TFLite int8, uint8 or int16",
+            f"the pair at {value} stores {name}; TFLite supports int8, uint8 and int16",
             "quantize it to int8, or build it for ort",
         )
         for node, value in halves

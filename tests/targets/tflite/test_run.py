@@ -160,7 +160,7 @@ def test_integers_in_another_width_are_checked(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as caught:
         runner.run({"left": np.arange(8) + 2**31, "right": np.arange(8)})
     assert str(caught.value) == (
-        "left holds 2147483648 to 2147483655, and the .tflite file holds it as int32"
+        "left contains 2147483648 to 2147483655, but the .tflite file stores it as int32"
     )
 
 

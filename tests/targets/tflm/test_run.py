@@ -165,7 +165,9 @@ def test_integers_that_the_file_cannot_hold(tmp_path: Path) -> None:
     assert runner.run({"k": given})["y"].tolist() == [1, -2, 3, 4]
     with pytest.raises(EngineError) as error:
         runner.run({"k": given << 32})
-    assert str(error.value) == ("k holds -8589934592 to 17179869184, and the .tflite file holds it as int32")
+    assert str(error.value) == (
+        "k contains -8589934592 to 17179869184, but the .tflite file stores it as int32"
+    )
 
 
 def test_an_arena_that_never_does_ends_at_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:

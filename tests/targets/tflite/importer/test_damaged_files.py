@@ -113,26 +113,26 @@ FULL = "operator 0 (FULLY_CONNECTED)"
 WRONG: list[tuple[Callable[[], bytes], str, Any, str]] = [
     (relu, "tensors.0.shape", [1, -4], "tensor 0 has the shape 1x-4"),
     (relu, "tensors.0.shape", [1] * 9, "tensor 0 has more than 8 dimensions"),
-    (relu, "tensors.0.buffer", 77, "tensor 0 (x) is in buffer 77, and there are 1"),
-    (relu, "inputs", [9], "subgraph 0 names a tensor that there is not: 9 to 9"),
+    (relu, "tensors.0.buffer", 77, "tensor 0 (x) is in buffer 77, but there are only 1"),
+    (relu, "inputs", [9], "subgraph 0 names a tensor that does not exist: 9 to 9"),
     (relu, "inputs", [0, 0], "one tensor is two of its inputs"),
-    (relu, "outputs", [-1], "it has no output, or an input or output that is no tensor"),
+    (relu, "outputs", [-1], "it has no output, or an input or output that is not a tensor"),
     (relu, "operators.0.opcodeIndex", 5, "operator 0 is of code 5, and there are 1"),
-    (relu, "operators.0.inputs", [1], f"{OP} reads tensor 1 (y1) before anything made it"),
+    (relu, "operators.0.inputs", [1], f"{OP} reads tensor 1 (y1) before it is produced"),
     (relu, "operators.0.inputs", [], f"{OP}: it has the inputs (), and needs 1"),
-    (relu, "operators.0.outputs", [0], f"{OP} makes a tensor that is there already"),
+    (relu, "operators.0.outputs", [0], f"{OP} produces a tensor that already exists"),
     (relu, "operators.0.outputs", [-1], f"{OP} leaves out an output"),
-    (relu, "operators", [], "nothing makes its output y1"),
-    (relu, "tensors.0.type", 8, "input x is complex64, which EdgeKit does not read"),
-    (relu, "tensors.0.type", 99, "input x is type 99, which EdgeKit does not read"),
+    (relu, "operators", [], "no operator produces its output y1"),
+    (relu, "tensors.0.type", 8, "input x is complex64, which is not supported"),
+    (relu, "tensors.0.type", 99, "input x is type 99, which is not supported"),
     (relu, "model.subgraphs", [], "it has no subgraph"),
     (
         fully_connected,
         "tensors.1.shape",
         [3, 5],
-        "tensor 1 (constant_1) has 48 bytes, its shape and type say 60",
+        "tensor 1 (constant_1) has 48 bytes, but its shape and type need 60",
     ),
-    (fully_connected, "operators.0.outputs", [1], f"{FULL} makes a tensor that is a constant"),
+    (fully_connected, "operators.0.outputs", [1], f"{FULL} produces a tensor that is a constant"),
     (fully_connected, "tensors.0.shape", [1, 3], f"{FULL}: its weights are (3, 4), its data (1, 3)"),
     (
         fully_connected,
@@ -169,7 +169,7 @@ WRONG: list[tuple[Callable[[], bytes], str, Any, str]] = [
         quantized,
         "tensors.1.quantization.zeroPoint",
         np.array([300], np.int64),
-        f"{OP}: the zero point 300 is no int8",
+        f"{OP}: the zero point 300 is not a valid int8",
     ),
 ]
 """A file, a field and what it is set to, and what is said."""
@@ -189,12 +189,12 @@ def test_an_input_may_be_said_to_be_a_variable() -> None:
 def test_a_file_that_is_cut_short_or_none(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     for content, why in (
-        (relu()[:64], "model.tflite: the model lies outside of the file, which has 64 bytes: it is damaged"),
+        (relu()[:64], "model.tflite: the model is outside the file, which has 64 bytes: it is damaged"),
         (
             b"\x1c\0\0\0TFL3",
-            "model.tflite: the model lies outside of the file, which has 8 bytes: it is damaged",
+            "model.tflite: the model is outside the file, which has 8 bytes: it is damaged",
         ),
-        (b"", "model.tflite: it does not say TFL3 in bytes 4 to 8: it is no TFLite model, or is damaged"),
+        (b"", "model.tflite: bytes 4 to 8 are not TFL3: it is not a TFLite model, or is damaged"),
     ):
         path.write_bytes(content)
         with pytest.raises(ModelError) as error:
@@ -213,7 +213,7 @@ def test_operators_that_nothing_reads_are_all_named() -> None:
     with pytest.raises(ModelError) as error:
         convert(data, ImportOptions())
     assert str(error.value) == (
-        "holds operators that have no form in ONNX, or none that EdgeKit knows:\n"
+        "has operators that cannot be expressed in ONNX, or are not supported:\n"
         "  operator 0 (Mystery), which is custom, and 1 more\n"
         "  operator 2 (HASHTABLE)"
     )
@@ -224,8 +224,8 @@ def test_another_shape_is_refused(given: str) -> None:
     with pytest.raises(UsageError) as error:
         convert(relu(), ImportOptions({given: (2, 4)}))
     assert str(error.value) == (
-        "--shape x=2x4: the shapes in a .tflite file are fixed, and this one is 1x4; export the model again"
-        " with the other shape"
+        "--shape x=2x4: shapes in a .tflite file are fixed, and this one is 1x4; export the model again "
+        "with the new shape"
     )
     convert(relu(), ImportOptions({given: (1, 4)}))
 
@@ -243,9 +243,7 @@ def test_what_is_kept_between_runs_is_refused() -> None:
 
     with pytest.raises(ModelError) as error:
         convert(edited(data, keep), ImportOptions())
-    assert str(error.value) == (
-        "operator 0 (ADD): it keeps state from one run to the next, which ONNX does not"
-    )
+    assert str(error.value) == ("operator 0 (ADD): it keeps state between runs, which ONNX does not support")
 
 
 def many_tables(of: str, count: int) -> bytes:
@@ -284,7 +282,7 @@ def many_tables(of: str, count: int) -> bytes:
 def test_counts_are_limited(of: str, what: str, most: int) -> None:
     with pytest.raises(ModelError) as error:
         read_file(many_tables(of, most + 1))
-    assert str(error.value) == f"it says that it has {most + 1} {what}s; EdgeKit reads {most}"
+    assert str(error.value) == f"it claims {most + 1} {what}s; at most {most} are supported"
 
 
 def test_inputs_of_all_operators_are_limited() -> None:

@@ -111,7 +111,7 @@ def test_scales_and_names_of_the_signature() -> None:
     ("content", "why"),
     [
         (b"nothing of the kind", "it does not say M001 in bytes 4 to 8"),
-        (FULL[:40], "the metadata lies outside of the file, which has 40 bytes: it is damaged"),
+        (FULL[:40], "the metadata is outside the file, which has 40 bytes: it is damaged"),
     ],
 )
 def test_damaged_metadata_is_left_out_with_a_note(content: bytes, why: str) -> None:

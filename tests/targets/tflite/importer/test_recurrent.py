@@ -61,8 +61,14 @@ def test_it_answers_as_the_file_does(time_major: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"input_9": True}, "it has a projection, peepholes or normalized gates, which ONNX's has not"),
-        ({"input_16": True}, "it has a projection, peepholes or normalized gates, which ONNX's has not"),
+        (
+            {"input_9": True},
+            "it has a projection, peepholes or normalized gates, which ONNX's LSTM does not support",
+        ),
+        (
+            {"input_16": True},
+            "it has a projection, peepholes or normalized gates, which ONNX's LSTM does not support",
+        ),
         ({"cell_clip": 3.0}, "it has another activation than tanh, or clips its cells"),
         ({"fused_activation_function": "RELU"}, "it has another activation than tanh, or clips its cells"),
         ({"input_18": True}, "its first state is not zero"),
