@@ -116,7 +116,7 @@ TEXTS = {
     "key of no text": (text_of(r'{"a\u0000":1}'), r"manifest: 'a\x00' contains half of a surrogate pair"),
     "long text": (
         text_of('{"a":"' + "x" * 65_537 + '"}'),
-        "manifest: a text of 65537 characters; 65536 are allowed",
+        "manifest: a text of 65537 characters; the limit is 65536",
     ),
 }
 
@@ -238,7 +238,7 @@ VALUES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "long name": (
         lambda m: m[E][0].update(name="a" * 201),
-        "entries[0].name: a name of 201 characters; 200 are",
+        "entries[0].name: a name of 201 characters; the limit is 200",
     ),
     "name of a list": (lambda m: m[E][0].update(name=[]), "entries[0].name: a list where a text is expected"),
     "card": (lambda m: m.update(card=[]), "card: a list where an object is expected"),
