@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.search_text import more_time
 from edgekit.system.formats.plain_text import milliseconds, size
 from edgekit.target.precisions import FULL_PRECISION
 
@@ -142,8 +143,10 @@ def _next(manifest: Mapping[str, Json], chosen: Sequence[Variant], variants: Seq
                 "edgekit export and measure it in the app, for edgekit verify does not run there"
             )
         return f"Next: {'; '.join(steps)}."
-    if any((v.evidence.get("search") or {}).get("left_out") for v in variants):
-        return "Next: build again, because the time limit ended the search for int8 early."
+    cut = [search for v in variants if (search := v.evidence.get("search") or {}).get("left_out")]
+    if cut:
+        most = max(cut, key=lambda search: search["left_out"] / max(len(search["tried"]), 1))
+        return f"Next: {more_time(most)} to measure the int8 candidates that were left out."
     return "Next: copy the bundle to the device and run edgekit verify there."
 
 

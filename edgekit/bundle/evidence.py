@@ -177,6 +177,8 @@ class Search(TypedDict, total=False):
     """Node -> SNR in dB of the outputs with this node alone quantized."""
     left_out: int
     """Candidates that there was no time for."""
+    limit_s: float
+    """Time limit of the search of all targets in seconds, if candidates were left out."""
     plain: SearchedCandidate
     """Plain int8, if anything is repaired: every node, a scale for each value from its minimum to its
     maximum, weights to nearest. It is measured with the candidates and never chosen."""

@@ -14,6 +14,7 @@ from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice, machine
 from edgekit.bundle.cost_text import cost_notes, memory_notes
 from edgekit.bundle.draft_entry import draft_evidence
+from edgekit.bundle.search_text import searched
 from edgekit.bundle.shrunk_path import shrunk_paths
 from edgekit.errors import BundleError, with_local_lines
 from edgekit.system.formats.plain_text import milliseconds, size, table
@@ -225,15 +226,6 @@ def shared_reasons(variants: Sequence[Variant]) -> dict[str, list[str]]:
         for why in variant.evidence.get("quantization", {}).get("because", []):
             because.setdefault(why, []).append(variant.name)
     return because
-
-
-def searched(search: Json) -> str:
-    """Return how many candidates a search for int8 measured, and how many were chosen."""
-    tried, left_out = search["tried"], search.get("left_out", 0)
-    kept = sum(not each["lost"] for each in tried)
-    count = f"{len(tried)} int8 candidate{'s' if len(tried) != 1 else ''} measured"
-    found = f"{count}, {f'{kept} chosen' if kept else 'none good enough'}"
-    return found + (f"; time limit reached with {left_out} to go: build again to go on" if left_out else "")
 
 
 def _search_lines(profile: str, search: Json, verbose: bool) -> list[str]:

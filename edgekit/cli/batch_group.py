@@ -68,18 +68,23 @@ def build_all(
         need_writable(report, "the page")
     from edgekit import build_all as build_matrix
     from edgekit.batch.catalogue_table import catalogue_page, catalogue_text
+    from edgekit.system.progress import Stage, step
+    from edgekit.system.progress import report as report_stage
 
     def tell(row: Row, done: int, count: int) -> None:
-        seconds = f"  {row['seconds']:.1f} s" if row["state"] == "built" else ""
-        click.echo(f"  {done:>4} of {count}  {row['state']:<6}  {row['name']}{seconds}", err=True)
+        seconds = row["seconds"] if row["state"] == "built" else 0.0
+        report_stage(Stage(row["state"], f"{done} of {count}  {row['name']}", seconds))
+        say("", done, count, "builds")
 
-    silent = (lambda row, done, count: None) if quiet else tell
-    made = build_matrix(matrix, on=on, workers=workers, memory_mb=memory_mb, retries=retries, progress=silent)
+    with step("building") as say:
+        made = build_matrix(
+            matrix, on=on, workers=workers, memory_mb=memory_mb, retries=retries, progress=tell
+        )
     if report is not None:
         from edgekit.report.page import write_page
 
         write_page(report, catalogue_page(made, matrix.stem))
-    if not quiet:
+    if not (quiet or as_json):
         click.echo("", err=True)
     terminal.answer(as_json, made.as_json(), catalogue_text(made))
     ctx.exit(0 if made.whole else 1)

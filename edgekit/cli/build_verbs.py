@@ -107,8 +107,7 @@ def build(
     arguments = arguments_of(build_request(), given)
     if recursive:
         arguments["samples"] = below(arguments.get("samples"))
-    progress = (lambda stage: None) if quiet else terminal.stage
-    bundle = build_bundle(model, **arguments, progress=progress)
+    bundle = build_bundle(model, **arguments)
     if bundle_version is not None:
         from edgekit.bundle.model_version import with_version
 
@@ -119,7 +118,7 @@ def build(
 
         bundle.name = str(output)  # as the page of an opened one calls it
         write_page(report, page_of(bundle))
-    if not quiet:
+    if not (quiet or as_json):
         click.echo("", err=True)
     bugs = faults(bundle)
     found = {**bundle_json(bundle, output), "faults": bugs}

@@ -104,9 +104,9 @@ def defer(
         confidence=confidence,
         small_variant=small_variant,
         large_variant=large_variant,
-        progress=terminal.stage,
     )
-    click.echo("", err=True)
+    if not as_json:
+        click.echo("", err=True)
     if found.bundle is not None:
         found.bundle.save(output)
     ending = (

@@ -13,6 +13,7 @@ from edgekit.cli import terminal
 from edgekit.cli.arguments import F, as_json_option, need_writable
 from edgekit.cli.command_group import main
 from edgekit.errors import DeviceError, UsageError
+from edgekit.system.progress import step
 
 if TYPE_CHECKING:
     from edgekit.devices.measure import Measured
@@ -50,7 +51,9 @@ def on_device(bundle: Path, device: str, merge: bool, verb: str, options: Mappin
 
     if merge:
         need_writable(bundle, "the bundle")
-    measured = measure(bundle, device, verb, options, tell)
+    with step("measuring") as say:
+        say(device)
+        measured = measure(bundle, device, verb, options, tell)
     if merge:
         with sound_answer(device):
             digest = measured.merge_into(bundle, verb)

@@ -108,11 +108,12 @@ def shrink(
     from edgekit import shrink as shrink_model
 
     arguments = arguments_of(shrink_request(), given)
-    found = shrink_model(model, **arguments, progress=terminal.stage)
+    found = shrink_model(model, **arguments)
     kept = found.faster or force
     if kept:
         found.save(output)
-    click.echo("", err=True)
+    if not as_json:
+        click.echo("", err=True)
     ending = f"  {output}\n  next: edgekit build {quote(str(output))}" if kept else "  nothing was written"
     written = str(output) if kept else None
     terminal.answer(as_json, {"onnx": written, **found.as_json()}, f"{found.text()}\n\n{ending}")
@@ -177,8 +178,10 @@ def distil(
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     arguments = arguments_of(distil_request(), given)
-    found = distil_model(teacher, **arguments, checkpoint=checkpoint, progress=terminal.stage)
+    found = distil_model(teacher, **arguments, checkpoint=checkpoint)
     kept = _end(found, output, checkpoint, force)
+    if not as_json:
+        click.echo("", err=True)
     nexts = []
     for target, path in found.paths(output).items():
         int8 = f" -t {target} --precision int8" if target else ""
@@ -202,8 +205,10 @@ def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[
     from edgekit.compiler.build.distil_draft import distil_draft
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
-    found = distil_draft(model, checkpoint=checkpoint, progress=terminal.stage, **options)
+    found = distil_draft(model, checkpoint=checkpoint, **options)
     kept = _end(found, output, checkpoint, force)
+    if not as_json:
+        click.echo("", err=True)
     written = f"  {output}\n  next: edgekit build {quote(str(model))} --draft {quote(str(output))}"
     ending = _ending(written if kept else "", found, checkpoint)
     told = {"folder": str(output) if kept else None, **found.as_json()}
@@ -218,7 +223,6 @@ def _end(found: DistilledDraft | DistilledModel, output: Path, checkpoint: Path,
         found.save(output)
     if found.finished:
         checkpoint.unlink(missing_ok=True)
-    click.echo("", err=True)
     return kept
 
 

@@ -64,7 +64,7 @@ def serve_request() -> type:
 
 
 class Verb(click.Command):
-    """A command that makes the options of its request when they are first used.
+    """A command that makes the options of its request when they are first used, and shows what runs.
 
     Args:
         writes: Whether it writes all of its output or none, which its error messages state.
@@ -72,6 +72,14 @@ class Verb(click.Command):
         headings: Heading in the help -> names of options; others have that of their request, or Common.
         earlier: Spelling of an option in earlier versions, which still works -> its spelling.
     """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if ctx.params.get("as_json") or ctx.params.get("quiet"):
+            return super().invoke(ctx)
+        from edgekit.cli.live_line import live_line
+
+        with live_line():
+            return super().invoke(ctx)
 
     _params: list[click.Parameter]
 

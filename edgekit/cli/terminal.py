@@ -11,14 +11,11 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from edgekit.errors import with_local_lines
-
-if TYPE_CHECKING:
-    from edgekit.compiler.build.build_bundle import Stage
 
 NEXT = "next:"
 """Start of a line that holds a command to paste. It is not wrapped here, so that it is copied as one line."""
@@ -34,10 +31,6 @@ NARROWEST = 40
 """Columns; on narrower terminals lines are not wrapped."""
 ROOM_COLUMNS = 24
 """At least this many for the continuation of a cell."""
-ERASE = "\r\x1b[K"
-"""Erases the line of the failed stage on a terminal (ECMA-48: EL)."""
-DETAIL_COLUMNS = 78
-"""Width of a stage's line before its time; less on a narrower terminal."""
 
 
 def answer(as_json: bool, found: Mapping[str, Any], text: str) -> None:
@@ -58,26 +51,12 @@ def fail(kind: str, message: str, findings: Sequence[Any], as_json: bool) -> Non
     terminal = sys.stderr.isatty()
     text = fitted(f"error: {message}", _columns()) if terminal else f"error: {message}"
     styled = text.replace("error:", click.style("error:", fg="red"), 1)
-    if terminal:
-        click.echo(ERASE, nl=False, err=True, color=True)
     click.echo(styled, err=True, color=_colour(sys.stderr))
 
 
 def error_object(kind: str, message: str, findings: Sequence[Any]) -> None:
     """Print the error as the one JSON object on stdout."""
     click.echo(json.dumps({"error": {"kind": kind, "message": message, "findings": findings}}, indent=2))
-
-
-def stage(found: Stage) -> None:
-    """Print one line per finished stage; on a terminal also the running stage."""
-    terminal, detail, room = sys.stderr.isatty(), found.detail, DETAIL_COLUMNS
-    if terminal:
-        room = max(10, min(room, _columns() - 22))
-        detail = detail if len(detail) <= room else f"{detail[: room - 3]}..."
-    if found.seconds is not None:
-        click.echo(f"  {found.name:<10} {detail:<{room}} {found.seconds:5.1f} s", err=True)
-    elif terminal:
-        click.echo(f"  {found.name:<10} {detail:<{room}} ...\r", err=True, nl=False)
 
 
 def fitted(text: str, columns: int) -> str:

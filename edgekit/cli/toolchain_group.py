@@ -49,7 +49,7 @@ def install(name: str, accept_terms: bool, as_json: bool) -> None:
         click.echo(asked.terms.strip(), err=True)
         return click.confirm(toolchains.ASK, err=True)
 
-    found = toolchains.install_toolchain(name, accepts, lambda line: click.echo(f"  {line}", err=True))
+    found = toolchains.install_toolchain(name, accepts)
     terminal.answer(as_json, found, f"  {name} is installed in {found['folder']}")
 
 

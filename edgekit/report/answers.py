@@ -24,6 +24,7 @@ from edgekit.errors import EdgeKitError, UsageError, printable, reason_of
 from edgekit.processing.drawing import Canvas, draw
 from edgekit.runtime import Session
 from edgekit.runtime.session_card import card_of
+from edgekit.system.progress import counted
 from edgekit.target.precisions import FULL_PRECISION
 from edgekit.tensor_spec import Array
 
@@ -157,7 +158,7 @@ def _run(
     outputs: list[Mapping[str, Array]] = []
     placed = []
     with Session(bundle, variant=variant.name, strict=True) as session:
-        for picture in pictures:
+        for picture in counted(pictures, "pictures", name=variant.name):
             feeds, where = session.prepare(picture)
             outputs.append(session.run(feeds))
             placed.append(where)

@@ -19,12 +19,12 @@ from edgekit.bundle.report import (
     lowest_snr,
     lowest_snr_db,
     model_notes,
-    searched,
     shared_notes,
     shared_reasons,
     verified_on,
     why_rejected,
 )
+from edgekit.bundle.search_text import searched
 from edgekit.bundle.shrunk_path import ShrunkPath, shrunk_paths
 from edgekit.bundle.source_names import SourceNames, read_source_names
 from edgekit.errors import printable, with_local_lines

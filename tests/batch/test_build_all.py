@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -97,8 +98,9 @@ def test_a_build_that_fails_costs_no_other_one(matrix: Path, call: Call) -> None
     error = found["builds"][2]["error"]
     assert error["kind"] == "ModelError"
     assert error["message"].startswith("net1.onnx: is not an ONNX model")
-    assert "   3 of 6  failed  net1-ort-fp32" in result.stderr
-    text = call("batch", "build", matrix, "-q")
+    assert result.stderr == ""
+    text = call("batch", "build", matrix)
+    assert re.search("^  failed     [56] of 6  net1-ort-fp32 ", text.stderr, re.MULTILINE)
     assert text.exit_code == 1
     assert f"6 builds in {matrix.parent / 'boards'}: 4 kept, 2 failed" in text.stdout
     assert "  failed    net1-ort-fp32  net1.onnx: is not an ONNX model" in text.stdout

@@ -23,7 +23,6 @@ import numpy as np
 from PIL import Image
 
 import edgekit
-from edgekit.compiler.build.progress import Stage
 from edgekit.compiler.compress.network_cost import multiplications, weight_bytes
 from edgekit.compiler.compress.prune import plan_pruning, pruned_model
 from edgekit.compiler.evaluate.fidelity import Evaluator
@@ -32,6 +31,7 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
 from edgekit.processing import load_card
 from edgekit.runtime import Session
+from edgekit.system.progress import Stage
 from edgekit.tensor_spec import Array
 
 CLASSES = (

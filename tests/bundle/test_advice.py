@@ -41,6 +41,17 @@ def test_the_next_step_is_the_one_that_matters_most() -> None:
     assert sentences(bundle)[2] == ("Next: run edgekit verify on ort, which the build did not have.")
 
 
+def test_after_a_search_that_was_cut_more_time_is_the_next_step() -> None:
+    cut = {"tried": [{"lost": ""}] * 14, "left_out": 6, "limit_s": 60.0}
+    bundle = small_bundle([variant("v", "int8", size_bytes=900, search=cut)])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    assert sentences(bundle)[2] == (
+        "Next: build again with --time-budget 90 to measure the int8 candidates that were left out."
+    )
+    del bundle.variants[0].evidence["search"]["limit_s"]
+    assert sentences(bundle)[2] == "Next: build again to measure the int8 candidates that were left out."
+
+
 def of_profile(profile: str, p50_ms: tuple[float, float] | None, **evidence: Json) -> list[Variant]:
     """int8 and fp32 of a profile, timed or not."""
     return [

@@ -156,8 +156,8 @@ def test_candidates_are_listed_on_request() -> None:
     bundle = small_bundle([variant])
     bundle.manifest["samples"] = {"origin": "8 files"}
     searched = (
-        "  searched  ort  2 int8 candidates measured, 1 chosen; "
-        "time limit reached with 3 to go: build again to go on"
+        "  searched  ort  2 of 5 int8 candidates measured within the time limit, 1 chosen; "
+        "build again for the rest"
     )
     assert [line for line in bundle.report.splitlines() if "searched" in line] == [searched]
     assert "columns" not in bundle.report

@@ -75,20 +75,6 @@ posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSI
 
 
 @posix
-def test_the_line_of_the_stage_that_failed_is_taken_off() -> None:
-    code = """if True:
-        from edgekit.cli import terminal
-        from edgekit.compiler.build.build_bundle import Stage
-        terminal.stage(Stage("reference", "", None))
-        terminal.fail("SampleError", "no samples", [], as_json=False)
-    """
-    shown = on_a_terminal(code, {**os.environ, "NO_COLOR": ""})
-    running, _, error = shown.partition("\r\r\x1b[K")
-    assert running.split() == ["reference", "..."]
-    assert error == "error: no samples\r\n"
-
-
-@posix
 @pytest.mark.parametrize("no_colour", [False, True])
 def test_colour_and_width_are_for_terminals_only(no_colour: bool) -> None:
     code = f"from edgekit.cli import terminal; terminal.answer(False, {{}}, {'  missing   ' + ROW!r})"

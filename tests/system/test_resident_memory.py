@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from edgekit.compiler.build.progress import stage
+from edgekit.system.progress import stage
 from edgekit.system.resident_memory import release_unused, resident_bytes
 
 SIZE_BYTES = 64_000_000

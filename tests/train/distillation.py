@@ -9,7 +9,7 @@ import numpy as np
 
 import edgekit
 from edgekit.compiler.build.distilled_model import DistilledModel
-from edgekit.compiler.build.progress import Stage
+from edgekit.system.progress import Stage
 from tests.train.conftest import Digits
 from tests.train.digits import digits
 

@@ -11,11 +11,11 @@ from edgekit.bundle import Bundle
 from edgekit.compiler.build import distilled, shrunk, variant_build
 from edgekit.compiler.build.build_bundle import build_bundle
 from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.compiler.build.progress import Stage
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.model.reference import Reference
 from edgekit.report.facts import facts_of
 from edgekit.runtime import Session
+from edgekit.system.progress import Stage
 from tests.train.conftest import Digits
 from tests.train.distillation import accuracy
 

@@ -22,6 +22,7 @@ from edgekit.runtime import Session
 from edgekit.system.cpu import cpu_name
 from edgekit.system.energy import joules_between, read_energy
 from edgekit.system.formats.plain_text import milliseconds, table
+from edgekit.system.progress import step
 from edgekit.target import registry
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ def bench(
         session.run(feeds)
         first = time.perf_counter()
         before = read_energy()
-        sessions, runners = _in_turns(session, feeds, seconds)
+        with step("measuring") as say:
+            say(session.active.variant, left_s=seconds)
+            sessions, runners = _in_turns(session, feeds, seconds)
         after = read_energy()
         active = session.active
         session.remember_timing(1000 * statistics.median(sessions))

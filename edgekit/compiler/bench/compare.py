@@ -29,6 +29,7 @@ from edgekit.compiler.evaluate.timing import OWN_TIME, busy
 from edgekit.errors import BundleError, MissingDependency, ProfileError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.formats.plain_text import milliseconds
+from edgekit.system.progress import counted
 from edgekit.target import registry
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def compare(
     feeds = first.bundle.golden[0][0]
     shuffled = random.Random(0)
     ratios, times, rounds, used = [], [], 0, 0
-    for _ in range(BLOCKS):
+    for _ in counted(range(BLOCKS), "rounds", name="comparing", describe=lambda _: first.name):
         with ExitStack() as stack:
             order = [0, 1]
             shuffled.shuffle(order)  # what is opened first has the better place in memory

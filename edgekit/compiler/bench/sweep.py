@@ -13,6 +13,7 @@ import numpy as np
 from edgekit.errors import BundleError, UsageError
 from edgekit.runtime import Session
 from edgekit.system.formats.plain_text import milliseconds, table
+from edgekit.system.progress import counted
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -70,7 +71,8 @@ def sweep(
     """
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
-    return [_point(bundle, variant, streams, threads, seconds) for streams, threads in points]
+    each_in_turn = counted(points, "points", name="measuring", describe=lambda point: "{}x{}".format(*point))
+    return [_point(bundle, variant, streams, threads, seconds) for streams, threads in each_in_turn]
 
 
 def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: float) -> SweepPoint:

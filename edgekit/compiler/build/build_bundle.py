@@ -13,7 +13,6 @@ from edgekit.compiler.build.bundle_contents import make_bundle
 from edgekit.compiler.build.language.language_bundle import build_language_model, refuse_options
 from edgekit.compiler.build.length_figures import evaluate_lengths
 from edgekit.compiler.build.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
-from edgekit.compiler.build.progress import Progress, Stage
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
 from edgekit.compiler.build.stages import (
     VERIFIED_SAMPLES,
@@ -29,6 +28,7 @@ from edgekit.compiler.build.text_lengths import check_mask, with_lengths
 from edgekit.compiler.importers.conversion import as_source
 from edgekit.compiler.model.language.open_model import is_language_model
 from edgekit.errors import UsageError
+from edgekit.system.progress import Progress, Stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.system.declared_options import declared, option
+from edgekit.system.progress import report
 from edgekit.target.precisions import names_to_ask_for
 
 if TYPE_CHECKING:
-    from edgekit.compiler.build.progress import Progress, Stage
     from edgekit.compiler.evaluate.samples import Sample
     from edgekit.compiler.importers.contract import Source
     from edgekit.processing.card import Card
+    from edgekit.system.progress import Progress
 
 
 def profiles() -> Iterable[str]:
@@ -56,10 +57,6 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts):
         raise ValueError(": numbers of tokens")
     return tuple(map(int, parts))
-
-
-def silent(stage: "Stage") -> None:
-    """Report nothing."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +206,9 @@ class BuildRequest:
         again="Open the model in this process instead of a confined child process.",
         heading="Advanced",
     ))  # fmt: skip
-    progress: "Progress" = field(default=silent, metadata=option(
-        "Callback at the start and the end of each stage.", models="any", stored=False, local=True,
+    progress: "Progress" = field(default=report, metadata=option(
+        "Callback for progress: called as each stage begins, goes on and ends.",
+        models="any", stored=False, local=True,
     ))  # fmt: skip
 
     def given_beside(self, *models: str) -> list[str]:

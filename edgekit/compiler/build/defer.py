@@ -14,7 +14,6 @@ import numpy as np
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.build.deferral_bundle import Part, deferral_bundle, in_bundle_of_large
-from edgekit.compiler.build.progress import Progress, stage
 from edgekit.compiler.evaluate.deferral_threshold import NEVER, Threshold, find_threshold, samples_needed
 from edgekit.compiler.evaluate.samples import Sample, load_samples
 from edgekit.errors import MissingDependency, SampleError, UsageError
@@ -24,6 +23,7 @@ from edgekit.runtime.loading import unpacked_files
 from edgekit.system import cpu
 from edgekit.system.cpu import default_threads
 from edgekit.system.formats.plain_text import milliseconds
+from edgekit.system.progress import Progress, counted, report, stage
 from edgekit.target import registry
 from edgekit.target.deferral import LARGE, SMALL, top_and_margin
 from edgekit.target.precisions import precision_of
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from edgekit.target.contract import Runner
     from edgekit.tensor_spec import Json
 
-SAID_EVERY = 50
-"""Samples between two reports of progress."""
 SHARE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*")
 
 
@@ -111,7 +109,7 @@ def defer(
     confidence: str | float = CONFIDENCE,
     small_variant: str | None = None,
     large_variant: str | None = None,
-    progress: Progress = lambda stage: None,
+    progress: Progress = report,
 ) -> Deferral:
     """Join two classifiers: the large one runs only if the small one is uncertain.
 
@@ -125,7 +123,7 @@ def defer(
         confidence: Confidence of that bound: ``95%`` or 0.95.
         small_variant: None: the fastest.
         large_variant: None: the most accurate precision, the fastest of it.
-        progress: Called as each stage begins and ends.
+        progress: Called as each stage begins, goes on and ends.
 
     Raises:
         UsageError: a share is malformed, a variant is unknown, or the two bundles do not fit each other.
@@ -157,13 +155,11 @@ def defer(
             "confidence\n"
             f"  use {needed} or more, or allow more disagreement"
         )
-    with ExitStack() as stack, stage(progress, "compared", live=True) as say:
+    with ExitStack() as stack, stage(progress, "compared") as say:
         runners = [_opened(stack, *each) for each in zip(bundles, chosen, strict=True)]
         runs = _Runs(runners, card)
-        for number, sample in enumerate(given.arrays, 1):
+        for sample in counted(given.arrays, "samples"):
             runs.add(sample)
-            if number % SAID_EVERY == 0:
-                say(f"{number} of {len(given.arrays)}")
         golden = [[runner.run(feeds) for feeds, _ in bundles[1].golden] for runner in runners]
         say(f"{names[0]} with {names[1]}")
     found = find_threshold(runs.margins, runs.differs, limit, sure)

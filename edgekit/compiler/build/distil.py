@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from edgekit.compiler.build.distil_request import DistilRequest
 from edgekit.compiler.build.distilled_model import DistilledModel
-from edgekit.compiler.build.progress import stage
 from edgekit.compiler.compress.int8_placement import Int8Placement, place_int8
 from edgekit.compiler.compress.picture_augmentation import PictureAugmentation, changes_for
 from edgekit.compiler.compress.student_training import BATCH, TrainingTask, fitting_batch, train_student
@@ -30,6 +29,7 @@ from edgekit.errors import UsageError
 from edgekit.processing.card import Card, load_card
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.declared_options import called_with
+from edgekit.system.progress import stage
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from edgekit.compiler.build.distil_request import DraftRequest
 from edgekit.compiler.build.language.evaluation import calibration_tokens, tokens_of
-from edgekit.compiler.build.progress import stage
 from edgekit.compiler.compress.torch import need_torch
 from edgekit.compiler.compress.training_options import checked_end
 from edgekit.compiler.model.language.hugging_face_writer import check_writable, write_hugging_face
@@ -20,6 +19,7 @@ from edgekit.errors import SampleError, UsageError
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.declared_options import called_with
 from edgekit.system.formats.plain_text import duration
+from edgekit.system.progress import stage
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array, Json
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from edgekit.compiler.build.progress import Progress, Stage
 from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.system import breadcrumbs
 from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.cache_folder import cache_folder
+from edgekit.system.progress import Progress, Stage
 from edgekit.system.records_folder import records_folder
 
 T = TypeVar("T")

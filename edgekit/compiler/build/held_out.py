@@ -18,6 +18,7 @@ from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
+from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def evaluate_held_out(
     if missing is not None:
         variant.reason = missing.for_bundles
         reference = Reference(model)
-        outputs = keep_outputs(map(reference.run, held_out.reference.samples))
+        outputs = keep_outputs(map(reference.run, counted(held_out.reference.samples, "samples")))
         score_outputs(variant, outputs, held_out, options, before)
         return None
     engine = variant.target.executor()

@@ -19,7 +19,6 @@ from edgekit.compiler.build.causes import causes_of_int8, plain_int8
 from edgekit.compiler.build.faults import Fault, Faults
 from edgekit.compiler.build.int8_evaluation import because, evaluate_int8
 from edgekit.compiler.build.int8_search import (
-    Say,
     SearchResult,
     as_manifest_entry,
     best_rejected,
@@ -39,6 +38,7 @@ from edgekit.compiler.quantize.search.fronts import (
 )
 from edgekit.compiler.quantize.search.measurement import Measurement
 from edgekit.errors import UsageError
+from edgekit.system.progress import Say
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, precision_of
 from edgekit.target.quant_rules import Rules
@@ -116,7 +116,9 @@ def add_int8(
         by_profile[name] = [*added, *own] if by_name else [*own, *added]
     together = [variant for own in by_profile.values() for variant in own]
     kept = sum(precision_of(v.precision).stage == "searched" and not v.rejected for v in together)
-    say(f"int8 variants kept: {kept}")
+    cut = [search for v in together if (search := v.evidence.get("search", {})).get("left_out")]
+    limit = f"; the time limit of {options.seconds:g} s left some candidates out" if cut else ""
+    say(f"int8 variants kept: {kept}{limit}")
     return together
 
 
@@ -262,6 +264,8 @@ def build_int8(
     block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.
     variants[0].evidence["search"] = {"tried": entries, "damage": block_snr_db, "left_out": result.left_out}
+    if result.left_out:
+        variants[0].evidence["search"]["limit_s"] = options.seconds
     found = [variant.evidence["causes"] for variant in variants if "causes" in variant.evidence]
     plain = plain_int8(lambda: _opened(data, without_repairs(rules), parent)[0], found)
     if plain is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from edgekit.compiler.build.build_options import BuildOptions
 from edgekit.compiler.build.quantization_data import QuantizationData
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.candidates import Candidates
-from edgekit.compiler.quantize.search.fronts import rejection_reason, with_better_times
+from edgekit.compiler.quantize.search.fronts import best_so_far, with_better_times
 from edgekit.compiler.quantize.search.measurement import (
     CandidateConfig,
     Measurement,
@@ -24,14 +24,13 @@ from edgekit.compiler.quantize.search.measurement import (
 from edgekit.compiler.quantize.search.strategy import search_fastest, search_front
 from edgekit.compiler.quantize.search.untimed import search_untimed
 from edgekit.system.cpu import default_threads
+from edgekit.system.progress import Say
 from edgekit.target.precisions import AUTO
 from edgekit.target.quant_rules import Rules
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -86,21 +85,23 @@ def search_int8(
         return cached
     clock = _Clock(seconds)
     block_snr_db: dict[str, float] = {}
-    count = 0
+    measured_so_far: list[Measurement] = []
+    best = best_so_far((), None, bool)
 
-    def report(doing: str) -> None:
-        say(f"{profile.name}  candidate {count}, {clock.seconds_left():.0f} s left  {doing}")
+    def report(detail: str, done: int = 0, total: int = 0, unit: str = "", *_: object, **__: object) -> None:
+        say(f"{profile.name}: {detail}", done, total, unit, clock.seconds_left(), best)
 
     def measure(config: CandidateConfig) -> Measurement:
-        nonlocal count
-        count += 1
-        candidates.report = lambda step: report(f"{step}: {config}")
+        nonlocal best
+        candidates.report = lambda detail, *counts: report(f"{config}: {detail}", *counts)
         if candidates.is_known(config):
-            return candidates.measure(config)
-        report(str(config))
-        with clock.spending(config):
             measurement = candidates.measure(config)
-        report(f"{config}  {rejection_reason(measurement, (), '')}")
+        else:
+            report(str(config))
+            with clock.spending(config):
+                measurement = candidates.measure(config)
+        measured_so_far.append(measurement)
+        best = best_so_far(measured_so_far, candidates.parent_ms, is_good_enough)
         return measurement
 
     def has_time(config: CandidateConfig, share: float = 1.0) -> bool:

@@ -10,7 +10,6 @@ from functools import partial
 
 from edgekit.bundle.evidence import LengthFigures
 from edgekit.compiler.build.faults import Fault
-from edgekit.compiler.build.progress import Progress, stage
 from edgekit.compiler.build.stages import BuildJob
 from edgekit.compiler.build.text_lengths import TRIED_SAMPLES, TextLengths
 from edgekit.compiler.build.variant_build import VariantBuild
@@ -22,6 +21,7 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.system import json_records
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
+from edgekit.system.progress import Progress, stage
 from edgekit.target.contract import Runner
 from edgekit.target.precisions import precision_of
 from edgekit.tensor_spec import Array, Json

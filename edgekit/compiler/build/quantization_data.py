@@ -20,6 +20,7 @@ from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.compiler.quantize.search import measurement_cache
 from edgekit.compiler.quantize.search.search_context import SearchContext
 from edgekit.compiler.quantize.weights.value_digests import WeightCache
+from edgekit.system.progress import counted
 from edgekit.tensor_spec import Json
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def collect_quantization_data(
         digests = sample_digests(part)
         expected = keep_outputs(
             known[digest] if digest in known else runner.run(part[index])
-            for index, digest in enumerate(digests)
+            for index, digest in enumerate(counted(digests, "samples"))
         )
         placed = text_placements(card, part)
         evaluators.append(Evaluator(card, expected, _labels(part, card), output_parts, placed))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.compiler.build.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
-from edgekit.compiler.build.progress import stage
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
 from edgekit.compiler.build.shrink_request import ShrinkRequest
 from edgekit.compiler.build.shrink_timing import ModelTimer, targets_to_time
@@ -26,6 +25,7 @@ from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.observe.calibrate import split
 from edgekit.compiler.quantize.placement.float_weights import with_float_weights
 from edgekit.errors import SampleError, UsageError
+from edgekit.system.progress import counted, stage
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -90,7 +90,7 @@ def shrink_model(request: ShrinkRequest, claim: Claim = unclaimed) -> ShrunkMode
         goal=goal,
         multiplications=(multiplications(canonical), multiplications(smaller)),
         weight_bytes=(weight_bytes(canonical), weight_bytes(smaller)),
-        fidelity=test.evaluate(keep_outputs(map(reference.run, parts.test))),
+        fidelity=test.evaluate(keep_outputs(map(reference.run, counted(parts.test, "samples")))),
         task=test.evaluate(test.expected).task,
         test_samples=len(parts.test),
         latency=ratios,

@@ -10,10 +10,10 @@ from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.system.declared_options import option, same
 
 if TYPE_CHECKING:
-    from edgekit.compiler.build.progress import Progress
     from edgekit.compiler.evaluate.samples import Sample
     from edgekit.compiler.importers.contract import Source
     from edgekit.processing.card import Card
+    from edgekit.system.progress import Progress
 
 
 @dataclass(frozen=True)

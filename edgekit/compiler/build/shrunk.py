@@ -26,13 +26,12 @@ from edgekit.compiler.compress.prune import plan_pruning
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.errors import EdgeKitError, UsageError, reason_of
+from edgekit.system.progress import Say
 from edgekit.target.precisions import AUTO
 from edgekit.target.quant_rules import Rules
 
 SHARES: tuple[float, ...] = (0.1, 0.2, 0.3)
 """How many multiplications fewer. A third costs most networks more than int8 does (docs/shrinking.md)."""
-
-Say = Callable[[str], None]
 
 
 def refuse_what_cannot_shrink(
@@ -140,7 +139,7 @@ def _int8_variants(variants: Sequence[VariantBuild], parent: VariantBuild) -> li
     return [v for v in variants if v.profile == parent.profile and v.config and not v.rejected]
 
 
-def _titled(say: Say, graph: ShrunkGraph, what: str) -> Say:
+def _titled(say: Say, graph: ShrunkGraph, what: str) -> Callable[[str], None]:
     before, after = graph.shrunk.multiplications
     return lambda text: say(f"{100 * (1 - after / before):.0f} % smaller{what}  {text}")
 

@@ -19,6 +19,7 @@ from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.reference import Reference
 from edgekit.system.cpu import default_threads
+from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array
 
 PRUNED, DISTILLED, INT8, TRAINED_INT8 = "channels removed", "distilled", "int8", "int8, trained"
@@ -93,7 +94,7 @@ def _graph(
 def answers(model: ir.Model, held_out: HeldOut) -> Sequence[Mapping[str, Array]]:
     """Compute the outputs of a model, or of its Q/DQ graph, for the test samples."""
     run = Reference(model, threads=default_threads(), optimize=True).run
-    return keep_outputs(map(run, held_out.reference.samples))
+    return keep_outputs(map(run, counted(held_out.reference.samples, "samples")))
 
 
 def with_answers(held_out: HeldOut, outputs: Sequence[Mapping[str, Array]]) -> HeldOut:

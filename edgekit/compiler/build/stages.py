@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ from edgekit.compiler.build.held_out import evaluate_held_out
 from edgekit.compiler.build.import_check import ImportCheck, check_import
 from edgekit.compiler.build.int8 import add_int8, find_all_rules, without_fallbacks
 from edgekit.compiler.build.memory_limits import hold_to_memory
-from edgekit.compiler.build.progress import Progress, stage
 from edgekit.compiler.build.quantization_data import (
     CALIBRATION_SAMPLES,
     QuantizationData,
@@ -64,6 +63,7 @@ from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError, UsageError
 from edgekit.processing.image_preparation import from_bytes
 from edgekit.system import cpu
+from edgekit.system.progress import Progress, Say, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
@@ -350,8 +350,8 @@ def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> Quan
         return None
     with stage(progress, "calibrated", live=True) as say:
 
-        def observed(done: int, total: int, say: Callable[[str], None] = say) -> None:
-            say(f"{done} of {total} samples")
+        def observed(done: int, total: int, say: Say = say) -> None:
+            say("", done, total, "samples")
 
         told = samples.training.samples if samples.training else samples.all
         data = collect_quantization_data(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.compiler.build.build_request import BuildRequest
-from edgekit.compiler.build.progress import stage
 from edgekit.compiler.build.stages import BuildJob, importing
 from edgekit.compiler.evaluate import verify
 from edgekit.compiler.evaluate.samples import Sample
@@ -28,6 +27,7 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.processing.inputs.text import PAD_FROM_TOKENIZER, TextInput
+from edgekit.system.progress import stage
 from edgekit.target.contract import Artifact, Compiler, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.target.text_lengths import FOLDER, OPTION, TokenAxes

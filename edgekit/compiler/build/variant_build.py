@@ -27,6 +27,7 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.errors import BuildFault
 from edgekit.system import breadcrumbs
 from edgekit.system.cpu import default_threads, processor_kind
+from edgekit.system.progress import counted
 from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
@@ -187,7 +188,7 @@ def run_reference(
     If an input is not float, sums in the model are perturbed instead.
     """
     reference = Reference(source)
-    expected = keep_outputs(map(reference.run, samples))
+    expected = keep_outputs(map(reference.run, counted(samples, "samples")))
     few = samples[:FLOOR_SAMPLES]
     if any(np.dtype(spec.dtype).kind != "f" for spec in inputs):
         reference = Reference(with_perturbed_sums(source))

@@ -22,6 +22,7 @@ from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.model.rewriting import array_of
 from edgekit.errors import UsageError
+from edgekit.system.progress import Say
 from edgekit.tensor_spec import Array
 
 TELLING_SAMPLES = 32
@@ -32,8 +33,6 @@ STEPS = ((24, 16), (16, 8))
 """(channels of a group, multiple that kernels like): units go in such steps, those of smaller groups one by
 one. Timed alone, on three engines, a depthwise Conv of 72 channels takes longer than one of 80, and one of
 100 up to twice as long as one of 96 (docs/decisions/0030)."""
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +84,7 @@ def plan_pruning(
     calibration: Sequence[Sample],
     validation: Sequence[Sample],
     evaluator: Evaluator,
-    report: Report,
+    report: Say,
 ) -> PruningPlan:
     """Measure the cost of removing channels of a model.
 
@@ -115,7 +114,7 @@ def plan_pruning(
     judged = moments_of(model, every, validation, _counting(report, "validation samples"))
     groups = []
     for number, (group, readers) in enumerate(found):
-        report(f"order of removal, {number + 1} of {len(found)} groups")
+        report("order of removal", number, len(found), "groups")
         data = [_data(channels, group, reader, fitted, judged) for reader in readers]
         groups.append(PrunableGroup(group, tuple(readers), removal_order(data)))
     plan = PruningPlan(channels, tuple(groups), fitted)
@@ -123,8 +122,8 @@ def plan_pruning(
     return PruningPlan(channels, tuple(measured), fitted)
 
 
-def _counting(report: Report, what: str) -> Callable[[int, int], None]:
-    return lambda done, total: report(f"{done} of {total} {what}")
+def _counting(report: Say, what: str) -> Callable[[int, int], None]:
+    return lambda done, total: report("", done, total, what)
 
 
 def _data(
@@ -140,14 +139,14 @@ def _data(
 
 
 def _with_sensitivity(
-    plan: PruningPlan, validation: Sequence[Sample], evaluator: Evaluator, report: Report
+    plan: PruningPlan, validation: Sequence[Sample], evaluator: Evaluator, report: Say
 ) -> list[PrunableGroup]:
     """Prune each group alone, and measure the change of the outputs against its readers' error."""
     samples = evaluator.most_telling(TELLING_SAMPLES, TELLING_SAMPLES)
     feeds = [validation[index] for index in samples]
     found = []
     for number, each in enumerate(plan.groups):
-        report(f"sensitivity, {number + 1} of {len(plan.groups)} groups")
+        report("sensitivity", number, len(plan.groups), "groups")
         units = max(int(len(each.group.units) * PROBE), 1)
         reference = Reference(pruned_model(plan, {each.name: units}), optimize=True)
         change_db = evaluator.change_db([reference.run(feed) for feed in feeds], samples)

@@ -24,6 +24,7 @@ from edgekit.processing.card import parse_card
 from edgekit.runtime import Session
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats.plain_text import table
+from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -101,7 +102,9 @@ def drift_of(
     suffixes = (".npz", ".npy", *prepared_suffixes(card))
     files = [spread(find_files(source, suffixes), limit) for source in (base, new)]
     with Session(bundle, engine=engine, variant=variant, threads=threads) as session:
-        reference, current = ([_row(session, card, path) for path in each] for each in files)
+        reference, current = (
+            [_row(session, card, path) for path in counted(each, "samples")] for each in files
+        )
         active = session.active._asdict()
     if _numbers(reference) != _numbers(current):
         raise SampleError(

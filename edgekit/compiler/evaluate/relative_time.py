@@ -54,11 +54,14 @@ class RelativeTimer:
     Args:
         parent: The float variant, opened on one thread.
         sample: The sample to run.
+
+    Attributes:
+        best_s: The parent's fastest run so far in seconds; infinite before the first.
     """
 
     def __init__(self, parent: Runner, sample: Sample) -> None:
         self._parent, self._sample = parent, sample
-        self._best = math.inf
+        self.best_s = math.inf
 
     def rough_ratio(self, runner: Runner) -> float:
         """Measure :meth:`ratio` roughly, from a few runs: tenths of a second for most networks."""
@@ -66,26 +69,26 @@ class RelativeTimer:
         while True:
             times = turns([self._parent, runner], self._sample, OWN_TIME, ROUGH_RUNS)
             parent, own = map(fastest, times)
-            self._best = min(self._best, parent)
-            if parent <= QUIET_LIMIT * self._best or time.perf_counter() >= end:
+            self.best_s = min(self.best_s, parent)
+            if parent <= QUIET_LIMIT * self.best_s or time.perf_counter() >= end:
                 return float(round(own / parent, 3))
 
     def ratio(self, runner: Runner) -> float:
         """Return a candidate's fastest run over the parent's, both from the same rounds."""
-        first = math.isinf(self._best)
+        first = math.isinf(self.best_s)
         end = time.perf_counter() + QUIET_TIMEOUT_SECONDS
         parent = own = ratio = math.inf
         rounds = 0
         while True:
             times = turns([self._parent, runner], self._sample, OWN_TIME)
             parent, own = min(parent, fastest(times[0])), min(own, fastest(times[1]))
-            self._best = min(self._best, parent)
+            self.best_s = min(self.best_s, parent)
             rounds += 1
             before, ratio = ratio, own / parent
             is_open = (first or UNDECIDED_RATIOS[0] < ratio < UNDECIDED_RATIOS[1]) and abs(
                 ratio / before - 1
             ) > RATIO_TOLERANCE
-            disturbed = parent > QUIET_LIMIT * self._best and time.perf_counter() < end
+            disturbed = parent > QUIET_LIMIT * self.best_s and time.perf_counter() < end
             if not disturbed and (rounds >= ROUNDS or not is_open):
                 return float(round(ratio, 3))
 

@@ -35,6 +35,7 @@ from edgekit.compiler.evaluate.text_files import TEXTS, is_line, text_lines
 from edgekit.compiler.evaluate.video_files import VIDEOS, is_frame, video_frames
 from edgekit.compiler.model.input_range import InputRange
 from edgekit.errors import SampleError
+from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card |
     digests: list[str] = []
     cached: dict[Path, Sample] = {}
     budget = CACHED_BYTES
-    for path in paths:
+    for path in counted(paths, "samples", name="reading"):
         sample = _checked(read_sample(path, inputs, card), inputs, str(path))
         _update(whole, sample)
         digests.append(sample_digest(sample))

@@ -12,6 +12,7 @@ from edgekit.compiler.evaluate.output_parts import find_parts
 from edgekit.compiler.evaluate.prepared_files import text_placements
 from edgekit.compiler.evaluate.samples import FileSamples, Sample
 from edgekit.compiler.model.reference import Reference
+from edgekit.system.progress import counted
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -27,5 +28,5 @@ def source_evaluator(source: ir.Model, card: Card | None, samples: Sequence[Samp
     """
     reference = Reference(source)
     labels = find_labels(samples.paths, card) if isinstance(samples, FileSamples) else None
-    expected = keep_outputs(map(reference.run, samples))
+    expected = keep_outputs(map(reference.run, counted(samples, "samples")))
     return Evaluator(card, expected, labels, find_parts(source.graph), text_placements(card, samples))

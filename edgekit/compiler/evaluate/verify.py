@@ -35,6 +35,7 @@ from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.evaluate.saturation import SATURATED_MAX_ABS, negligible_limit_db
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency, text_for_bundles
 from edgekit.system import cpu
+from edgekit.system.progress import counted
 from edgekit.target import contract
 from edgekit.target.contract import Artifact, Engine
 from edgekit.target.precisions import FULL_PRECISION, TABLE, precision_of
@@ -323,7 +324,7 @@ def _run_files(
         evidence["executed"] = {"device": runner.device, "precision": runner.precision}
         if absent:
             evidence["executed"]["stands_in_for"] = absent
-        outputs = keep_outputs(map(runner.run, reference.samples))
+        outputs = keep_outputs(map(runner.run, counted(reference.samples, "samples")))
         check_output_form(outputs, reference.outputs)
         evidence["runner"] = runner.facts()
         return Ran(outputs, runner.precision, absent, contract.stands_in_by(runner))

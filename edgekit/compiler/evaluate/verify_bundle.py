@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from edgekit.processing.generation import is_generation
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.golden_check import evidence_limit_db
 from edgekit.system.formats.plain_text import table
+from edgekit.system.progress import counted
 from edgekit.target import contract, registry
 from edgekit.target.precisions import precision_of
 from edgekit.target.registry import open_ready
@@ -95,10 +96,14 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
         raise BundleError(f"{bundle.name} has no golden vectors to verify with; build it again")
     with checked_evidence(bundle.name):
         told = {variant.name: tuple(cost_notes(variant)) for variant in bundle.variants}
-    found = [replace(_check(bundle, v), estimates=told[v.name]) for v in kept_variants(bundle)]
+    found = [replace(_check(bundle, v), estimates=told[v.name]) for v in _counted(kept_variants(bundle))]
     for name in bundle.stages:
         found += [replace(c, variant=f"{name}: {c.variant}") for c in verify_bundle(bundle.stage(name))]
     return found
+
+
+def _counted(variants: Sequence[Variant]) -> Iterator[Variant]:
+    return counted(variants, "variants", name="verifying", describe=lambda variant: variant.name)
 
 
 def render(checks: Sequence[Check]) -> str:
@@ -116,7 +121,7 @@ def _check_decoders(bundle: Bundle) -> list[Check]:
     """Check the decoders of a language model and of its draft."""
     from edgekit.bundle.draft_entry import draft_of  # here and below: most bundles hold no language model
 
-    found = [_check_decoder(bundle, variant) for variant in kept_variants(bundle)]
+    found = [_check_decoder(bundle, variant) for variant in _counted(kept_variants(bundle))]
     draft = draft_of(bundle.name, bundle.manifest)
     for variant in draft.variants if draft is not None else ():
         if draft is not None and variant.usable:

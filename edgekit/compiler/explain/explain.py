@@ -25,6 +25,7 @@ from edgekit.errors import BundleError, ProfileError, UsageError, install_line, 
 from edgekit.processing.generation import refuse_generation
 from edgekit.runtime.loading import unpacked_files
 from edgekit.system.cpu import allowed_threads
+from edgekit.system.progress import counted
 from edgekit.target import registry
 from edgekit.target.node_reports import NodeReports
 from edgekit.target.precisions import FULL_PRECISION
@@ -150,7 +151,8 @@ def explain(
     feeds = bundle.golden[0][0]
     chosen = _chosen(bundle, name) if variant is None else _chosen(bundle, variant, alone=True)
     names = read_source_names(bundle)
-    return [_explained(bundle, each, feeds, threads, names) for each in chosen]
+    each_in_turn = counted(chosen, "variants", name="explaining", describe=lambda variant: variant.name)
+    return [_explained(bundle, each, feeds, threads, names) for each in each_in_turn]
 
 
 def _chosen(bundle: Bundle, name: str | None, *, alone: bool = False) -> list[Variant]:

@@ -12,18 +12,18 @@ import os
 import pickle
 import signal
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from edgekit.compiler.sandbox import messages
 from edgekit.errors import CrashError, EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
 from edgekit.system.confinement import STARVED_CODE, extend_data
+from edgekit.system.progress import Progress, Stage, listening
 from edgekit.system.records_folder import records_in
-
-if TYPE_CHECKING:
-    from edgekit.compiler.build.progress import Stage
 
 BUNDLE, SMALLER, IMPORTED = "made.edgekit", "smaller.onnx", "imported.onnx"
 CRUMBS, NEED = "crumbs", "need"
@@ -36,6 +36,8 @@ STARVED_TEXTS = (
     "error return without exception set",
 )
 """Messages of the C++ library, protobuf, ONNX Runtime and the interpreter for a failed allocation."""
+
+COUNTS_APART_S = 0.1
 
 Send = Callable[[bytes], object]
 
@@ -86,7 +88,10 @@ def answer(source: BinaryIO) -> None:
 
 def _answer(request: Request, send: Send) -> None:
     try:
-        for line in _done(request, send):
+        tell = _teller(send)
+        with listening(partial(tell, "step")):
+            lines = _done(request, partial(tell, "stage"))
+        for line in lines:
             send(line)
     except BrokenPipeError:
         raise
@@ -95,6 +100,23 @@ def _answer(request: Request, send: Send) -> None:
             os._exit(STARVED_CODE)  # the parent knows the limit, and the crumbs say where
         for line in _problem_lines(request, problem):
             send(line)
+
+
+def _teller(send: Send) -> Callable[[str, Stage], None]:
+    """Return a function that sends progress events: of those that only count, one in COUNTS_APART_S."""
+    last, sent_s = Stage("", ""), 0.0
+
+    def tell(kind: str, stage: Stage) -> None:
+        nonlocal last, sent_s
+        if kind == "stage" and stage.seconds is None:
+            breadcrumbs.enter(f"{stage.name} {stage.detail}".rstrip())
+        counts = stage.seconds is None and stage[:2] == last[:2]
+        if counts and time.monotonic() < sent_s + COUNTS_APART_S:
+            return
+        last, sent_s = stage, time.monotonic()
+        send(messages.stage_line(kind, stage))
+
+    return tell
 
 
 def is_starved(problem: BaseException | None) -> bool:
@@ -116,7 +138,7 @@ def _problem_lines(request: Request, problem: Exception) -> list[bytes]:
     return messages.error_lines(_too_large(request) if is_large else problem)
 
 
-def _done(request: Request, send: Send) -> list[bytes]:
+def _done(request: Request, progress: Progress) -> list[bytes]:
     """Execute the request and return the response lines."""
     breadcrumbs.enter("opening")
     if request.verb == "check":
@@ -126,12 +148,6 @@ def _done(request: Request, send: Send) -> list[bytes]:
 
     if request.verb in ("import", "card"):
         return _read(request)
-
-    def tell(stage: Stage) -> None:
-        if stage.seconds is None:
-            breadcrumbs.enter(f"{stage.name} {stage.detail}".rstrip())
-        detail = stage.detail[: messages.DETAIL_LIMIT_CHARS]
-        send(messages.as_line({"stage": [stage.name, detail, stage.seconds]}))
 
     def claim(extra_bytes: int, extra_seconds: float) -> None:
         need = Path(request.private_folder, NEED)
@@ -146,7 +162,7 @@ def _done(request: Request, send: Send) -> list[bytes]:
         from edgekit.compiler.build.shrink_request import ShrinkRequest
         from edgekit.compiler.sandbox.shrunk_message import shrunk_figures
 
-        found = shrink_model(ShrinkRequest(**request.options, progress=tell), claim)
+        found = shrink_model(ShrinkRequest(**request.options, progress=progress), claim)
         with open(Path(request.private_folder, SMALLER), "xb") as file:
             file.write(found.onnx)
         figures = messages.as_line({"figures": shrunk_figures(found)})
@@ -154,7 +170,7 @@ def _done(request: Request, send: Send) -> list[bytes]:
     from edgekit.compiler.build.build_bundle import build_bundle
     from edgekit.compiler.build.build_request import BuildRequest
 
-    bundle = build_bundle(BuildRequest(**request.options, progress=tell), claim)
+    bundle = build_bundle(BuildRequest(**request.options, progress=progress), claim)
     with open(Path(request.private_folder, BUNDLE), "xb") as file:
         file.writelines(bundle.pieces())
     return [messages.as_line({"done": "build"})]

@@ -25,7 +25,6 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from edgekit.compiler.build.progress import Stage
 from edgekit.compiler.sandbox import messages
 from edgekit.compiler.sandbox.child_main import BUNDLE, CRUMBS, IMPORTED, NEED, SMALLER, Request
 from edgekit.compiler.sandbox.limits import bounds_of, limits_of, model_files
@@ -37,6 +36,7 @@ from edgekit.system import breadcrumbs
 from edgekit.system.breadcrumbs import WITHIN
 from edgekit.system.confinement import STARVED_CODE
 from edgekit.system.declared_options import plain_arguments
+from edgekit.system.progress import Progress, Stage, report, step
 from edgekit.system.records_folder import model_folder
 from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Json
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.compiler.build.build_request import BuildRequest
     from edgekit.compiler.build.import_onnx import ImportedModel
-    from edgekit.compiler.build.progress import Progress
     from edgekit.compiler.build.shrink_request import ShrinkRequest
     from edgekit.compiler.build.shrunk_model import ShrunkModel
     from edgekit.compiler.card_inference.draft import Draft
@@ -73,7 +72,7 @@ STOPPED = (130, -1, -2, -15)
 def check_contained(options: Mapping[str, Any]) -> list[Finding]:
     """Run ``edgekit.compiler.build.check.check`` with these options, in a child."""
     with _Child("check", options) as child:
-        return child.findings(lambda stage: None)
+        return child.findings(report)
 
 
 def build_contained(request: BuildRequest) -> Bundle:
@@ -104,7 +103,7 @@ def import_contained(options: Mapping[str, Any]) -> ImportedModel:
     with _Child("import", options) as child:
         from edgekit.compiler.sandbox.imported_message import parse_imported  # while the child starts
 
-        child.findings(lambda stage: None)
+        child.findings(report)
         with _checked(child.name):
             onnx = read_plain(child.folder / IMPORTED, child.largest_file_bytes)
             return parse_imported(child.figures, Path(options["model"]), onnx)
@@ -115,7 +114,7 @@ def card_contained(options: Mapping[str, Any]) -> Draft:
     with _Child("card", options) as child:
         from edgekit.compiler.sandbox.imported_message import parse_drafted  # while the child starts
 
-        child.findings(lambda stage: None)
+        child.findings(report)
         with _checked(child.name):
             return parse_drafted(child.figures, child.name)
 
@@ -141,7 +140,7 @@ class _Child:
         self._spent_s, self._finished_stages, self._repeated_stages = 0.0, 0, 0
 
     def __enter__(self) -> _Child:
-        self._is_starved = False
+        self._is_starved = self._is_stopped = False
         self._lines: queue.Queue[bytes | None] = queue.Queue(WAITING_LINES)
         self._cleanup = contextlib.ExitStack()
         with contextlib.ExitStack() as started:
@@ -185,6 +184,8 @@ class _Child:
             for message in self._messages():
                 if "stage" in message:
                     self._report(messages.parse_stage(message["stage"]), progress)
+                elif "step" in message:
+                    report(messages.parse_stage(message["step"]))
                 elif "findings" in message:
                     found += messages.parse_findings(message["findings"])
                     if len(found) > messages.FINDINGS_LIMIT:
@@ -282,24 +283,26 @@ class _Child:
             while line := stream.readline(1 << 16):
                 is_last = b"std::bad_alloc" in line  # of an engine that ends itself: the error tells it
                 self._is_starved |= is_last
-                if left > 0 and not is_last:
+                if left > 0 and not is_last and not self._is_stopped:
                     sys.stderr.write(printable(line.decode("utf-8", "replace").replace("\r", "\n")))
                     sys.stderr.flush()
                 left -= len(line)
 
     def _messages(self) -> Iterator[dict[str, Any]]:
         left = SAID_BYTES
-        while True:
-            try:
-                line = self._lines.get(timeout=POLL_S)
-            except queue.Empty:
-                continue
-            if line is None:
-                return
+        with step("starting"):
+            line = self._next_line()
+        while line is not None:
             left -= len(line)
             if left < 0:
                 raise Broken("it sent too much data")
             yield messages.parse_line(line)
+            line = self._next_line()
+
+    def _next_line(self) -> bytes | None:
+        while True:  # in steps, to receive Ctrl-C meanwhile
+            with contextlib.suppress(queue.Empty):
+                return self._lines.get(timeout=POLL_S)
 
     def _stop(self) -> None:
         """Ask the child to exit, and wait briefly: it stores its measurements in the cache.
@@ -309,6 +312,7 @@ class _Child:
         """
         if sys.platform == "win32":
             return
+        self._is_stopped = True  # it may print a traceback while it starts
         with contextlib.suppress(OSError):
             self._process.send_signal(signal.SIGINT)
         until = time.monotonic() + GRACE_S

@@ -11,16 +11,18 @@ from dataclasses import fields
 from typing import Any
 
 from edgekit import errors
-from edgekit.compiler.build.progress import Stage
 from edgekit.diagnostics import Finding
 from edgekit.errors import EdgeKitError, MissingDependency, UnsupportedError, printable
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import TEXT_LIMIT_CHARS
+from edgekit.system.progress import Stage
 from edgekit.tensor_spec import Json
 
 LINE_LIMIT_BYTES = 8 << 20
 DETAIL_LIMIT_CHARS = 2000
-"""Of the description of a stage."""
+"""Maximum length of a text of a stage."""
+_STAGE = (str, str, int | float | None, int, int, str, int | float | None, str)
+"""Types of the fields of a stage."""
 FINDINGS_A_LINE = 2000
 FINDINGS_LIMIT = 1_000_000
 """A model has at most 200,000 nodes; some targets have several findings of one."""
@@ -75,14 +77,22 @@ def parse_findings(rows: Json) -> list[Finding]:
     return found
 
 
+def stage_line(kind: str, stage: Stage) -> bytes:
+    """Return a progress event as a line: of a ``stage``, or of a ``step`` within one."""
+    name, detail, *figures, best = stage
+    return as_line({kind: [name, detail[:DETAIL_LIMIT_CHARS], *figures, best[:DETAIL_LIMIT_CHARS]]})
+
+
 def parse_stage(given: Json) -> Stage:
-    """Parse a progress report. Raises Broken."""
-    if not isinstance(given, list) or len(given) != 3 or not _all_texts(given[:2]):
-        raise Broken("a stage must be two strings and a number")
-    name, detail, seconds = given
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):
-        raise Broken("the time of a stage must be a number of seconds")
-    return Stage(printable(name), printable(detail[:DETAIL_LIMIT_CHARS]), seconds)
+    """Parse a progress event. Raises Broken."""
+    if not isinstance(given, list) or len(given) != len(Stage._fields):
+        raise Broken(f"a stage must have {len(Stage._fields)} fields")
+    for value, kind in zip(given, _STAGE, strict=True):
+        fits = value is None or isinstance(value, str) or 0 <= value < 1 << 53
+        if isinstance(value, bool) or not isinstance(value, kind) or not fits:
+            raise Broken("a field of a stage has another type or is out of range")
+    fields: list[Any] = [printable(v[:DETAIL_LIMIT_CHARS]) if isinstance(v, str) else v for v in given]
+    return Stage(*fields)
 
 
 def error_lines(problem: EdgeKitError | OSError) -> list[bytes]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgekit.compiler.toolchains.declaration import Toolchain, this_platform
@@ -31,20 +31,19 @@ from edgekit.compiler.toolchains.environment import (
 from edgekit.errors import ToolchainError
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
 from edgekit.system.formats import strict_json
+from edgekit.system.progress import Say, step, unheard
 
 LOCK_SECONDS = 1.0
 STEP_SECONDS = 3600.0
 """Of each step: making the environment, installing, importing."""
 TAIL_LINES = 20
-Say = Callable[[str], None]
 
 
-def install(toolchain: Toolchain, say: Say = lambda line: None) -> Environment:
+def install(toolchain: Toolchain) -> Environment:
     """Install the environment of a toolchain, or return the installed one. Its terms were accepted before.
 
     Args:
         toolchain: Toolchain to install.
-        say: Called with a line for each step and package.
 
     Raises:
         ToolchainError: no Python of its version, another platform, pip failed, or a module of it can't be
@@ -64,7 +63,8 @@ def install(toolchain: Toolchain, say: Say = lambda line: None) -> Environment:
         _remove(toolchain)
         folder = folder_of(toolchain)
         try:
-            _make(toolchain, folder, say)
+            with step("installing") as say:
+                _make(toolchain, folder, say)
         except BaseException:
             _remove(toolchain)
             raise
@@ -100,13 +100,13 @@ def _remove(toolchain: Toolchain) -> bool:
 def _make(toolchain: Toolchain, folder: Path, say: Say) -> None:
     say(f"python {toolchain.python}")
     python = _python(toolchain)
-    _step(toolchain, [python, "-I", "-m", "venv", str(folder)], lambda line: None)
+    _step(toolchain, [python, "-I", "-m", "venv", str(folder)], unheard)
     own = str(python_in(folder))
     pip = [own, "-I", "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
     quiet = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
     _step(toolchain, [*pip, *quiet, "-r", str(toolchain.lock)], say)
     say("importing it")
-    _step(toolchain, [own, "-I", "-c", f"import {', '.join(toolchain.imports)}"], lambda line: None)
+    _step(toolchain, [own, "-I", "-c", f"import {', '.join(toolchain.imports)}"], unheard)
     record = {
         "name": toolchain.name,
         "lock": lock_digest(toolchain),

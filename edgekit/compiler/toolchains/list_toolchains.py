@@ -7,7 +7,7 @@ from typing import Any
 
 from edgekit.compiler.toolchains.declaration import Toolchain, find_toolchain, toolchains
 from edgekit.compiler.toolchains.environment import installed
-from edgekit.compiler.toolchains.install import Say, install, remove
+from edgekit.compiler.toolchains.install import install, remove
 from edgekit.errors import UsageError
 from edgekit.system.formats.plain_text import table
 
@@ -38,13 +38,12 @@ def toolchains_text(rows: list[dict[str, Any]]) -> str:
     ).rstrip()
 
 
-def install_toolchain(name: str, accepts: Callable[[Toolchain], bool], say: Say) -> dict[str, Any]:
+def install_toolchain(name: str, accepts: Callable[[Toolchain], bool]) -> dict[str, Any]:
     """Install a toolchain, once its terms are accepted.
 
     Args:
         name: Name of the toolchain.
         accepts: Function that shows the terms and returns whether they are accepted; not called if installed.
-        say: Called with a line for each step and package.
 
     Raises:
         UsageError: there is no toolchain of that name, or its terms were not accepted.
@@ -58,7 +57,7 @@ def install_toolchain(name: str, accepts: Callable[[Toolchain], bool], say: Say)
                 f"the terms of {name} were not accepted, so nothing was installed: read them above, and "
                 "accept them with --accept-terms"
             )
-        install(toolchain, say)
+        install(toolchain)
     return _row(toolchain)
 
 

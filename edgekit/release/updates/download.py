@@ -23,6 +23,7 @@ from edgekit.release.updates.releases import Target
 from edgekit.signing.trusted_keys import sha256_of
 from edgekit.system.atomic_files import flush_folder, private_folder
 from edgekit.system.ownership import why_foreign
+from edgekit.system.progress import Say, step
 
 FLUSHED_BYTES = 8 << 20
 """So much may be lost of a download when the power is cut."""
@@ -72,7 +73,8 @@ def download(
         digest, at = _resumed(file, target.size_bytes)
         resumed = at > 0
         while True:
-            at = _fetch(files, target, file, digest, at)
+            with step("downloading") as say:
+                at = _fetch(files, target, file, digest, at, say)
             if digest.hexdigest() == target.sha256:
                 break
             _emptied(file)
@@ -142,7 +144,7 @@ def _emptied(file: BinaryIO) -> None:
     file.truncate()
 
 
-def _fetch(files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Hash, at: int) -> int:
+def _fetch(files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Hash, at: int, say: Say) -> int:
     """Fetch what is missing, repeating requests that fail; the size of what there is then."""
     failed, flushed = 0, at
     while at < target.size_bytes:
@@ -157,6 +159,7 @@ def _fetch(files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Ha
                     file.write(piece)
                     digest.update(piece)
                     at += len(piece)
+                    say(target.path, at >> 20, target.size_bytes >> 20, "MB")
                     if at - flushed >= FLUSHED_BYTES:
                         file.flush()
                         os.fsync(file.fileno())

@@ -18,6 +18,7 @@ from edgekit.release.updates.repository import Repository
 from edgekit.signing.trusted_keys import sha256_of, signature_path
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats import strict_json
+from edgekit.system.progress import counted
 from edgekit.system.regular_file import open_regular
 
 KEEP = 5
@@ -110,7 +111,7 @@ def publish(
         _add_file(repository, metadata, custom["signature"], beside, {})
         notes.append(f"with its signature {beside.name}")
     size_bytes = _add_file(repository, metadata, path, bundle, {KEY: custom})
-    for old in known[:deltas]:
+    for old in counted(known[:deltas], "deltas"):
         notes.append(_add_delta(repository, metadata, release_path(channel, model, old), path))
     index["models"][model] = [number, *known][:keep]
     for old in known[keep - 1 :]:

@@ -16,10 +16,10 @@ import edgekit
 from edgekit.cli import main
 from edgekit.compiler.build import faults as room
 from edgekit.compiler.build.faults import Fault, Faults
-from edgekit.compiler.build.progress import Stage
 from edgekit.compiler.quantize.search import candidates
 from edgekit.diagnostics import Finding
 from edgekit.errors import BuildFault, EngineError, MissingDependency, UnsupportedError, install_line
+from edgekit.system.progress import Stage
 from edgekit.target import Artifact, registry
 from edgekit.target.contract import Engine, Runner
 from edgekit.target.profile import Profile

@@ -19,14 +19,13 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.cli import terminal
-from edgekit.compiler.build.progress import Stage
+from edgekit.cli.live_line import LiveLine
 from edgekit.compiler.build.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compiler.compress.goal import shrink_goal
 from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.compiler.evaluate.kept_boxes import Kept
-from edgekit.compiler.sandbox import messages
+from edgekit.compiler.sandbox import child_main, messages
 from edgekit.compiler.sandbox.contained import _death
 from edgekit.compiler.sandbox.limits import MEMORY_MB, SECONDS
 from edgekit.compiler.sandbox.messages import Broken
@@ -42,6 +41,7 @@ from edgekit.errors import (
 )
 from edgekit.processing.card import load_card
 from edgekit.system import confinement
+from edgekit.system.progress import Stage
 from tests.fixtures import child_processes, models, spare_networks
 from tests.fixtures.command_line import Call
 
@@ -202,10 +202,10 @@ def test_whoever_stops_listening_ends_the_child(tmp_path: Path, temporary: Path,
 
 
 def test_control_c_on_the_command_line(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(stage: Stage) -> None:
+    def stop(line: LiveLine, stage: Stage) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(terminal, "stage", stop)
+    monkeypatch.setattr(LiveLine, "__call__", stop)
     model = models.write(tmp_path, models.SMALL_CNN)
     result = call("build", model, "-t", "ort", "-o", tmp_path / "b.edgekit")
     assert result.exit_code == 130
@@ -333,8 +333,11 @@ def test_errors_of_the_system_cross() -> None:
         (messages.parse_findings, 1),
         (messages.parse_findings, [["EK1001", "error"]]),
         (messages.parse_findings, [["EK1001", "fatal", "", "", "", "", ""]]),
-        (messages.parse_stage, ["a", "b", "c"]),
-        (messages.parse_stage, ["a", "b", True]),
+        (messages.parse_stage, ["a", "b", 1.0]),
+        (messages.parse_stage, ["a", "b", "c", 0, 0, "", None, ""]),
+        (messages.parse_stage, ["a", "b", True, 0, 0, "", None, ""]),
+        (messages.parse_stage, ["a", "b", None, -1, 0, "", None, ""]),
+        (messages.parse_stage, ["a", "b", None, 0, 1 << 60, "", None, ""]),
         (messages.parse_system_error, ["a", "b"]),
         (lambda given: messages.parse_error(given, []), {"kind": "SystemExit", "text": "", "blame": ""}),
         (lambda given: messages.parse_error(given, []), {"kind": "ModelError", "text": 1, "blame": ""}),
@@ -348,6 +351,27 @@ def test_what_no_child_of_ours_says_is_refused(read: Callable[[Any], Any], given
 
 
 def test_texts_of_a_child_are_escaped() -> None:
-    assert messages.parse_stage(["a\x1b", "\u202e", 1.0]) == Stage(r"a\x1b", r"\u202e", 1.0)
+    assert messages.parse_stage(["a\x1b", "\u202e", 1.0, 1, 2, "\x9b", 3.0, "b\x1b"]) == Stage(
+        r"a\x1b", r"\u202e", 1.0, 1, 2, r"\x9b", 3.0, r"b\x1b"
+    )
     about: Any = {"kind": "ModelError", "text": "\x9b2J", "blame": ""}
     assert str(messages.parse_error(about, [])) == r"\x9b2J"
+
+
+def test_of_what_only_counts_ten_a_second_cross_the_pipe_and_every_description(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, sent = 0.0, list[bytes]()
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    tell = child_main._teller(sent.append)
+    for count in range(1000):
+        now = count / 1000 + 1
+        tell("stage", Stage("searched", "rounding", None, count, 1000))
+    assert 9 <= len(sent) <= 10
+    sent.clear()
+    for detail in "abc":
+        tell("stage", Stage("searched", detail))
+    tell("stage", Stage("searched", "c", 1.0))
+    assert [messages.parse_stage(messages.parse_line(line)["stage"])[1:3] for line in sent] == [
+        ("a", None), ("b", None), ("c", None), ("c", 1.0),
+    ]  # fmt: skip

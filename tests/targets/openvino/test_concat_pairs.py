@@ -19,12 +19,12 @@ from edgekit_openvino.run import openvino as loaded_openvino
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit.compiler.build.progress import Stage
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE, DEFAULT, QUICK, CandidateConfig
 from edgekit.compiler.sandbox.public import TRUSTED
+from edgekit.system.progress import Stage
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from tests.fixtures.quantization_data import quantization_data

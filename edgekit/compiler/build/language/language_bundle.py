@@ -20,7 +20,6 @@ from edgekit.compiler.build.language.variants import (
     build_language_variant,
 )
 from edgekit.compiler.build.memory_need import Claim, decoder_need, unclaimed
-from edgekit.compiler.build.progress import Progress, stage
 from edgekit.compiler.build.variant_build import VariantBuild, refuse_if_all_are_lost
 from edgekit.compiler.lowering.language.graph_writer import OPSET
 from edgekit.compiler.model.language.language_model import LanguageModel
@@ -31,6 +30,7 @@ from edgekit.errors import ModelError, ProfileError, UsageError
 from edgekit.processing.generation import CHAT_TEMPLATE_FILE, TOKENIZER_FILE, GenerationCard
 from edgekit.system.declared_options import stored_options
 from edgekit.system.formats.npy import npy_bytes
+from edgekit.system.progress import Progress, stage
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, LanguageBar, precision_of

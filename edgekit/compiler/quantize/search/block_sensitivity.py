@@ -21,6 +21,7 @@ from edgekit.compiler.quantize.search.measurement import BASELINE, DEFAULT
 from edgekit.compiler.quantize.search.search_context import PreparedGraph, SearchContext, run_qdq_graph
 from edgekit.compiler.quantize.search.sensitivity import single_kernel_plan
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
+from edgekit.system.progress import Say
 from edgekit.target.quant_rules import Rules
 
 SENSITIVITY_SAMPLES = 2
@@ -39,7 +40,7 @@ def measure_block_snr_db(
     floats: frozenset[str],
     key: str,
     has_time: Callable[[], bool],
-    report: Callable[[str], None],
+    report: Say,
 ) -> dict[str, float]:
     """Measure each block alone, in dB: the power of the float model's result over that of the change.
 
@@ -53,7 +54,7 @@ def measure_block_snr_db(
         floats: Nodes that stay float.
         key: Cache key of the measurements, in addition to the context.
         has_time: Called before each block; the remaining blocks are skipped when it returns False.
-        report: Called with a progress message.
+        report: Called with a progress message and counts.
     """
     plan = place(graph.model, rules, graph.observations, DEFAULT, floats, context.range_cache)
     plan = optimize(graph.model, plan, rules, context.calibration, BASELINE)
@@ -64,10 +65,10 @@ def measure_block_snr_db(
     found = measurement_cache.parse_figures(measurement_cache.recall(record))
     missing = [name for name in _most_changed(graph, plan, rules) if name not in found]
     try:
-        for number, name in enumerate(missing, 1):
+        for done, name in enumerate(missing):
             if not has_time():
                 break
-            report(f"sensitivity of block {number} of {len(missing)}")
+            report("sensitivity of each block", done, len(missing), "blocks")
             one = emit(graph.model, single_kernel_plan(plan, kernels[name]), rules)
             found[name] = context.evaluator.change_db(run_qdq_graph(one, samples), chosen)
     finally:  # after Ctrl-C too, the next run goes on from here

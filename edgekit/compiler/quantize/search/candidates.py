@@ -10,6 +10,7 @@ stopped, and a rebuild repeats none.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -43,6 +44,7 @@ from edgekit.compiler.quantize.search.sensitivity import find_blocks, float_regi
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
 from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.system import breadcrumbs
+from edgekit.system.progress import Say, counted, unheard
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
@@ -100,7 +102,7 @@ class Candidates:
         estimator: Estimates the cycles of candidates that cannot be timed; None if there is none.
 
     Attributes:
-        report: Called with a progress message, e.g. ``rounding weights, step 3 of 50``.
+        report: Called with a progress message, e.g. ``rounding weights``, and counts.
         deaths: Reasons that earlier processes of this build ended, by the candidate being measured.
     """
 
@@ -115,7 +117,7 @@ class Candidates:
         estimator: RatioEstimator | None = None,
     ) -> None:
         self.estimator = estimator
-        self.report: Callable[[str], None] = lambda step: None
+        self.report: Say = unheard
         self.deaths: dict[CandidateConfig, str] = {}
         self._known = {measurement.config: measurement for measurement in known}
         self._context, self._target, self._rules, self._version = context, target, rules, version
@@ -143,6 +145,12 @@ class Candidates:
     def timed(self) -> bool:
         """Return whether candidates are timed against the float parent."""
         return self._timer is not None
+
+    @property
+    def parent_ms(self) -> float | None:
+        """Return the float parent's fastest run so far in ms, on one thread; None if it was not timed."""
+        best_s = self._timer.best_s if self._timer is not None else math.inf
+        return 1000 * best_s if best_s < math.inf else None
 
     @property
     def estimates_for(self) -> str:
@@ -191,7 +199,7 @@ class Candidates:
             context.calibration,
             config.recipe,
             context.weight_cache,
-            lambda done, total: self.report(f"rounding weights, step {done} of {total}"),
+            lambda done, total: self.report("rounding weights", done, total, "steps"),
         )
         kept = [block.name for block in self._blocks if block.name not in plan.nodes]
         return _Quantized(rules, plan, emit(graph.model, plan, rules), kept)
@@ -270,13 +278,13 @@ class Candidates:
                 self.report("compiling")
                 compiled = self._compiled(config, quantized)
                 with closing(self._open(compiled.artifact, 1)) as runner:
-                    self.report(f"running {len(validation)} samples")
-                    outputs = keep_outputs(map(runner.run, validation))
+                    self.report("running")
+                    outputs = keep_outputs(map(runner.run, counted(validation, "samples")))
                     self.report("timing")
                     ratio = self._ratio(config, float_share, runner)
                 estimated = self._estimated(config, float_share, compiled.artifact)
             else:
-                self.report(f"running {len(validation)} samples")
+                self.report("running")
                 outputs = run_qdq_graph(quantized.model, validation)
             check_output_form(outputs, self._context.outputs)
         except EdgeKitError as problem:

@@ -111,6 +111,30 @@ def _score_text(measurement: Measurement) -> str:
     return f"{text} at {measurement.ratio:.2f}x the time of fp32"
 
 
+def best_so_far(
+    measurements: Sequence[Measurement],
+    parent_ms: float | None,
+    is_good_enough: Callable[[Measurement], bool],
+) -> str:
+    """Return the number of candidates and the fastest that is accurate enough, or else the most accurate.
+
+    Args:
+        measurements: All measurements of the search so far.
+        parent_ms: Latency of the float parent in ms, or None if candidates are not timed.
+        is_good_enough: Whether a candidate is faster than the parent, and accurate enough.
+    """
+    ran = [m for m in measurements if m.fidelity is not None]
+    good = [m for m in ran if is_good_enough(m)]
+    best = min(good, key=lambda m: (m.time, -m.rank), default=max(ran, key=lambda m: m.rank, default=None))
+    count = f"{len(measurements)} candidate{'s' if len(measurements) != 1 else ''} tried"
+    if best is None or best.fidelity is None:
+        return count
+    score = best.fidelity.score
+    accuracy = f"SNR {score}" if score.unit else str(score)
+    latency = f"{best.ratio * parent_ms:.3g} ms, " if best.ratio is not None and parent_ms else ""
+    return f"{count}, {'best' if good else 'most accurate'} {latency}{accuracy}"
+
+
 def best_with_baseline(
     winner: Measurement, measurements: list[Measurement], measure: Callable[[CandidateConfig], Measurement]
 ) -> Measurement:

@@ -15,6 +15,7 @@ from edgekit.compiler.quantize.observe.observers import Observation
 from edgekit.compiler.quantize.placement.qdq_placement import RangeCache
 from edgekit.compiler.quantize.weights.value_digests import WeightCache
 from edgekit.system.cpu import default_threads
+from edgekit.system.progress import counted
 from edgekit.tensor_spec import Array, TensorSpec
 
 
@@ -58,4 +59,4 @@ class PreparedGraph:
 def run_qdq_graph(model: ir.Model, samples: Sequence[Sample]) -> Sequence[Mapping[str, Array]]:
     """Run a Q/DQ graph in float on the reference executor, and return its outputs."""
     reference = Reference(model, threads=default_threads(), optimize=True)
-    return keep_outputs(map(reference.run, samples))
+    return keep_outputs(map(reference.run, counted(samples, "samples")))

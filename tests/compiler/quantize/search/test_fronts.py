@@ -8,6 +8,7 @@ from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.compiler.quantize.recipe import Recipe
 from edgekit.compiler.quantize.search.fronts import (
     MAX_POINTS,
+    best_so_far,
     best_with_baseline,
     front_with,
     pareto_front,
@@ -142,3 +143,23 @@ def test_a_rough_time_gives_way_to_the_time_of_another_recipe_of_the_same_struct
     found = with_better_times([quick, refined, other, mixed])
     assert [each.ratio for each in found] == [1.02, 1.02, 0.80, 0.80]
     assert pareto_front(found[:2]) == []  # the rounded one is no faster than the refined one
+
+
+@pytest.mark.parametrize(
+    ("measured", "parent_ms", "expected"),
+    [
+        ([], 10.0, "0 candidates tried"),
+        ([Measurement(CandidateConfig("a"), None, None, "refused")], 10.0, "1 candidate tried"),
+        ([point("a", 0.95, 0.8), point("b", 0.91, 0.5), point("c", 0.2, 0.1)], 10.0,
+         "3 candidates tried, best 5 ms, self-mAP 0.910"),
+        ([point("a", 0.3, 0.5), point("b", 0.5, 0.9)], 10.0,
+         "2 candidates tried, most accurate 9 ms, self-mAP 0.500"),
+        ([point("a", 0.95, None)], None, "1 candidate tried, best self-mAP 0.950"),
+        ([Measurement(CandidateConfig("a"), Fidelity(Score("SNR", 30.0, "dB"), 30.0), 0.5)], 10.0,
+         "1 candidate tried, best 5 ms, SNR 30.0 dB"),
+    ],
+)  # fmt: skip
+def test_the_best_so_far_is_told_by_its_time_and_accuracy(
+    measured: list[Measurement], parent_ms: float | None, expected: str
+) -> None:
+    assert best_so_far(measured, parent_ms, lambda each: each.rank >= 0.9) == expected

@@ -1,0 +1,192 @@
+"""The one line that shows what runs, on stderr: redrawn on a terminal, written now and then elsewhere.
+
+It is drawn by a thread of its own, so that its clock goes on while an engine computes. What others print
+to stderr stands above it. The cursor stays at its start: a shell's prompt replaces it after a kill.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TextIO, cast
+
+import click
+
+from edgekit.system.progress import Stage, listening
+
+TICK_S = 0.1
+FIRST_PLAIN_S = 10.0
+"""Seconds until a running stage gets a line where stderr is no terminal; another each time they double."""
+DETAIL_COLUMNS = 78
+"""Width of the description in the line of a finished stage; less on a narrower terminal."""
+BAR_COLUMNS = 10
+
+
+@contextmanager
+def live_line() -> Iterator[None]:
+    """Show the events of this process."""
+    line, stderr = LiveLine(), sys.stderr
+    with listening(line):
+        try:
+            if line.is_terminal:
+                sys.stderr = cast(TextIO, _Above(stderr, line))
+            yield
+        finally:
+            sys.stderr = stderr
+            line.close()
+
+
+@dataclass
+class _Running:
+    """Stage that runs, with times of ``time.monotonic``.
+
+    Attributes:
+        stage: Its last event.
+        started: Start of the stage.
+        told: Time of the last event.
+        counting: Start of the current count, and the number of items that were done then.
+        next_plain_s: Duration after which the next plain line is due.
+    """
+
+    stage: Stage
+    started: float
+    told: float
+    counting: tuple[float, int]
+    next_plain_s: float
+
+
+class _Above:
+    """Stream to a terminal that erases the live line before it writes."""
+
+    def __init__(self, stream: TextIO, line: LiveLine) -> None:
+        self._stream, self._line = stream, line
+
+    def write(self, text: str) -> int:
+        self._line.erase()
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class LiveLine:
+    """Line for the stages that run; the outermost one is shown, with the count of the innermost."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self.is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._lock, self._closed = threading.RLock(), threading.Event()
+        self._running: dict[str, _Running] = {}
+        self._shown = ""
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, stage: Stage) -> None:
+        now = time.monotonic()
+        with self._lock:
+            known = self._running.get(stage.name)
+            if stage.seconds is not None:
+                self._running.pop(stage.name, None)
+                if stage.detail or not self._running:
+                    self._draw("")
+                if stage.detail:
+                    click.echo(
+                        _finished(stage, self._columns() - 22 if self.is_terminal else 0), file=self._stream
+                    )
+            elif known is None:
+                self._running[stage.name] = _Running(stage, now, now, (now, stage.done), FIRST_PLAIN_S)
+            else:
+                if (stage.detail, stage.total) != (known.stage.detail, known.stage.total):
+                    known.counting = (now, stage.done)
+                known.stage, known.told = stage, now
+            if self._running and self._thread is None:
+                self._thread = threading.Thread(target=self._tick, daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Erase the line and end its thread."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.erase()
+
+    def erase(self) -> None:
+        """Erase the line until it is drawn again."""
+        with self._lock:
+            self._draw("")
+
+    def _tick(self) -> None:
+        with suppress(OSError, ValueError):  # nobody reads stderr any more
+            while not self._closed.wait(TICK_S):
+                with self._lock:
+                    if self._running:
+                        self._show(time.monotonic())
+
+    def _show(self, now: float) -> None:
+        outer, *_, inner = [*self._running.values()] * 2
+        elapsed = now - outer.started
+        stage = _together(outer.stage, inner.stage) if inner is not outer else outer.stage
+        left = _left(outer, now) if outer.stage.left_s is not None else _left(inner, now)
+        if self.is_terminal:
+            self._draw(running_line(stage, elapsed, left, self._columns() - 1))
+        elif elapsed >= outer.next_plain_s:
+            outer.next_plain_s = 2 * elapsed
+            click.echo(running_line(stage, elapsed, left, 10_000), file=self._stream)
+
+    def _draw(self, text: str) -> None:
+        """Draw over what was drawn last."""
+        if self.is_terminal and text != self._shown:
+            click.echo(f"\r{text:<{len(self._shown)}}\r", nl=False, file=self._stream)
+            self._shown = text
+
+    def _columns(self) -> int:
+        return shutil.get_terminal_size().columns
+
+
+def _left(running: _Running, now: float) -> float | None:
+    """Return the seconds left: of the time limit, or else by the time that the items took so far."""
+    stage, (since, at_first) = running.stage, running.counting
+    if stage.left_s is not None:
+        return max(stage.left_s - (now - running.told), 0.0)
+    if not stage.total or stage.done <= at_first:
+        return None
+    whole = (running.told - since) / (stage.done - at_first) * (stage.total - stage.done)
+    return max(whole - (now - running.told), 0.0)
+
+
+def _together(outer: Stage, inner: Stage) -> Stage:
+    """Return a stage with the count and the description of a step within it."""
+    detail = ": ".join(filter(None, (outer.detail, inner.detail)))
+    shown = inner if inner.total else outer
+    return outer._replace(detail=detail, done=shown.done, total=shown.total, unit=shown.unit)
+
+
+def running_line(stage: Stage, elapsed: float, left: float | None, columns: int) -> str:
+    """Format a running stage; what is too long ends in dots, so that the clock stays.
+
+    >>> stage = Stage("observed", "16 kHz", None, 24, 128, "samples")
+    >>> running_line(stage, 3.0, 13.0, 70)
+    '  observed   #--------- 24 of 128 samples, 13 s left; 16 kHz       3 s'
+    """
+    figures = []
+    if stage.total:
+        filled = BAR_COLUMNS * min(stage.done, stage.total) // stage.total
+        figures = [f"{'#' * filled:-<{BAR_COLUMNS}} {stage.done} of {stage.total} {stage.unit}".rstrip()]
+    figures += [f"{left:.0f} s left"] if left is not None else []
+    figures += [stage.best] if stage.best else []
+    text = "; ".join(filter(None, (", ".join(figures), stage.detail))) or "..."
+    room = max(columns - 20, 3)
+    text = text if len(text) <= room else f"{text[: room - 3]}..."
+    return f"  {stage.name:<10} {text:<{min(room, DETAIL_COLUMNS)}} {int(elapsed):4} s"[:columns]
+
+
+def _finished(stage: Stage, room: int) -> str:
+    """Format a stage that has ended, with a description of at most ``room`` columns; 0: of any length."""
+    room = max(10, min(room, DETAIL_COLUMNS)) if room else 0
+    text = f"{stage.detail[: room - 3]}..." if 0 < room < len(stage.detail) else stage.detail
+    return f"  {stage.name:<10} {text:<{room or DETAIL_COLUMNS}} {stage.seconds:5.1f} s"

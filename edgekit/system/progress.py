@@ -1,0 +1,131 @@
+"""Progress of work that takes long: events from the code that runs, for the one listener of this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Stage(NamedTuple):
+    """Progress event: a stage runs (``seconds`` is None) or has ended.
+
+    Attributes:
+        name: Name of the stage, e.g. ``searched``.
+        detail: Description. A stage that ends without one leaves no line.
+        seconds: Duration in seconds, or None while it runs.
+        done: Number of items done.
+        total: Number of items in all; 0 if it is unknown.
+        unit: Name of the items, e.g. ``MB``, or "".
+        left_s: Seconds left of a time limit, or None without one.
+        best: Best result so far, or "".
+    """
+
+    name: str
+    detail: str
+    seconds: float | None = None
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+    left_s: float | None = None
+    best: str = ""
+
+
+Progress = Callable[[Stage], None]
+
+
+class Say(Protocol):
+    """Function that describes the running stage."""
+
+    def __call__(
+        self,
+        detail: str,
+        done: int = 0,
+        total: int = 0,
+        unit: str = "",
+        left_s: float | None = None,
+        best: str = "",
+    ) -> None: ...
+
+
+def unheard(detail: str, *figures: object, **more: object) -> None:
+    """Describe a stage that nobody watches."""
+
+
+_listener: Progress | None = None
+
+
+@contextmanager
+def listening(listener: Progress) -> Iterator[None]:
+    """Call ``listener`` with the events of this process that have no listener of their own."""
+    global _listener
+    before, _listener = _listener, listener
+    try:
+        yield
+    finally:
+        _listener = before
+
+
+def report(stage: Stage) -> None:
+    """Pass an event to the listener of this process, if there is one."""
+    if _listener is not None:
+        _listener(stage)
+
+
+@contextmanager
+def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Say]:
+    """Report that a stage begins and, with its last description, that it ended. The memory that it no longer
+    uses is returned to the system.
+
+    Args:
+        progress: Called with each report.
+        name: Name of the stage.
+        live: Whether the descriptions given in between are reported too.
+    """
+    from edgekit.system.resident_memory import release_unused  # here: ctypes, which the command line lacks
+
+    description = ""
+    started = time.perf_counter()
+
+    def say(detail: str, *figures: object, **more: object) -> None:
+        nonlocal description
+        description = detail
+        if live:
+            progress(Stage(name, detail, None, *figures, **more))  # type: ignore[arg-type]
+
+    progress(Stage(name, ""))
+    yield say
+    release_unused()
+    progress(Stage(name, description, time.perf_counter() - started))
+
+
+@contextmanager
+def step(name: str) -> Iterator[Say]:
+    """Report work that leaves no line when it ends, for commands whose result is all that stays."""
+
+    def say(detail: str, *figures: object, **more: object) -> None:
+        report(Stage(name, detail, None, *figures, **more))  # type: ignore[arg-type]
+
+    report(Stage(name, ""))
+    try:
+        yield say
+    finally:
+        report(Stage(name, "", 0.0))
+
+
+def nothing(item: object) -> str:
+    """Return "", the description of items that have no names."""
+    return ""
+
+
+def counted(
+    items: Sequence[T], unit: str, *, name: str = "running", describe: Callable[[T], str] = nothing
+) -> Iterator[T]:
+    """Yield the items, and report before each how many are done."""
+    with step(name) as say:
+        for done, item in enumerate(items):
+            say(describe(item), done, len(items), unit)
+            yield item
