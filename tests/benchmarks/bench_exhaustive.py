@@ -33,6 +33,7 @@ from edgekit.compiler.quantize.search.measurement import (
     Measurement,
 )
 from edgekit.processing import load_card
+from edgekit.system.progress import unheard
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
 from tests.benchmarks.bench_int8 import calibrated, engine_version, pictures
@@ -67,7 +68,7 @@ def compared(data: QuantizationData, target: BuildTarget, seconds: float) -> str
     options = BuildOptions("int8", seconds=seconds)
     with Candidates(data.search_context, target, rules, parent, version) as candidates:
         started = time.monotonic()
-        result = search_int8(data, profile, rules, candidates, options, seconds, version, lambda text: None)
+        result = search_int8(data, profile, rules, candidates, options, seconds, version, unheard)
         took, candidate_count = time.monotonic() - started, len(result.measured)
         everything = [
             candidates.measure(CandidateConfig(placement, recipe))

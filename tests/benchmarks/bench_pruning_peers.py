@@ -32,6 +32,7 @@ from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
 from edgekit.processing import load_card
+from edgekit.system.progress import unheard
 from tests.benchmarks.bench_int8 import pictures
 from tests.benchmarks.network_in_torch import (
     estimate_statistics,
@@ -105,7 +106,7 @@ def by_edgekit(
     choosing = [photographs[i] for i in range(0, len(photographs), 4)]
     reference = Reference(source)
     chooser = Evaluator(card, [reference.run(sample) for sample in choosing])
-    plan = plan_pruning(model, fitting, choosing, chooser, lambda line: None)
+    plan = plan_pruning(model, fitting, choosing, chooser, unheard)
     seconds = time.process_time() - begun
     total, left = network_cost.multiplications(model), {}
     for share in shares:

@@ -31,6 +31,7 @@ from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.passes import run_passes
 from edgekit.processing import load_card
 from edgekit.runtime import Session
+from edgekit.system.progress import unheard
 from tests.benchmarks.bench_int8 import pictures
 
 
@@ -61,7 +62,7 @@ def main() -> None:
     choosing = [photographs[i] for i in range(0, len(photographs), 4)]
     begun = time.process_time()
     chooser = Evaluator(card, [reference.run(sample) for sample in choosing])
-    plan = plan_pruning(model, fitting, choosing, chooser, lambda line: None)
+    plan = plan_pruning(model, fitting, choosing, chooser, unheard)
     print(f"{len(plan.groups)} groups of channels; {time.process_time() - begun:.0f} s of processor time")
     timer = ModelTimer(model, choosing[:1], targets_to_time(given.target))
     total = multiplications(model)

@@ -57,5 +57,5 @@ def test_too_few_samples(folder: Path, call: Call) -> None:
         "--samples", folder / "*.npy", "-o", folder / "none.edgekit",
     )  # fmt: skip
     assert done.exit_code == 2
-    assert "give 299 or more, or allow more disagreement" in done.stderr
+    assert "use 299 or more, or allow more disagreement" in done.stderr
     assert "nothing was written" in done.stderr

@@ -100,7 +100,7 @@ def test_a_version_is_kept_and_older_ones_are_refused(tmp_path: Path, stick: Pat
     Store(store, path).begin()
     run("store", "commit", "--store", store)
     other = stick / "models" / "detector-3.edgekit"
-    assert "its version is 6, and one of version 7" in refused(
+    assert "its version is 6, but version 7" in refused(
         "store", "install", other, "--store", store, "--bundle-version", 6
     )
     assert run("store", "status", "--store", store)["models"][0]["bundles"][0]["version"] == 7

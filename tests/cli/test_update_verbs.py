@@ -71,7 +71,7 @@ def test_from_keys_to_an_installed_bundle(
             )
         )
         assert published["percent"] == 0
-        assert "release 2 is for 0 % of the devices" in call("store", "update", *device).stdout
+        assert "release 2 is released to 0 % of the devices" in call("store", "update", *device).stdout
         assert call("release", "publish", "--rollout", 100, *stable).exit_code == 0
         assert answer(call("store", "update", *device, "--json"))["release"] == 2
         assert "devices go to the one before" in call("release", "publish", "--withdraw", 2, *stable).stdout

@@ -10,7 +10,7 @@ from tests.docs.documents import ROOT
 PAGE = (ROOT / "docs" / "environment.md").read_text("utf-8")
 ROWS = [row.strip("| ").split(" | ") for row in re.findall(r"^\| `.*$", PAGE, re.MULTILINE)]
 NAMES = [name for row in ROWS for name in re.findall(r"`(\w+)`", row[0])]
-NOT_SETTINGS = {"HOME", "LD_LIBRARY_PATH", "PATH"}
+NOT_SETTINGS = {"HOME", "LD_LIBRARY_PATH", "PATH", "TERM"}
 """Variables of the system, which mean the same for EdgeKit as for every program."""
 
 

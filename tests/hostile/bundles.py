@@ -89,7 +89,7 @@ BUNDLES = {
         "invalid evidence",
     ),
     "artifact changed": Case("inspect", _flipped, "its sha256 is not the one in the manifest"),
-    "golden pickle": Case("inspect", _entries({"golden/0/x.npy": PICKLE}), "its .npy header does not say"),
+    "golden pickle": Case("inspect", _entries({"golden/0/x.npy": PICKLE}), "s not match x float32 1x6"),
     "pipe": Case("inspect", pipe("a.edgekit"), "it is not a regular file"),
     "endless": Case("inspect", link("a.edgekit", "/dev/zero"), "it is not a regular file"),
     "folder": Case("inspect", lambda folder: folder, "it is not a regular file"),

@@ -79,7 +79,7 @@ def test_colours_arrive_in_the_models_order(bundle: Path) -> None:
         (found,) = session.predict(blue()[:, :, ::-1])
         assert found.label == "blue"
         assert len(session.predict(blue(), order="bgr", score=1.0)) == 0  # instead of the card's
-        with pytest.raises(UsageError, match=r" has no option scores; it has "):
+        with pytest.raises(UsageError, match=r" has no option scores; available: "):
             session.predict(blue(), order="bgr", scores=0.5)
 
 

@@ -76,7 +76,8 @@ def explain_diff(
     both = [each for each in now if each in kept]
     if not both:
         raise UsageError(
-            f"{here.name} and {base.name} have no variant in common: {', '.join(now)}; {', '.join(kept)}"
+            f"{here.name} and {base.name} have no variant in common: they have {', '.join(now)} "
+            f"and {', '.join(kept)}"
         )
     before = {each: explain(base, variant=each, threads=threads)[0] for each in both}
     changes = [

@@ -20,7 +20,8 @@ import onnx_ir as ir
 from edgekit.compiler.model.ml_shapes import ML_DOMAIN, infer_ml_shapes
 from edgekit.compiler.model.node_checks import complaint, node_label, reshape_complaint, static_dims
 from edgekit.compiler.model.node_evaluation import NON_DETERMINISTIC, evaluate_node
-from edgekit.compiler.model.value_checks import LETHAL, size_complaint, value_complaint
+from edgekit.compiler.model.size_checks import size_complaint
+from edgekit.compiler.model.value_checks import LETHAL, value_complaint
 from edgekit.compiler.model.work_budget import check_time, computed_limit
 from edgekit.errors import ModelError
 from edgekit.tensor_spec import Array

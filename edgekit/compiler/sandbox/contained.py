@@ -15,7 +15,6 @@ import os
 import pickle
 import queue
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,8 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from edgekit.compiler.sandbox import messages
+from edgekit.compiler.sandbox import child_process, messages
 from edgekit.compiler.sandbox.child_main import BUNDLE, CRUMBS, IMPORTED, NEED, SMALLER, Request
+from edgekit.compiler.sandbox.child_process import GRACE_S
 from edgekit.compiler.sandbox.limits import bounds_of, limits_of, model_files
 from edgekit.compiler.sandbox.messages import LINE_LIMIT_BYTES, Broken
 from edgekit.compiler.sandbox.watch import Watch, memory_advice, starved
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
 POLL_S = 0.05
 """How often Ctrl-C is looked for."""
-GRACE_S = 5.0
-"""How long a child may take to end after Ctrl-C, or to die once it said its last."""
 PASSED_ON_BYTES = 1 << 20
 """How much of what engines print is passed on."""
 WAITING_LINES = 64
@@ -148,9 +146,9 @@ class _Child:
             self.folder = Path(started.enter_context(temporary))
             (self.folder / CRUMBS).write_bytes(bytes(breadcrumbs.SIZE_BYTES))
             (self.folder / "tmp").mkdir()
-            self._process = _start(self.folder)
-            started.callback(_end, self._process)
-            end = partial(_kill, self._process)
+            self._process = child_process.start(self.folder)
+            started.callback(child_process.end, self._process)
+            end = partial(child_process.kill, self._process)
             self._watch = Watch(
                 self._process.pid, self._limits, end, self._spent_s, self._last_crumb, self.folder / NEED
             )
@@ -224,7 +222,7 @@ class _Child:
         self._watch.close()
         reason, advice = self._watch.overrun, self._watch.advice
         if not reason:
-            reason, advice = _death(self._process), CRASHED
+            reason, advice = child_process.death(self._process), CRASHED
             self._printed.join(GRACE_S)
             if self._is_starved or self._process.returncode == STARVED_CODE:
                 self._watch.raise_limits()
@@ -338,65 +336,3 @@ def _around(step: str) -> str:
 
 def _one_line(text: str) -> str:
     return printable(text).replace("\n", " ")
-
-
-def _start(folder: Path) -> subprocess.Popen[bytes]:
-    """Start it in an empty folder, so that it imports nothing from the current one."""
-    search = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
-    environment = {**os.environ, "PYTHONPATH": search, "TMPDIR": str(folder / "tmp")}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, "-m", "edgekit.compiler.sandbox.confined_start"],
-        stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=environment, start_new_session=True,
-    )  # fmt: skip
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the child and all that it started."""
-    _kill(process)
-    process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if sys.platform == "win32":
-        process.kill()
-    elif process.returncode is None:  # else its number may be another's by now
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _death(process: subprocess.Popen[bytes]) -> str:
-    """End the child and all processes that it started. Return how it ended."""
-    ended = _has_ended(process)
-    _end(process)
-    code = process.returncode
-    if not ended:
-        return "its process closed its connection without ending"
-    if code >= 0:
-        return f"its process exited with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"its process was killed by {name}"
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Wait for the end. With ``waitid`` its number stays its own until it is waited for in the usual way.
-    Windows lacks that function, and macOS has it from Python 3.13 on."""
-    until = time.monotonic() + GRACE_S
-    while time.monotonic() < until:
-        if sys.platform != "win32" and hasattr(os, "waitid"):
-            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                return True
-        elif process.poll() is not None:
-            if sys.platform != "win32":
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)  # all that it started, while the number is theirs
-            return True
-        time.sleep(0.01)
-    return False

@@ -58,7 +58,7 @@ def checked_options(given: Mapping[str, Any]) -> GenerateOptions:
     unknown = [name for name in given if name not in GenerateOptions._fields]
     if unknown:
         have = ", ".join(GenerateOptions._fields)
-        raise UsageError(f"generate has no option {unknown[0]!r}; it has {have}")
+        raise UsageError(f"generate has no option {unknown[0]!r}; available: {have}")
     options = GenerateOptions(**given)
     _whole("max_tokens", options.max_tokens, 1, 1 << 20)
     _number("temperature", options.temperature, 0.0, 100.0)

@@ -17,11 +17,30 @@ from edgekit.runtime.generate.text_tokens import StopWords, TextPieces
 from edgekit.runtime.generated_text import GeneratedText
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from edgekit.runtime.generate.guidance import Guide
     from edgekit.runtime.generate.options import GenerateOptions
     from edgekit.runtime.generate.speculation import Proposer
-    from edgekit.runtime.generate.text_session import TextSession
+    from edgekit.runtime.generate.text_tokens import TextTokenizer
     from edgekit.tensor_spec import Array
+
+    class Source(Protocol):
+        """Source of logits: a session."""
+
+        tokenizer: TextTokenizer
+        stop_ids: frozenset[int]
+
+        @property
+        def capacity(self) -> int:
+            """Maximum length of a text in tokens, its prompt included."""
+
+        def logits(self, stream: TextStream, tokens: list[int], rows: int) -> Array | None:
+            """Compute logits for a stream; None if it is to stop."""
+
+        def ended(self, stream: TextStream, result: GeneratedText) -> None:
+            """Record that a stream has ended."""
+
 
 NONE = Speculation()
 
@@ -46,7 +65,7 @@ class TextStream:
 
     def __init__(
         self,
-        session: TextSession,
+        session: Source,
         prompt: list[int],
         options: GenerateOptions,
         *,

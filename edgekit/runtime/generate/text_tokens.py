@@ -59,7 +59,7 @@ class TextTokenizer:
             UsageError: the text is none, or holds half of a surrogate pair.
         """
         if not isinstance(text, str):
-            raise UsageError(f"a text is a str, not a {type(text).__name__}")
+            raise UsageError(f"a text must be a str, not a {type(text).__name__}")
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise UsageError(
                 "the text holds half of a surrogate pair, which is no character; decode it again"

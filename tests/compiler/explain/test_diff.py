@@ -55,7 +55,7 @@ def test_variants_that_only_one_has(tmp_path: Path) -> None:
         ("tflite-fp32", "new bundle"),
     ]
     assert [c["variant"] for c in explain_diff(two, one)] == ["ort-fp32", "tflite-fp32"]
-    with pytest.raises(UsageError, match=r"have no variant in common: tflite-fp32 and ort-fp32$"):
+    with pytest.raises(UsageError, match=r"have no variant in common: they have tflite-fp32 and ort-fp32$"):
         explain_diff(one, two, "tflite")
 
 

@@ -220,7 +220,7 @@ def test_the_figures_stand_before_what_may_be_long() -> None:
         "  v  output SNR exact at the build  verified",
         "",
         "  time      4 ms in 2 nodes on 2 threads: Convolution brgconv_avx2_f32 75%, Add 25%",
-        "            a run takes 5 ms, 20% of it outside of nodes",
+        "            a run takes 5 ms, 20% of it outside nodes",
         "    slowest                     time  share  op",
         "    stem.conv: conv_0 + relu_0  3 ms  75%    Convolution brgconv_avx2_f32",
         "    b                           1 ms  25%    Add",

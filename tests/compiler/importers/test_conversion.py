@@ -183,7 +183,7 @@ def test_weights_in_another_file_are_not_read(text: Path, monkeypatch: pytest.Mo
     with pytest.raises(ModelError) as error:
         open_source_model(text)
     assert str(error.value) == (
-        "small.onnxtxt: its weights are in another file, weights.bin:: pass the path of the model, with "
+        "small.onnxtxt: its weights are in another file, weights.bin: pass the path of the model, with "
         "that file beside it"
     )
 

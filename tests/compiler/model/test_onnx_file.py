@@ -377,9 +377,8 @@ def test_external_data_that_is_too_short(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(b"x" * 20)
     with pytest.raises(ModelError) as caught:
         open_model(external(tmp_path, "weights.bin"))
-    assert (
-        str(caught.value) == "model.onnx: weight w: its data is at bytes 0 to 24 of weights.bin, which has 20"
-    )
+    said = "model.onnx: weight w: its data is at bytes 0 to 24 of weights.bin, which has 20"
+    assert str(caught.value) == said
 
 
 def test_saving_is_deterministic_and_opens_again(tmp_path: Path) -> None:
@@ -397,6 +396,5 @@ def test_a_folder_is_told_with_the_model_in_it(tmp_path: Path) -> None:
     write(tmp_path, simple("y = Relu(x)"))
     with pytest.raises(ModelError) as caught:
         open_model(tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path}: is a folder; pass the model's file, e.g. {tmp_path / 'model.onnx'}"
-    )
+    found = tmp_path / "model.onnx"
+    assert str(caught.value) == f"{tmp_path}: is a folder; pass the model's file, e.g. {found}"

@@ -79,7 +79,7 @@ def test_however_it_ends(model: Path, monkeypatch: pytest.MonkeyPatch, how: str,
     assert found["ort-fp32"] == "verified"
     assert found["frail-fp32"].startswith(f"rejected: {reason}")
     limit = {"memory": MEMORY_MB, "hang": SECONDS}.get(how)
-    assert limit is None or any(f"; {limit}=" in each for each in said if each.startswith("without frail"))
+    assert limit is None or any(f"set {limit}=" in each for each in said if each.startswith("without frail"))
 
 
 def test_a_death_while_variants_are_timed(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def test_a_target_that_was_changed(world: World) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     next(world.site.glob("targets/stable/detector/*.delta"), path).write_bytes(b"nonsense")
-    refused(world, "its sha256 is not the one that is signed")
+    refused(world, "its sha256 is not the signed one")
     assert not [p for p in (world.store.root / "updates" / "downloads").iterdir() if p.stat().st_size]
 
 

@@ -54,7 +54,7 @@ RUNNING = {
     "throws": (throws, "RuntimeError: kernel died"),
     "hangs": (hangs, "no result after "),
     "NaN": (nan, "4 of 4 values of output scores are NaN or infinite"),
-    "wrong shapes": (turned, "it answered scores float32 4x1"),
+    "wrong shapes": (turned, "it returned scores float32 4x1"),
 }
 LOADING = {
     "missing": "{engine} is not installed ({install})",

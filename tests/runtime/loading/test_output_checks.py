@@ -68,7 +68,7 @@ def test_a_model_that_outputs_nan_may_output_infinities_but_not_nan_alone() -> N
     checks = OutputChecks([z], [({}, {"z": np.array([np.nan, 1], np.float32)})])
     for values in ([-np.inf, 0], [np.nan, np.inf], [np.nan, 2]):
         checks.check({"z": np.array(values, np.float32)})
-    with pytest.raises(EngineError, match=r"^output z holds nothing but NaN"):
+    with pytest.raises(EngineError, match=r"^output z contains nothing but NaN"):
         checks.check({"z": np.array([np.nan, np.nan], np.float32)})
 
 

@@ -102,7 +102,7 @@ def test_the_whole_capacity_can_be_used_and_no_more(runner: DecoderRunner) -> No
     runner.forward((TOKENS * 2)[:63])
     assert runner.forward([1]).shape == (1, 80)
     runner.row_consistent = False
-    with pytest.raises(UsageError, match="1 tokens do not fit into the cache: it holds 64 of 64"):
+    with pytest.raises(UsageError, match="1 tokens do not fit into the cache: it has 64 of 64"):
         runner.forward([1])
     assert runner.length == 64
 
@@ -126,7 +126,7 @@ def test_an_unknown_precision(target: str) -> None:
     with pytest.raises(UsageError) as error:
         compiler.compile_decoder(tiny_model(), "fp8", {}, 64)
     known = ", ".join(compiler.PRECISIONS)
-    assert str(error.value) == f"{target} compiles language models as {known}, not fp8"
+    assert str(error.value) == f"{target} supports {known} for language models, not fp8"
 
 
 @pytest.mark.needs_ort

@@ -1,0 +1,76 @@
+"""Start the child process of a request, end it with all that it started, and say how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+GRACE_S = 5.0
+"""How long a child may take to end after Ctrl-C, or to die once it said its last."""
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start it in an empty folder, so that it imports nothing from the current one."""
+    search = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
+    environment = {**os.environ, "PYTHONPATH": search, "TMPDIR": str(folder / "tmp")}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-m", "edgekit.compiler.sandbox.confined_start"],
+        stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=environment, start_new_session=True,
+    )  # fmt: skip
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End the child and all that it started."""
+    kill(process)
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    if sys.platform == "win32":
+        process.kill()
+    elif process.returncode is None:  # else its number may be another's by now
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def death(process: subprocess.Popen[bytes]) -> str:
+    """End the child and all processes that it started. Return how it ended."""
+    ended = _has_ended(process)
+    end(process)
+    code = process.returncode
+    if not ended:
+        return "its process closed its connection without ending"
+    if code >= 0:
+        return f"its process exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"its process was killed by {name}"
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for the end. With ``waitid`` its number stays its own until it is waited for in the usual way.
+    Windows lacks that function, and macOS has it from Python 3.13 on."""
+    until = time.monotonic() + GRACE_S
+    while time.monotonic() < until:
+        if sys.platform != "win32" and hasattr(os, "waitid"):
+            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return True
+        elif process.poll() is not None:
+            if sys.platform != "win32":
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)  # all that it started, while the number is theirs
+            return True
+        time.sleep(0.01)
+    return False
