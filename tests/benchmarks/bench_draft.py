@@ -22,9 +22,9 @@ from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.open_model import open_language_model
 from edgekit.compiler.quantize.language import quantize_decoder
 from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.generate.draft_model import DraftModel
+from edgekit.runtime.generate.draft_model import DraftModel, DraftProposer
 from edgekit.runtime.generate.options import GenerateOptions
-from edgekit.runtime.generate.speculation import DraftProposer, Speculation
+from edgekit.runtime.generate.speculation import Speculation
 from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.target.decoder import DecoderRunner
 from edgekit.target.registry import decoder_compiler, open_decoder

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from edgekit.errors import NonFiniteOutputError
-from edgekit.runtime.generate.prefix_cache import WORTH_SAVING, PrefixCache, common_length
+from edgekit.runtime.generate.prefix_cache import WORTH_SAVING, PrefixCache
+from edgekit.runtime.generate.prefix_files import common_length
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:

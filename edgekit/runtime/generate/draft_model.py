@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,25 @@ class DraftModel:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
+
+
+class DraftProposer:
+    """Proposer that asks a draft model.
+
+    Args:
+        propose: ``Scheduler.propose``.
+        stream: The text whose tokens are proposed.
+    """
+
+    def __init__(
+        self, propose: Callable[[TextStream, list[int], int], list[int]], stream: TextStream
+    ) -> None:
+        self._propose, self._stream = propose, weakref.ref(stream)  # which refers to its proposer
+
+    def propose(self, tokens: Sequence[int], most: int) -> list[int]:
+        """Return at most ``most`` tokens that the draft expects next."""
+        stream = self._stream()
+        return [] if stream is None else self._propose(stream, list(tokens), most)
 
 
 def draft_for(

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
+from edgekit.runtime.generate.prefix_files import PrefixFiles, common_length
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.runtime.generate.prefix_files import PrefixFiles
 
 WORTH_SAVING = 32
 """Tokens that are saved before another text takes their place; fewer are sooner read again."""
@@ -92,16 +88,3 @@ class PrefixCache:
     def clear(self) -> None:
         """Drop all: another variant computes others."""
         self._entries.clear()
-
-
-def common_length(a: list[int], b: list[int]) -> int:
-    """Return the number of equal first tokens of two texts.
-
-    >>> common_length([1, 2, 3], [1, 2, 4, 5]), common_length([1], []), common_length([7, 8], [7, 8, 9])
-    (2, 0, 2)
-    """
-    length = min(len(a), len(b))
-    if a[:length] == b[:length]:  # the common case, compared in C
-        return length
-    different = np.asarray(a[:length]) != np.asarray(b[:length])
-    return int(different.argmax())

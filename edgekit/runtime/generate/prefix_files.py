@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.runtime.generate.prefix_cache import common_length
 from edgekit.system import ownership
 from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.cache_folder import cache_folder
@@ -125,6 +124,19 @@ class PrefixFiles:
             _remove(path)
             self._known.pop(path, None)
             total -= size
+
+
+def common_length(a: list[int], b: list[int]) -> int:
+    """Return the number of equal first tokens of two texts.
+
+    >>> common_length([1, 2, 3], [1, 2, 4, 5]), common_length([1], []), common_length([7, 8], [7, 8, 9])
+    (2, 0, 2)
+    """
+    length = min(len(a), len(b))
+    if a[:length] == b[:length]:  # the common case, compared in C
+        return length
+    different = np.asarray(a[:length]) != np.asarray(b[:length])
+    return int(different.argmax())
 
 
 def _content(tokens: list[int], cache: Array) -> bytes:

@@ -12,14 +12,10 @@ not drawn at random.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from edgekit.tensor_spec import Array, Json
-
-if TYPE_CHECKING:
-    from edgekit.runtime.generate.text_stream import TextStream
 
 
 class Proposer(Protocol):
@@ -89,25 +85,6 @@ class PromptLookup:
             if found is not None:
                 return list(tokens[found : found + most])
         return []
-
-
-class DraftProposer:
-    """Proposer that asks a draft model.
-
-    Args:
-        propose: ``Scheduler.propose``.
-        stream: The text whose tokens are proposed.
-    """
-
-    def __init__(
-        self, propose: Callable[[TextStream, list[int], int], list[int]], stream: TextStream
-    ) -> None:
-        self._propose, self._stream = propose, weakref.ref(stream)  # which refers to its proposer
-
-    def propose(self, tokens: Sequence[int], most: int) -> list[int]:
-        """Return at most ``most`` tokens that the draft expects next."""
-        stream = self._stream()
-        return [] if stream is None else self._propose(stream, list(tokens), most)
 
 
 LOOKUP, DRAFT = "lookup", "draft"

@@ -14,12 +14,14 @@ from edgekit.errors import UsageError
 from edgekit.runtime.generate.async_stream import AsyncTextStream
 from edgekit.runtime.generate.chat_template import chat_tokens, checked_messages
 from edgekit.runtime.generate.decoder_chain import DecoderChain, OneDecoder
+from edgekit.runtime.generate.draft_model import DraftProposer
 from edgekit.runtime.generate.guidance import GuideMaker
 from edgekit.runtime.generate.loaded_decoder import DecoderOptions, LoadedDecoder
 from edgekit.runtime.generate.options import GenerateOptions, checked_options
-from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES, common_length
+from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES
+from edgekit.runtime.generate.prefix_files import common_length
 from edgekit.runtime.generate.scheduler import Scheduler
-from edgekit.runtime.generate.speculation import LOOKUP, DraftProposer, PromptLookup
+from edgekit.runtime.generate.speculation import LOOKUP, PromptLookup
 from edgekit.runtime.generate.template_sandbox import Render, compile_template
 from edgekit.runtime.generate.text_parts import TextParts, parts_of
 from edgekit.runtime.generate.text_stream import TextStream
