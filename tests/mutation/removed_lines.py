@@ -95,7 +95,10 @@ REMOVALS: tuple[Removal, ...] = (
         CONFINED,
     ),
     Removal(
-        "edgekit/runtime/device_builds/child_limits.py", "resource.RLIMIT_AS: memory_mb << 20,", CONFINED, ""
+        "edgekit/runtime/device_builds/child_limits.py",
+        "**({resource.RLIMIT_AS: memory_mb << 20} if memory_mb else {}),",
+        CONFINED,
+        "",
     ),
     Removal(
         "edgekit/runtime/device_builds/child_limits.py",

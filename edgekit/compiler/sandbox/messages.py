@@ -88,9 +88,10 @@ def parse_stage(given: Json) -> Stage:
     if not isinstance(given, list) or len(given) != len(Stage._fields):
         raise Broken(f"a stage must have {len(Stage._fields)} fields")
     for value, kind in zip(given, _STAGE, strict=True):
-        fits = value is None or isinstance(value, str) or 0 <= value < 1 << 53
-        if isinstance(value, bool) or not isinstance(value, kind) or not fits:
-            raise Broken("a field of a stage has another type or is out of range")
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise Broken("a field of a stage has another type")
+        if isinstance(value, int | float) and not 0 <= value < 1 << 53:
+            raise Broken("a number of a stage is out of range")
     fields: list[Any] = [printable(v[:DETAIL_LIMIT_CHARS]) if isinstance(v, str) else v for v in given]
     return Stage(*fields)
 

@@ -338,6 +338,8 @@ def test_errors_of_the_system_cross() -> None:
         (messages.parse_stage, ["a", "b", True, 0, 0, "", None, ""]),
         (messages.parse_stage, ["a", "b", None, -1, 0, "", None, ""]),
         (messages.parse_stage, ["a", "b", None, 0, 1 << 60, "", None, ""]),
+        (messages.parse_stage, ["a", "b", None, [], 0, "", None, ""]),
+        (messages.parse_stage, ["a", "b", {}, 0, 0, "", None, ""]),
         (messages.parse_system_error, ["a", "b"]),
         (lambda given: messages.parse_error(given, []), {"kind": "SystemExit", "text": "", "blame": ""}),
         (lambda given: messages.parse_error(given, []), {"kind": "ModelError", "text": 1, "blame": ""}),
