@@ -43,8 +43,8 @@ class Finding:
         target: The target or profile that says so; empty for what holds for all.
         node: Name of the node or input, as in the source model.
         op: ONNX operator, with its opset where that matters; empty for an input.
-        message: What does not fit and why.
-        fix: What the user can do about it; empty when there is nothing.
+        message: Problem and its reason.
+        fix: Action that solves it; empty if there is none.
     """
 
     code: str
@@ -133,8 +133,8 @@ class Inexpressible(Exception):  # noqa: N818  (says what it is; it never reache
     ``OpTable.lower`` turns it into a finding of the node it was raised for, and goes on with the next.
 
     Args:
-        why: What does not fit, e.g. "pads are negative".
-        fix: What the user can do about it.
+        why: Reason, e.g. "pads are negative".
+        fix: Action that solves it.
         code: Finding code (edgekit/diagnostics.py).
     """
 

@@ -153,7 +153,7 @@ class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
 
     Args:
         name: The package as pip knows it, or the tool's name.
-        needed_for: What needs it, e.g. "running a .tflite file".
+        needed_for: Action that needs it, e.g. "running a .tflite file".
         install: The exact command that installs it, if no extra of EdgeKit does.
         extra: The extra of EdgeKit that installs it.
 

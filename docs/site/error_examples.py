@@ -65,9 +65,9 @@ CLASSES = {
         "another target or precision.",
     ),
     "BundleError": Example(
-        "detector.edgekit is not a bundle EdgeKit can open\n"
+        "detector.edgekit is not a bundle that EdgeKit can open\n"
         "  header: it declares 11344 bytes, and the file has 3000\n"
-        "  nothing was written; copy or download it again from where it was built",
+        "  copy or download it again from where it was built",
         "Copy the bundle again from where it was built. If it was made by a newer EdgeKit, update this one.",
     ),
     "SignatureError": Example(

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.batch.build_job import (
+    CatalogueRow,
     Job,
-    Row,
     empty_row,
     failed_row,
     need_bundle,
@@ -19,14 +19,14 @@ from edgekit.batch.build_job import (
     run_job,
 )
 from edgekit.batch.content_key import ContentKeys, tool_versions
-from edgekit.batch.matrix import Build, Matrix, read_matrix
+from edgekit.batch.matrix import Matrix, MatrixBuild, read_matrix
 from edgekit.batch.stored_files import Folder, is_url
 from edgekit.batch.workers import LOCAL, open_workers
 from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
 from edgekit.system.formats import strict_json
 
 if TYPE_CHECKING:
-    from edgekit.batch.workers import Workers
+    from edgekit.batch.workers import BuildWorkers
     from edgekit.tensor_spec import Json
 
 RETRIES = 2
@@ -45,7 +45,7 @@ class Catalogue(NamedTuple):
     """
 
     output: str
-    rows: list[Row]
+    rows: list[CatalogueRow]
 
     @property
     def whole(self) -> bool:
@@ -63,7 +63,7 @@ def build_all(
     workers: int | None = None,
     memory_mb: float | None = None,
     retries: int = RETRIES,
-    progress: Callable[[Row, int, int], None] = lambda row, done, count: None,
+    progress: Callable[[CatalogueRow, int, int], None] = lambda row, done, count: None,
 ) -> Catalogue:
     """Build all of a matrix (docs/build-all.md), and write the bundles, their records and the table.
 
@@ -92,9 +92,9 @@ def build_all(
     found = read_matrix(Path(matrix))
     output = Folder(found.output if is_url(found.output) else str(Path(found.output).absolute()))
     jobs = _jobs(found, output, memory_mb)
-    rows: dict[str, Row] = {}
+    rows: dict[str, CatalogueRow] = {}
 
-    def finish(row: Row, names: Sequence[Build]) -> None:
+    def finish(row: CatalogueRow, names: Sequence[MatrixBuild]) -> None:
         for build in names:
             rows[build.name] = _named(row, build, output)
             progress(rows[build.name], len(rows), len(found.builds))
@@ -121,10 +121,12 @@ def build_all(
     return made
 
 
-def _jobs(matrix: Matrix, output: Folder, memory_mb: float | None) -> dict[str, tuple[Job, list[Build]]]:
+def _jobs(
+    matrix: Matrix, output: Folder, memory_mb: float | None
+) -> dict[str, tuple[Job, list[MatrixBuild]]]:
     """Key -> job, and the builds of the matrix that it is: the same content under two names is built once."""
     keys, tools = ContentKeys(), tool_versions()
-    found: dict[str, tuple[Job, list[Build]]] = {}
+    found: dict[str, tuple[Job, list[MatrixBuild]]] = {}
     for build in matrix.builds:
         key = keys.key(_absolute(build))
         job = Job(_absolute(build), key, output.root, tools, memory_mb)
@@ -132,7 +134,7 @@ def _jobs(matrix: Matrix, output: Folder, memory_mb: float | None) -> dict[str, 
     return found
 
 
-def _absolute(build: Build) -> Build:
+def _absolute(build: MatrixBuild) -> MatrixBuild:
     """With paths that a worker in another folder finds."""
     from dataclasses import replace
 
@@ -143,7 +145,7 @@ def _absolute(build: Build) -> Build:
     return replace(build, model=model, source=path(build.source))
 
 
-def _kept(job: Job, output: Folder) -> Row | None:
+def _kept(job: Job, output: Folder) -> CatalogueRow | None:
     """The row of a build that is there already, whole."""
     row = parse_record(output.read(record_name(job.key), RECORD_LIMIT_BYTES), job.key)
     if row is None or row["bundle"] is None:
@@ -151,9 +153,9 @@ def _kept(job: Job, output: Folder) -> Row | None:
     return {**row, "state": "kept"} if output.holds(row["bundle"], row["size_bytes"], row["sha256"]) else None
 
 
-def _named(row: Row, build: Build, output: Folder) -> Row:
+def _named(row: CatalogueRow, build: MatrixBuild, output: Folder) -> CatalogueRow:
     """The row under the name that a build has in the matrix; the bundle too."""
-    named: Row = {**row, **_axes(build)}  # type: ignore[typeddict-item]
+    named: CatalogueRow = {**row, **_axes(build)}  # type: ignore[typeddict-item]
     if row["bundle"] is not None:
         wanted = f"{build.name}.edgekit"
         if wanted != row["bundle"]:
@@ -162,12 +164,12 @@ def _named(row: Row, build: Build, output: Folder) -> Row:
     return named
 
 
-def _axes(build: Build) -> dict[str, object]:
+def _axes(build: MatrixBuild) -> dict[str, object]:
     axes = empty_row(build, "")
     return {key: axes[key] for key in ("name", "model", "targets", "precision", "samples")}
 
 
-def _checked(row: Row, output: Folder) -> Row:
+def _checked(row: CatalogueRow, output: Folder) -> CatalogueRow:
     if row["bundle"] is None:
         return row
     try:
@@ -178,11 +180,11 @@ def _checked(row: Row, output: Folder) -> Row:
     return row
 
 
-def _run(jobs: Sequence[Job], workers: Workers, retries: int) -> Iterator[Row]:
+def _run(jobs: Sequence[Job], workers: BuildWorkers, retries: int) -> Iterator[CatalogueRow]:
     """The rows of jobs as they end. One whose worker is lost goes to the end of the queue."""
     queue = deque(jobs)
     tries = dict.fromkeys((job.key for job in jobs), 0)
-    running: dict[Future[Row], Job] = {}
+    running: dict[Future[CatalogueRow], Job] = {}
     while queue or running:
         while queue and (workers.at_once is None or len(running) < workers.at_once):
             job = queue.popleft()
@@ -201,7 +203,7 @@ def _run(jobs: Sequence[Job], workers: Workers, retries: int) -> Iterator[Row]:
                 yield row
 
 
-def _row_of(future: Future[Row], job: Job, workers: Workers) -> Row:
+def _row_of(future: Future[CatalogueRow], job: Job, workers: BuildWorkers) -> CatalogueRow:
     try:
         return future.result()
     except workers.lost as problem:

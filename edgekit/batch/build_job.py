@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from edgekit.batch.content_key import tool_versions
-from edgekit.batch.matrix import Build
+from edgekit.batch.matrix import MatrixBuild
 from edgekit.batch.stored_files import Folder, fetch_card, fetch_model, fetch_samples, file_digest
 from edgekit.bundle.variant import parse_status
 from edgekit.compiler.sandbox import public
@@ -55,7 +55,7 @@ class Job(NamedTuple):
         memory_mb: Memory limit of the model's process in MB; None: by the model's size.
     """
 
-    build: Build
+    build: MatrixBuild
     key: str
     output: str
     tools: Mapping[str, str]
@@ -71,7 +71,7 @@ class VariantRow(TypedDict):
     p50_ms: float | None
 
 
-class Row(TypedDict):
+class CatalogueRow(TypedDict):
     """A build in the catalogue's table.
 
     Attributes:
@@ -94,7 +94,7 @@ class Row(TypedDict):
     error: dict[str, str] | None
 
 
-def run_job(job: Job) -> Row:
+def run_job(job: Job) -> CatalogueRow:
     """Build, write the bundle and then its record into the catalogue, and say what came out."""
     started = time.monotonic()
     row = empty_row(job.build, job.key)
@@ -119,12 +119,12 @@ def run_job(job: Job) -> Row:
     return row
 
 
-def failed_row(job: Job, kind: str, message: str, state: str = "failed") -> Row:
+def failed_row(job: Job, kind: str, message: str, state: str = "failed") -> CatalogueRow:
     """The row of a build that gave nothing."""
     return {**empty_row(job.build, job.key), "state": state, "error": {"kind": kind, "message": message}}
 
 
-def empty_row(build: Build, key: str) -> Row:
+def empty_row(build: MatrixBuild, key: str) -> CatalogueRow:
     """A row of which nothing is known yet."""
     return {
         "name": build.name, "model": build.model.name, "targets": list(build.targets),
@@ -151,7 +151,7 @@ def variant_rows(bundle: Bundle) -> list[VariantRow]:
     ]
 
 
-def _built(build: Build, folder: Path) -> Bundle:
+def _built(build: MatrixBuild, folder: Path) -> Bundle:
     card = build.model.card
     options: dict[str, Any] = dict(build.options)
     return public.build(
@@ -224,7 +224,7 @@ _RECORD: Check = record(
 """A row that :func:`run_job` wrote. The catalogue's folder may be one that others write to."""
 
 
-def parse_record(content: bytes | None, key: str) -> Row | None:
+def parse_record(content: bytes | None, key: str) -> CatalogueRow | None:
     """The row that an earlier run recorded for a key; None if it is none."""
     if content is None:
         return None
@@ -238,11 +238,11 @@ def parse_record(content: bytes | None, key: str) -> Row | None:
         return None
     if found["key"] != key:
         return None
-    row: Row = found
+    row: CatalogueRow = found
     return row
 
 
-def need_bundle(row: Row, output: Folder) -> None:
+def need_bundle(row: CatalogueRow, output: Folder) -> None:
     """Raises: BundleError: a worker says that it wrote a bundle, and from here it is not there."""
     assert row["bundle"] is not None
     if not output.holds(row["bundle"], row["size_bytes"], row["sha256"]):

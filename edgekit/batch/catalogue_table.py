@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgekit.batch.build_all import Catalogue
-from edgekit.batch.build_job import Row, VariantRow
+from edgekit.batch.build_job import CatalogueRow, VariantRow
 from edgekit.bundle.variant import Status, parse_status
 from edgekit.system.formats.plain_text import milliseconds, size, table
 
@@ -54,7 +54,7 @@ def catalogue_page(made: Catalogue, name: str) -> str:
     )
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: CatalogueRow) -> tuple[str, ...]:
     """A build as a row of the table."""
     kept = _kept(row["variants"])
     timed = [each for each in kept if each["p50_ms"] is not None]
@@ -79,7 +79,7 @@ def _latency(variant: VariantRow) -> str:
     return "-" if variant["p50_ms"] is None else milliseconds(variant["p50_ms"])
 
 
-def _failure(row: Row) -> list[str]:
+def _failure(row: CatalogueRow) -> list[str]:
     if row["error"] is None:
         return []
     first, *more = row["error"]["message"].splitlines() or [""]

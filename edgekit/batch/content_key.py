@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from edgekit._version import __version__
-from edgekit.batch.matrix import Build
+from edgekit.batch.matrix import MatrixBuild
 from edgekit.batch.stored_files import (
     fetch_card,
     fetch_model,
@@ -37,7 +37,7 @@ class ContentKeys:
         self._samples = lru_cache(None)(_samples_digest)
         self._tools = tool_versions()
 
-    def key(self, build: Build) -> str:
+    def key(self, build: MatrixBuild) -> str:
         """The key of a build.
 
         Raises:

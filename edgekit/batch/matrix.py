@@ -56,7 +56,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Build:
+class MatrixBuild:
     """One build of the matrix.
 
     Attributes:
@@ -83,7 +83,7 @@ class Matrix:
     """A catalogue's builds in their order, and the folder or URL that their bundles go to."""
 
     output: str
-    builds: tuple[Build, ...]
+    builds: tuple[MatrixBuild, ...]
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -119,7 +119,7 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
         raise UsageError(f"{where} has nothing to build: add at least one of models, targets, precisions")
     options = _options(table, where)
     left_out = [_rule(rule, where) for rule in table.get("leave_out", [])]
-    builds: dict[str, Build] = {}
+    builds: dict[str, MatrixBuild] = {}
     files: dict[str, str] = {}
     for model, target, precision, name in itertools.product(models, targets, precisions, samples):
         axes = (model.name, "+".join(target), precision, name)
@@ -134,7 +134,7 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
                 f"{where} has the builds {other} and {title}, which differ in case only; rename their "
                 "models or samples"
             )
-        builds[title] = Build(title, model, target, precision, name, samples[name], options)
+        builds[title] = MatrixBuild(title, model, target, precision, name, samples[name], options)
         if len(builds) > BUILDS_LIMIT:
             raise UsageError(f"{where} has more than {BUILDS_LIMIT} builds; split it into several matrices")
     if not builds:

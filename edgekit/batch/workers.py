@@ -22,7 +22,7 @@ LOCAL, DASK, RAY = "local", "dask://", "ray://"
 DASK_PORT = 8786
 
 
-class Workers(NamedTuple):
+class BuildWorkers(NamedTuple):
     """Open workers.
 
     Attributes:
@@ -37,7 +37,7 @@ class Workers(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_workers(on: str, count: int | None = None) -> Iterator[Workers]:
+def open_workers(on: str, count: int | None = None) -> Iterator[BuildWorkers]:
     """Open workers until the context ends.
 
     Args:
@@ -53,7 +53,7 @@ def open_workers(on: str, count: int | None = None) -> Iterator[Workers]:
     if on != LOCAL and count is not None:
         raise UsageError(f"--workers sets processes on this machine; {on} has its own workers")
     if on == LOCAL:
-        pool: contextlib.AbstractContextManager[Workers] = _processes(
+        pool: contextlib.AbstractContextManager[BuildWorkers] = _processes(
             count or max(1, (os.cpu_count() or 1) // 2)
         )
     elif on.startswith(DASK) and len(on) > len(DASK):
@@ -67,7 +67,7 @@ def open_workers(on: str, count: int | None = None) -> Iterator[Workers]:
 
 
 @contextlib.contextmanager
-def _processes(count: int) -> Iterator[Workers]:
+def _processes(count: int) -> Iterator[BuildWorkers]:
     """Processes of this machine, each an executor of its own: the end of one costs its build alone."""
     context = multiprocessing.get_context("spawn")
     slots: dict[ProcessPoolExecutor, tuple[int, Future[Any]]] = {}
@@ -85,7 +85,7 @@ def _processes(count: int) -> Iterator[Workers]:
         return future
 
     try:
-        yield Workers(submit, count, (BrokenProcessPool,))
+        yield BuildWorkers(submit, count, (BrokenProcessPool,))
     except BaseException:
         for pid, future in slots.values():
             if not future.done():  # what it builds is not wanted any more
@@ -112,7 +112,7 @@ def _idle(
 
 
 @contextlib.contextmanager
-def _dask(on: str) -> Iterator[Workers]:
+def _dask(on: str) -> Iterator[BuildWorkers]:
     try:
         from distributed import Client, KilledWorker
     except ImportError:
@@ -125,14 +125,14 @@ def _dask(on: str) -> Iterator[Workers]:
         raise EngineError(f"no Dask scheduler answers at {address}: {problem}") from None
     with client, client.get_executor() as executor:
         try:
-            yield Workers(executor.submit, None, (KilledWorker,))
+            yield BuildWorkers(executor.submit, None, (KilledWorker,))
         except BaseException:
             executor.shutdown(wait=False)  # what waits there is not wanted any more
             raise
 
 
 @contextlib.contextmanager
-def _ray(on: str) -> Iterator[Workers]:
+def _ray(on: str) -> Iterator[BuildWorkers]:
     try:
         import ray
         from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
@@ -155,7 +155,7 @@ def _ray(on: str) -> Iterator[Workers]:
         return future
 
     try:
-        yield Workers(submit, None, (WorkerCrashedError, NodeDiedError, OutOfMemoryError))
+        yield BuildWorkers(submit, None, (WorkerCrashedError, NodeDiedError, OutOfMemoryError))
     finally:
         if ours:
             ray.shutdown()

@@ -168,7 +168,7 @@ class Bundle:
             raise _not_a_bundle(
                 name,
                 f"header: it starts with {start!a}; a bundle starts with {MAGIC!a}",
-                "pass a .edgekit file from edgekit build",
+                "pass a .edgekit file; edgekit build makes one from a model",
             )
         if len(head) < HEADER.size:
             raise _not_a_bundle(name, f"header: the file has {len(head)} of {HEADER.size} bytes", _AGAIN)
@@ -317,7 +317,7 @@ class Bundle:
             raise self._damaged(entry, "its sha256 is not the one in the manifest")
 
     def _damaged(self, entry: str, why: str) -> BundleError:
-        return BundleError(f"{self.name} is damaged\n  entry {entry}: {why}\n  nothing was written; {_AGAIN}")
+        return BundleError(f"{self.name} is damaged\n  entry {entry}: {why}\n  {_AGAIN}")
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -395,6 +395,4 @@ class Bundle:
 
 
 def _not_a_bundle(name: str, why: str, what_to_do: str) -> BundleError:
-    return BundleError(
-        f"{name} is not a bundle EdgeKit can open\n  {why}\n  nothing was written; {what_to_do}"
-    )
+    return BundleError(f"{name} is not a bundle that EdgeKit can open\n  {why}\n  {what_to_do}")

@@ -79,8 +79,8 @@ def times_of_this_processor(manifest: Mapping[str, Json], threads: int) -> dict[
     """Times that were measured on a processor of the same name, kind and instruction sets as this one's.
 
     Args:
-        manifest: Of a bundle.
-        threads: Of a run; times with another number are left out.
+        manifest: Manifest of a bundle.
+        threads: Number of threads of a run; times with another number are left out.
 
     Returns:
         Variant -> median of a run through a Session, in ms.

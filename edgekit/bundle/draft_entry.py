@@ -26,11 +26,11 @@ class DraftEntry(NamedTuple):
     """A bundle's draft.
 
     Attributes:
-        title: Of its model.
-        architecture: Of its model, e.g. ``llama``.
-        parameters: How many numbers its weights are.
+        title: Title of its model.
+        architecture: Architecture of its model, e.g. ``llama``.
+        parameters: Number of weights.
         agreement: Share, 0 to 1, of the build's text at which its likeliest next token is the large model's.
-        tokens: Of that text.
+        tokens: Number of tokens of that text.
         logits: Entry of its float reference's logits after the golden prompts.
         variants: Its decoders, for the targets of the bundle; rejected ones too.
     """
@@ -67,7 +67,7 @@ def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
     """Return the draft of a bundle; None: it has none.
 
     Args:
-        name: Of the bundle, for errors.
+        name: Name of the bundle, for errors.
         manifest: Its manifest, which was checked.
 
     Raises:

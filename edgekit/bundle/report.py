@@ -35,7 +35,7 @@ def render_bundle(
     """Return the report of a bundle: result, evidence, notes.
 
     Args:
-        name: Of the bundle, for errors.
+        name: Name of the bundle, for errors.
         manifest: Its manifest.
         variants: Its variants, the rejected ones too.
         verbose: List every candidate of the int8 search, and not one line for each target.

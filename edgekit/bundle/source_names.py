@@ -84,7 +84,7 @@ class SourceNames:
         the last value.
 
         Args:
-            rows: Of each, names of the artifact's nodes or values, as the engine has them.
+            rows: For each one, names of the artifact's nodes or values, as the engine has them.
         """
         claims = [list(dict.fromkeys(i for name in names for i in self._of(name))) for names in rows]
         claimed = {index for claim in claims for index in claim}

@@ -62,10 +62,10 @@ class Variant(NamedTuple):
         profile: The profile it was built for, e.g. ``rpi5``.
         precision: ``fp32``, ``fp16`` ...
         files: File name as the engine wants it -> name of the entry that holds it.
-        options: What the target's runner needs besides the files.
+        options: Settings for the target's runner, besides the files.
         status: ``verified ...``, ``rejected: why`` or ``not run: why``, for people; code asks ``outcome``.
-        evidence: What was measured: error against the reference, timing, size.
-        shrunk: Of a variant that computes a smaller model than the source's: ``multiplications`` before and
+        evidence: Measurements: error against the reference, timing, size.
+        shrunk: For a variant that computes a smaller model than the source's: ``multiplications`` before and
             after, and its own ``golden`` outputs. None: it computes the source model.
     """
 

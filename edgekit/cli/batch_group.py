@@ -12,7 +12,7 @@ from edgekit.cli.arguments import as_json_option, need_page, need_writable
 from edgekit.cli.command_group import main
 
 if TYPE_CHECKING:
-    from edgekit.batch.build_job import Row
+    from edgekit.batch.build_job import CatalogueRow
 
 
 @main.group()
@@ -71,7 +71,7 @@ def build_all(
     from edgekit.system.progress import Stage, step
     from edgekit.system.progress import report as report_stage
 
-    def tell(row: Row, done: int, count: int) -> None:
+    def tell(row: CatalogueRow, done: int, count: int) -> None:
         seconds = row["seconds"] if row["state"] == "built" else 0.0
         report_stage(Stage(row["state"], f"{done} of {count}  {row['name']}", seconds))
         say("", done, count, "builds")

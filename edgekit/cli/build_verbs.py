@@ -87,6 +87,8 @@ def build(
 
     Every variant is run and compared with the source model. Inaccurate or slower variants are rejected, and
     the report says by how much.
+
+    For example: edgekit build detector.onnx -t ort -t tflite
     """
     if not given["targets"]:
         raise UsageError(

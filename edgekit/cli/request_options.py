@@ -26,6 +26,8 @@ OPENING = ("shapes", "trust_pickle", "trusted")
 COMMON = "Common"
 MANY = 10
 """With more options, the help has headings."""
+PLACEHOLDERS = {"integer": "N", "integer range": "N", "float": "X", "float range": "X"}
+"""Type of an option's value -> its placeholder in the help, unless the option declares one."""
 
 
 def build_request() -> type:
@@ -101,6 +103,9 @@ class Verb(click.Command):
         found: list[click.Parameter] = []
         for each in self._params:
             found += each.options() if isinstance(each, RequestOptions) else [each]
+        for option in found:
+            if isinstance(option, click.Option) and option.metavar is None and not option.is_flag:
+                option.metavar = PLACEHOLDERS.get(option.type.name)
         self._params = found
         return found
 

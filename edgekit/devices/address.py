@@ -16,7 +16,7 @@ _SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 @dataclass(frozen=True)
-class Address:
+class DeviceAddress:
     """Address of a device.
 
     Attributes:
@@ -32,7 +32,7 @@ class Address:
     port: int | None = None
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> DeviceAddress:
     """Read an address.
 
     >>> parse_address("pi@board:2222").port, parse_address("adb:R5CT").host, parse_address("pi@[::1]").host
@@ -43,10 +43,10 @@ def parse_address(text: str) -> Address:
     """
     kind, _, serial = text.partition(":")
     if kind == "adb" and _SERIAL.fullmatch(serial):
-        return Address(text, "adb", serial)
+        return DeviceAddress(text, "adb", serial)
     found = _HOST.fullmatch(text)
     port = int(found["port"]) if found and found["port"] else None
     if found is None or kind == "adb" or (port is not None and not 0 < port < 65_536):
         raise UsageError(f"{text!r} is not a device: use user@host, user@host:port or adb:SERIAL")
     host = found["host"].strip("[]")
-    return Address(text, "ssh", f"{found['user']}@{host}" if found["user"] else host, port)
+    return DeviceAddress(text, "ssh", f"{found['user']}@{host}" if found["user"] else host, port)

@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from edgekit.devices import transport
-from edgekit.devices.address import Address
+from edgekit.devices.address import DeviceAddress
 from edgekit.errors import DeviceError
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
@@ -72,7 +72,7 @@ class Connection:
         tell: Callback for a line to the user: a lost connection, and that the work continues.
     """
 
-    def __init__(self, address: Address, tell: Callable[[str], None]) -> None:
+    def __init__(self, address: DeviceAddress, tell: Callable[[str], None]) -> None:
         self.address = address
         self.tell = tell
         self._reached = False

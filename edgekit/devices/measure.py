@@ -14,7 +14,7 @@ from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.variant import Variant
 from edgekit.devices import inventory as inventories
 from edgekit.devices import merge, provision, vendor_tools
-from edgekit.devices.address import Address, parse_address
+from edgekit.devices.address import DeviceAddress, parse_address
 from edgekit.devices.connection import Connection, NoPython
 from edgekit.devices.inventory import Inventory
 from edgekit.errors import DeviceError
@@ -57,7 +57,7 @@ class Measured:
         return merge.merge(path, self.manifest, verb, self.by, self.device)
 
 
-def look(address: Address, tell: Callable[[str], None]) -> tuple[Connection, Inventory]:
+def look(address: DeviceAddress, tell: Callable[[str], None]) -> tuple[Connection, Inventory]:
     """Reach a device and see what is there.
 
     Raises:
@@ -146,7 +146,7 @@ def measure(
 
 
 def _by_tools(
-    path: Path, address: Address, options: Mapping[str, Json], tell: Callable[[str], None]
+    path: Path, address: DeviceAddress, options: Mapping[str, Json], tell: Callable[[str], None]
 ) -> Measured:
     found = vendor_tools.look_for_tools(address)
     threads = int(options.get("threads") or 1)

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 
-from edgekit.devices.address import Address
+from edgekit.devices.address import DeviceAddress
 from edgekit.errors import MissingDependency, UsageError
 
 SSH_OPTIONS = (
@@ -42,7 +42,7 @@ _SAID = {
 }
 
 
-def command_line(address: Address, remote: str) -> list[str]:
+def command_line(address: DeviceAddress, remote: str) -> list[str]:
     """The arguments of ssh or adb that run a command on a device.
 
     Args:
@@ -64,7 +64,7 @@ def command_line(address: Address, remote: str) -> list[str]:
     return [program, *SSH_OPTIONS, *given[1:], *port, "--", address.host, remote]
 
 
-def start(address: Address, remote: str) -> subprocess.Popen[bytes]:
+def start(address: DeviceAddress, remote: str) -> subprocess.Popen[bytes]:
     """Begin a command on a device, with its three streams as pipes. Raises: as :func:`command_line`."""
     return subprocess.Popen(
         command_line(address, remote),
@@ -75,7 +75,7 @@ def start(address: Address, remote: str) -> subprocess.Popen[bytes]:
     )
 
 
-def why_unreachable(address: Address, stderr: str) -> str:
+def why_unreachable(address: DeviceAddress, stderr: str) -> str:
     """Return a remedy for an error of ssh or adb, or else its last line."""
     port = f"-p {address.port} " if address.port else ""
     for said, remedy in _SAID.items():

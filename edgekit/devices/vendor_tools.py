@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from edgekit.devices import transport
-from edgekit.devices.address import Address
+from edgekit.devices.address import DeviceAddress
 from edgekit.devices.connection import end, keep_the_end
 from edgekit.devices.inventory import Inventory
 from edgekit.errors import DeviceError, printable
@@ -132,7 +132,7 @@ TOOLS = (
 )
 
 
-def look_for_tools(address: Address) -> Inventory:
+def look_for_tools(address: DeviceAddress) -> Inventory:
     """Return the inventory of a device without Python, from its shell.
 
     Raises:
@@ -158,7 +158,7 @@ def look_for_tools(address: Address) -> Inventory:
 def bench_by_tools(
     bundle: Bundle,
     variants: Sequence[Variant],
-    address: Address,
+    address: DeviceAddress,
     found: Inventory,
     threads: int,
     seconds: float,
@@ -222,7 +222,7 @@ def _timed(
     variant: Variant,
     tool: VendorTool,
     path: str,
-    address: Address,
+    address: DeviceAddress,
     threads: int,
     seconds: float,
 ) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def _timed(
     return {**executed, "threads": threads if tool.name == "benchmark_model" else 1, **times}
 
 
-def _shell(address: Address, command: str, content: bytes = b"") -> str:
+def _shell(address: DeviceAddress, command: str, content: bytes = b"") -> str:
     """Run a shell command there, every part of which that varies is quoted, and return what it printed."""
     process = transport.start(address, f"exec sh -c {shlex.quote(command)}")
     assert process.stdin is not None

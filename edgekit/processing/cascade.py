@@ -32,7 +32,7 @@ NAME_LIMIT_CHARS = 40
 
 
 @dataclass(frozen=True)
-class Stage:
+class CascadeStage:
     """Stage of a cascade: a model that runs on each object of the first stage.
 
     Attributes:
@@ -64,7 +64,7 @@ class Stage:
         return {key: value for key, value in table.items() if self.crop == "box" or key not in OF_BOXES}
 
 
-def read_stages(table: Json, where: str) -> tuple[Stage, ...]:
+def read_stages(table: Json, where: str) -> tuple[CascadeStage, ...]:
     """The stages after the first, from what TOML or JSON gives.
 
     Raises:
@@ -95,8 +95,8 @@ def stage_name(table: Mapping[str, Json], where: str) -> str:
     return str(name)
 
 
-def _stage(table: Json, where: str) -> Stage:
-    only(table, [f.name for f in fields(Stage)], where)
+def _stage(table: Json, where: str) -> CascadeStage:
+    only(table, [f.name for f in fields(CascadeStage)], where)
     found: dict[str, Any] = {"name": stage_name(table, where)}
     if "crop" in table:
         found["crop"] = choice(table, "crop", CROPS, where)
@@ -113,7 +113,7 @@ def _stage(table: Json, where: str) -> Stage:
         found["classes"] = _labels(get(table, "classes", list, where), where)
     if "turn" in table:
         found["turn"] = _angles(get(table, "turn", dict, where), where)
-    stage = Stage(**found)
+    stage = CascadeStage(**found)
     for key in OF_BOXES:
         if key in table and stage.crop != "box":
             raise CardError(f"{where}.{key} needs crop = 'box', but crop is {stage.crop!r}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.processing.cascade import Stage
+from edgekit.processing.cascade import CascadeStage
 from edgekit.processing.geometry.warp import crop_corners, crop_text, perspective
 from edgekit.processing.predictions.label import label_of
 from edgekit.processing.tasks.classify.prediction import Classes
@@ -57,14 +57,14 @@ class Crop:
         return Crop(self.index, pixels, None if way is None else back)
 
 
-def cut(frame: Array, found: Any, stage: Stage) -> list[Crop]:
+def cut(frame: Array, found: Any, stage: CascadeStage) -> list[Crop]:
     """The crops of what the first stage has found.
 
     Args:
         frame: uint8 [height, width, 3].
         found: Its prediction, with ``boxes`` [n, 4] or ``corners`` [n, 4, 2] in the frame's pixels.
-        stage: Which things, and how they are cut. Those without an area and those beyond SIDE_LIMIT are left
-            out.
+        stage: Stage that selects the objects and states how they are cut. Those without an area and those
+            beyond SIDE_LIMIT are left out.
 
     Raises:
         EngineError: the prediction has no such places.
@@ -105,7 +105,7 @@ def _corners_of(found: Any, stage: str) -> Array:
     return np.array([thing.corners for thing in found], np.float32).reshape(-1, 4, 2)
 
 
-def _chosen(found: Any, stage: Stage) -> list[int]:
+def _chosen(found: Any, stage: CascadeStage) -> list[int]:
     labels, classes = getattr(found, "labels", ()), getattr(found, "classes", None)
     chosen = []
     for index in range(len(found)):
@@ -116,7 +116,7 @@ def _chosen(found: Any, stage: Stage) -> list[int]:
     return sorted(best)  # in the order of the prediction, e.g. that of reading
 
 
-def _box(frame: Array, index: int, box: Array, stage: Stage) -> Crop | None:
+def _box(frame: Array, index: int, box: Array, stage: CascadeStage) -> Crop | None:
     x1, y1, x2, y2 = (float(value) for value in box)
     longer = max(x2 - x1, y2 - y1)
     if stage.square:
@@ -142,7 +142,7 @@ def _box(frame: Array, index: int, box: Array, stage: Stage) -> Crop | None:
     return Crop(index, np.ascontiguousarray(pixels), lambda points: points + corner)
 
 
-def _corners(frame: Array, index: int, corners: Array, stage: Stage) -> Crop | None:
+def _corners(frame: Array, index: int, corners: Array, stage: CascadeStage) -> Crop | None:
     corners = np.asarray(corners, np.float64)
     around = np.roll(corners, -1, axis=0)
     if abs(float((corners[:, 0] * around[:, 1] - corners[:, 1] * around[:, 0]).sum())) < 2:  # 1 pixel of area

@@ -91,7 +91,7 @@ def decode(card: Card, outputs: Mapping[str, Array], placed: Any, **options: Any
     Args:
         card: It has a task.
         outputs: Outputs by the model's own names.
-        placed: What ``prepare`` gave.
+        placed: Result of ``prepare``.
         options: Instead of the card's, e.g. ``score=0.6``.
 
     Returns:

@@ -62,7 +62,7 @@ def resize_planes(
         box: Lies within the picture.
         width: Columns of the result.
         height: Rows of the result.
-        channels: Which channels, in which order, e.g. ``(2, 1, 0)`` turns BGR into RGB.
+        channels: Channels in their new order, e.g. ``(2, 1, 0)`` turns BGR into RGB.
         interpolation: Between the pixels of the source.
         antialias: Whether the filter widens when the picture shrinks, as Pillow's does.
         interleaved: Whether the result lies in memory as [height, width, len(channels)].

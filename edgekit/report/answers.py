@@ -45,7 +45,7 @@ TEXT_LIMIT_CHARS = 600
 
 
 @dataclass(frozen=True)
-class Answer:
+class SamplePrediction:
     """Prediction of a variant for a sample.
 
     Attributes:
@@ -70,11 +70,11 @@ class Sample:
 
     name: str
     disagreement: str
-    answers: tuple[Answer, ...]
+    answers: tuple[SamplePrediction, ...]
 
 
 @dataclass(frozen=True)
-class Answers:
+class ShownSamples:
     """The samples that are shown, the worst disagreement first.
 
     Attributes:
@@ -88,7 +88,7 @@ class Answers:
     missing: tuple[tuple[str, str], ...]
 
 
-def answers_of(bundle: Bundle, source: str) -> Answers:
+def answers_of(bundle: Bundle, source: str) -> ShownSamples:
     """Run the variant that is advised for each profile on pictures.
 
     Args:
@@ -133,7 +133,7 @@ def answers_of(bundle: Bundle, source: str) -> Answers:
         f"variant to use of each profile, on {count}; "
         f"the {shown}."
     )
-    return Answers(said, samples, tuple(missing))
+    return ShownSamples(said, samples, tuple(missing))
 
 
 def _reference(bundle: Bundle) -> Variant:
@@ -194,7 +194,7 @@ def _sample(
 
 def _answer(
     card: Card, picture: Array, placed: Any, variant: str, said: str, outputs: Mapping[str, Array]
-) -> Answer:
+) -> SamplePrediction:
     from edgekit.processing import processing
 
     prediction = processing.decode(card, outputs, placed)
@@ -203,9 +203,9 @@ def _answer(
     try:
         draw(prediction, canvas)
     except UsageError:  # predictions of this kind have no picture
-        return Answer(variant, said, text, "", 0, 0)
+        return SamplePrediction(variant, said, text, "", 0, 0)
     canvas.image.thumbnail((WIDTH_PIXELS, WIDTH_PIXELS))
     whole = io.BytesIO()
     canvas.image.convert("RGB").save(whole, "WEBP", quality=QUALITY)
     encoded = base64.b64encode(whole.getvalue()).decode("ascii")
-    return Answer(variant, said, text, encoded, canvas.image.width, canvas.image.height)
+    return SamplePrediction(variant, said, text, encoded, canvas.image.width, canvas.image.height)

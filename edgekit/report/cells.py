@@ -11,7 +11,7 @@ from edgekit.system.formats.plain_text import milliseconds, shortened
 if TYPE_CHECKING:
     from edgekit.bundle.causes import CauseText
     from edgekit.compiler.explain.explain import Explanation
-    from edgekit.report.facts import Candidate
+    from edgekit.report.facts import SearchCandidate
 
 NODES = 20
 """So many nodes of a variant are listed, the slowest or those that add the most noise."""
@@ -32,7 +32,7 @@ def cause_row(cause: CauseText) -> Row:
     return cause.layer, cause.kind, cause.reach, cause.plain, cause.left, cause.done
 
 
-def candidate_row(candidate: Candidate) -> Row:
+def candidate_row(candidate: SearchCandidate) -> Row:
     """choice, accuracy, SNR, time over the float parent's, result"""
     accuracy, snr_db, ratio = candidate.accuracy, candidate.snr_db, candidate.ratio
     return (

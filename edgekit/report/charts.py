@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.bundle.report import TOKEN_TIME
 
 if TYPE_CHECKING:
-    from edgekit.report.facts import Facts, Search
+    from edgekit.report.facts import ReportFacts, SearchFacts
 
 Spec = dict[str, Any]
 
@@ -51,7 +51,7 @@ CONFIG: Spec = {
 }
 
 
-def variants_chart(facts: Facts) -> Spec | None:
+def variants_chart(facts: ReportFacts) -> Spec | None:
     """Accuracy against latency against size; None where no variant has both."""
     if not facts.points:
         return None
@@ -140,8 +140,8 @@ def variants_chart(facts: Facts) -> Spec | None:
     return layered(320, rows, [rings, marks, names])
 
 
-def candidates_chart(search: Search) -> Spec | None:
-    """Accuracy against time of the int8 candidates of a profile; None where none has both."""
+def candidates_chart(search: SearchFacts) -> Spec | None:
+    """Accuracy against time of the int8 candidates of a profile; None if no candidate has both."""
     rows = [
         {
             "choice": each.choice,
@@ -198,7 +198,7 @@ def candidates_chart(search: Search) -> Spec | None:
     return layered(180, rows, [parent, marks])
 
 
-def damage_chart(search: Search) -> Spec | None:
+def damage_chart(search: SearchFacts) -> Spec | None:
     """SNR of the outputs with one block alone quantized, the worst blocks; None where it was not measured."""
     if not search.damage:
         return None
@@ -244,7 +244,7 @@ def layered(height: int, rows: Sequence[Spec], layers: Sequence[Spec]) -> Spec:
     }
 
 
-def _domain(facts: Facts) -> Spec:
+def _domain(facts: ReportFacts) -> Spec:
     """Limits where all points are as accurate: Vega would label the only tick 0."""
     values = {point.accuracy for point in facts.points}
     around = 10.0 if facts.unit else 0.05

@@ -67,7 +67,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SearchCandidate:
     """A candidate of an int8 search; accuracy on the validation samples.
 
     Attributes:
@@ -88,7 +88,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchFacts:
     """The int8 search of one profile.
 
     Attributes:
@@ -106,7 +106,7 @@ class Search:
     said: str
     metric: str
     unit: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[SearchCandidate, ...]
     damage: tuple[tuple[str, float, bool, str], ...]
     price: str
     floats: tuple[tuple[str, str], ...]
@@ -128,7 +128,7 @@ class Losses:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ReportFacts:
     """All that the page says without running anything. Texts are plain: the template escapes them."""
 
     title: str
@@ -141,7 +141,7 @@ class Facts:
     unit: str
     points: tuple[Point, ...]
     not_drawn: tuple[tuple[str, str], ...]
-    searches: tuple[Search, ...]
+    searches: tuple[SearchFacts, ...]
     losses: tuple[Losses, ...]
     notes: tuple[tuple[str, str], ...]
     basis: str
@@ -149,7 +149,7 @@ class Facts:
     provenance: tuple[tuple[str, str], ...]
 
 
-def facts_of(bundle: Bundle) -> Facts:
+def facts_of(bundle: Bundle) -> ReportFacts:
     """The facts of a bundle.
 
     Raises:
@@ -159,7 +159,7 @@ def facts_of(bundle: Bundle) -> Facts:
         return _facts(bundle, bundle.manifest, bundle.variants)
 
 
-def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> Facts:
+def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> ReportFacts:
     kept, names = kept_of(variants), read_source_names(bundle)
     columns, rows = columns_and_rows(kept)
     metric, unit = _metric([v for v in variants if p50_ms(v) is not None])
@@ -167,7 +167,7 @@ def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Vari
     notes = [("", note) for note in model_notes(manifest)]
     notes += [(", ".join(said_of), note) for note, said_of in shared_notes(kept).items()]
     notes += [(", ".join(said_of), why) for why, said_of in shared_reasons(variants).items()]
-    return Facts(
+    return ReportFacts(
         title=str((bundle.card or {}).get("title", PurePath(bundle.name).name)),
         advice=advice(manifest, variants),
         columns=columns,
@@ -277,7 +277,7 @@ def _with_front(point: Point, kept: Sequence[Point]) -> Point:
     return Point(**{**vars(point), "front": not point.rejected and not beaten})
 
 
-def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -> Search:
+def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -> SearchFacts:
     search = variant.evidence["search"]
     figures = [each["agreement"] for each in search["tried"] if each.get("agreement")]
     metric, unit = (figures[0]["metric"], figures[0]["unit"]) if figures else ("SNR", "dB")
@@ -289,7 +289,7 @@ def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -
     floats = [[str(name) for name in v.evidence["quantization"]["float"]["names"]] for v in own]
     repaired = set.intersection(*map(set, floats)) if floats else set()
     damage = sorted((search.get("damage") or {}).items(), key=lambda item: item[1])
-    return Search(
+    return SearchFacts(
         variant.profile,
         searched(search),
         str(metric),
@@ -325,9 +325,9 @@ def _called(block: str, names: SourceNames) -> str:
     return block if node is None or node.name == block else f"{node.name} ({block})"
 
 
-def _candidate(each: Mapping[str, Any]) -> Candidate:
+def _candidate(each: Mapping[str, Any]) -> SearchCandidate:
     agreement = each.get("agreement")
-    return Candidate(
+    return SearchCandidate(
         str(each["choice"]),
         None if not agreement or agreement["value"] is None else float(agreement["value"]),
         each.get("snr_db"),
@@ -337,7 +337,7 @@ def _candidate(each: Mapping[str, Any]) -> Candidate:
     )
 
 
-def _price(candidates: Sequence[Candidate], metric: str, unit: str) -> str:
+def _price(candidates: Sequence[SearchCandidate], metric: str, unit: str) -> str:
     """Compare the most accurate chosen candidate with plain int8."""
     chosen = [c for c in candidates if not c.lost and c.accuracy is not None]
     plain = next((c for c in candidates if c.plain and c.accuracy is not None), None)
@@ -351,7 +351,7 @@ def _price(candidates: Sequence[Candidate], metric: str, unit: str) -> str:
     )
 
 
-def _figures(candidate: Candidate, metric: str, unit: str) -> str:
+def _figures(candidate: SearchCandidate, metric: str, unit: str) -> str:
     accuracy = f"{candidate.accuracy:.1f} {unit}" if unit else f"{candidate.accuracy:.3f}"
     time = "" if candidate.ratio is None else f" at {candidate.ratio:.2f}x the time of the float parent"
     return f"{metric} {accuracy}{time}"

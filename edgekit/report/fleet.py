@@ -14,7 +14,7 @@ from edgekit.report.page import need_packages, rendered
 if TYPE_CHECKING:
     from edgekit.release.fleet.devices import Fleet
     from edgekit.release.fleet.rollout import Verdict
-    from edgekit.release.fleet.table import Line
+    from edgekit.release.fleet.table import FleetRow
     from edgekit.report.charts import Spec
 
 FINDING_COLUMNS = ("measure", "devices", "difference", "at least", "at most", "says")
@@ -70,7 +70,7 @@ def fleet_page(fleets: Sequence[tuple[Fleet, Verdict | None]], name: str) -> str
     )
 
 
-def fleet_chart(lines: Sequence[Line]) -> Spec:
+def fleet_chart(lines: Sequence[FleetRow]) -> Spec:
     """Median time and its p95 by class of devices and bundle."""
     rows = [
         {

@@ -24,7 +24,7 @@ Figure = tuple["Run", "Mapping[str, Any]"]
 
 
 @dataclass(frozen=True)
-class Group:
+class HistoryGroup:
     """Figures that can be compared: of one bundle's name, one machine and one number of threads.
 
     Attributes:
@@ -97,7 +97,7 @@ def history_page(runs: Sequence[Run], name: str) -> str:
     )
 
 
-def groups_of(runs: Sequence[Run]) -> list[Group]:
+def groups_of(runs: Sequence[Run]) -> list[HistoryGroup]:
     """The runs apart by what makes times incomparable, those with the newest figures first."""
     found: dict[tuple[Any, ...], list[Figure]] = {}
     for run in sorted(runs, key=lambda each: each.time):
@@ -107,11 +107,11 @@ def groups_of(runs: Sequence[Run]) -> list[Group]:
     groups = []
     for (bundle, cpu, isa, machine, threads), figures in found.items():
         title = f"{bundle} on {cpu}, {threads} thread{'s' if threads > 1 else ''}"
-        groups.append(Group(title, ", ".join([machine, *isa]), tuple(figures)))
+        groups.append(HistoryGroup(title, ", ".join([machine, *isa]), tuple(figures)))
     return sorted(groups, key=lambda group: group.figures[-1][0].time, reverse=True)
 
 
-def history_chart(group: Group) -> Spec:
+def history_chart(group: HistoryGroup) -> Spec:
     """p50 and p95 by variant over the time of the runs."""
     rows = [
         {

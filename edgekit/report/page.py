@@ -28,7 +28,7 @@ from edgekit.system.atomic_files import write_atomically
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.compiler.explain.explain import Explanation
-    from edgekit.report.answers import Answers
+    from edgekit.report.answers import ShownSamples
 
 
 def need_packages() -> None:
@@ -43,12 +43,15 @@ def need_packages() -> None:
         raise MissingDependency("jinja2", "writing a report", extra="report")
 
 
-def page_of(bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: Answers | None = None) -> str:
+def page_of(
+    bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: ShownSamples | None = None
+) -> str:
     """The page of a bundle: one HTML document that loads nothing.
 
     Args:
         bundle: To report on.
-        explained: What ``edgekit.compiler.explain.explain.explain`` measured of its variants; empty: nothing.
+        explained: Measurements of its variants by ``edgekit.compiler.explain.explain.explain``; empty:
+            nothing.
         answers: Samples with the variants' answers; None: nothing.
 
     Raises:

@@ -45,7 +45,7 @@ _OWN_SETTINGS = {
 not there would be waited for over minutes."""
 
 
-class Record(NamedTuple):
+class TrackerRecord(NamedTuple):
     """Record of a bundle for a tracker.
 
     Attributes:
@@ -80,7 +80,7 @@ class Logged(NamedTuple):
     folder: str = ""
 
 
-def record_of(bundle: Bundle, path: Path) -> Record:
+def record_of(bundle: Bundle, path: Path) -> TrackerRecord:
     """Return the record of a bundle in the file ``path``.
 
     Raises:
@@ -104,7 +104,7 @@ def record_of(bundle: Bundle, path: Path) -> Record:
             parameters |= {f"{variant.name}/{key}": text for key, text in found.items()}
             parameters[f"{variant.name}/status"] = variant.status
             metrics |= {f"{variant.name}/{key}": value for key, value in _figures(variant, score).items()}
-    return Record(path.name, {key: str(value) for key, value in parameters.items()}, metrics)
+    return TrackerRecord(path.name, {key: str(value) for key, value in parameters.items()}, metrics)
 
 
 def _accuracy(variant: Variant) -> Mapping[str, Any] | None:
@@ -154,7 +154,7 @@ def need_client(tracker: str) -> None:
         raise MissingDependency(package, f"logging to {tracker}", extra=tracker) from None
 
 
-def log_to_mlflow(record: Record, files: Sequence[Path], uri: str) -> Logged:
+def log_to_mlflow(record: TrackerRecord, files: Sequence[Path], uri: str) -> Logged:
     """A run of MLflow with parameters, metrics, and files as artifacts.
 
     Args:
@@ -196,7 +196,7 @@ def log_to_mlflow(record: Record, files: Sequence[Path], uri: str) -> Logged:
     return Logged("mlflow", experiment, run)
 
 
-def log_to_wandb(record: Record, files: Sequence[Path], project: str) -> Logged:
+def log_to_wandb(record: TrackerRecord, files: Sequence[Path], project: str) -> Logged:
     """A run of Weights & Biases: parameters as configuration, metrics as summary, files in an artifact.
 
     The client's own settings hold, e.g. WANDB_MODE=offline, WANDB_DIR and WANDB_API_KEY.

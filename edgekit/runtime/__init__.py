@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.metrics.prometheus import Page as PrometheusPage
     from edgekit.runtime.outbox.mqtt import MqttSink
     from edgekit.runtime.outbox.outbox import Outbox
-    from edgekit.runtime.outbox.rows import Limits as OutboxLimits
+    from edgekit.runtime.outbox.rows import OutboxLimits
     from edgekit.runtime.outbox.sinks import FolderSink, HttpSink, Sink
     from edgekit.runtime.remote.remote_session import RemoteSession
     from edgekit.runtime.scheduling.batching import Batching
@@ -56,7 +56,7 @@ LAZY = {
     "MetricsExporter": "metrics.exporter:MetricsExporter",
     "MqttSink": "outbox.mqtt:MqttSink",
     "Outbox": "outbox.outbox:Outbox",
-    "OutboxLimits": "outbox.rows:Limits",
+    "OutboxLimits": "outbox.rows:OutboxLimits",
     "PrometheusPage": "metrics.prometheus:Page",
     "RemoteSession": "remote.remote_session:RemoteSession",
     "Requests": "scheduling.request_queue:Requests",

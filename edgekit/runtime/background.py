@@ -85,7 +85,7 @@ class Preparations:
 
         Args:
             active: The runner it must be faster than; None: no comparison.
-            feeds: What both are timed on.
+            feeds: Inputs on which both are timed.
         """
         for name, each in list(self.waiting.items()):
             if not each.done:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EngineError
 from edgekit.processing import processing
-from edgekit.processing.cascade import Stage, read_stages
+from edgekit.processing.cascade import CascadeStage, read_stages
 from edgekit.processing.crops import cut, in_frame
 from edgekit.processing.predictions.cascaded import Cascaded
 from edgekit.processing.tasks.classify.prediction import Classes
@@ -52,7 +52,9 @@ class Cascade:
     """
 
     def __init__(self, bundle: Bundle, open_session: Callable[[Bundle], SessionProtocol]) -> None:
-        self.stages: tuple[Stage, ...] = read_stages(bundle.manifest["cascade"]["stages"], "cascade.stages")
+        self.stages: tuple[CascadeStage, ...] = read_stages(
+            bundle.manifest["cascade"]["stages"], "cascade.stages"
+        )
         self.sessions: dict[str, SessionProtocol] = {}
         try:
             for stage in self.stages:
@@ -95,7 +97,7 @@ class Cascade:
             session.close()
 
 
-def _quarters(said: Any, stage: Stage) -> int:
+def _quarters(said: Any, stage: CascadeStage) -> int:
     """Return the number of quarter turns anticlockwise for a crop, from the best class of a stage."""
     if not isinstance(said, Classes):
         raise EngineError(

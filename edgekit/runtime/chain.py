@@ -21,7 +21,7 @@ from edgekit.errors import (
 from edgekit.runtime import local_timings
 from edgekit.runtime.fallback import policy, strict_errors
 from edgekit.runtime.fallback.load_order import rank_variants, why_emulated
-from edgekit.runtime.fallback.policy import Candidate, Failure, Fallback, best_candidate
+from edgekit.runtime.fallback.policy import Failure, Fallback, RankedVariant, best_candidate
 from edgekit.runtime.fallback.variant_health import VariantHealth
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
 from edgekit.system.interrupts import pass_on
@@ -55,14 +55,14 @@ class Chain(Generic[R]):
         runner: The loaded variant; None if none is loaded.
         active: Describes ``runner``, or the last one.
         candidate: The same as an entry of the load order.
-        fallbacks: How the active variant was reached.
+        fallbacks: Steps by which the active variant was reached.
         history: Changes of the active variant, the newest last.
     """
 
     def __init__(self, bundle: Bundle, options: SessionOptions, states: States) -> None:
         self.runner: R | None = None
         self.active: Active
-        self.candidate: Candidate
+        self.candidate: RankedVariant
         self.fallbacks: tuple[Fallback, ...] = ()
         self.history: tuple[Fallback, ...] = ()
         self._bundle, self._options, self._states = bundle, options, states
@@ -116,7 +116,7 @@ class Chain(Generic[R]):
                 self._activate(candidate)
                 return
 
-    def _load(self, candidate: Candidate) -> bool:
+    def _load(self, candidate: RankedVariant) -> bool:
         """Load a candidate. False: the order was changed, because its engine only emulates the device, or its
         recorded time is of another engine version."""
         variant = candidate.variant
@@ -136,7 +136,7 @@ class Chain(Generic[R]):
         self.active = self._describe(variant, self.runner)
         return True
 
-    def _activate(self, candidate: Candidate) -> None:
+    def _activate(self, candidate: RankedVariant) -> None:
         """Note that a candidate, which is loaded, is active."""
         known = self.fallbacks
         self.candidate = candidate
@@ -180,7 +180,7 @@ class Chain(Generic[R]):
         )
         self._health.failed_running(self.candidate.variant.name, failure)
 
-    def _fail(self, candidate: Candidate, problem: Exception) -> None:
+    def _fail(self, candidate: RankedVariant, problem: Exception) -> None:
         """A variant did not load. Without its engine, no variant of its target can."""
         if isinstance(problem, (MissingDependency, ProfileError)):
             if self._options.strict:
@@ -193,7 +193,7 @@ class Chain(Generic[R]):
             candidate.variant.name, Failure(reason_of(problem), blame=blame_of(problem))
         )
 
-    def _refuse_fallback(self, candidate: Candidate, problem: Exception) -> None:
+    def _refuse_fallback(self, candidate: RankedVariant, problem: Exception) -> None:
         if self._options.strict:
             raise strict_errors.variant_failed(candidate, problem) from problem
 

@@ -11,7 +11,7 @@ def upper_bound(seen: int, trials: int, confidence: float = CONFIDENCE) -> float
     """Return the rate at which so few or fewer would be seen in only a share ``1 - confidence`` of the cases.
 
     Args:
-        seen: How many of the trials.
+        seen: Number of trials with the event.
         trials: Independent ones.
         confidence: One-sided, above 0 and below 1.
 

@@ -55,7 +55,7 @@ class Gallery:
         """Put an entry in.
 
         Raises:
-            UsageError: it is no vector of the gallery's size, is zero, or is not finite.
+            UsageError: it is not a vector of the gallery's size, is zero, or is not finite.
         """
         vector = self._unit(embedding)
         if not self.names:
@@ -80,14 +80,14 @@ class Gallery:
 
         Args:
             embedding: An embedding [d].
-            top: How many at most.
+            top: Maximum number of entries.
             least: Least cosine similarity.
 
         Returns:
             Nearest first; equal ones in the order in which they were put in.
 
         Raises:
-            UsageError: it is no vector of the gallery's size, is zero, or is not finite; or top is below 1.
+            UsageError: it is not a vector of the gallery's size, is zero or not finite; or top is below 1.
         """
         if top < 1:
             raise UsageError(f"top is {top}; it must be at least 1")
@@ -124,7 +124,7 @@ class Gallery:
         """Read what ``save`` wrote. Nothing of a file is executed: it holds no pickles.
 
         Raises:
-            UsageError: it can't be read, or is no gallery.
+            UsageError: it can't be read, or is not a gallery.
         """
         try:
             content = read_plain(Path(path), LIMIT_BYTES)

@@ -19,7 +19,7 @@ class GeneratedText(NamedTuple):
         text: The pieces, joined.
         reason: Why it ended, one of REASONS.
         prompt_tokens: Tokens of the prompt.
-        cached_tokens: Of those, the ones that were in the cache already.
+        cached_tokens: Number of those that were in the cache already.
         tokens: New tokens, the one that ended the text included.
         first_token_ms: From the call to the first token; 0 if there is none.
         total_ms: From the call to the end, without the time that the caller took between pieces.

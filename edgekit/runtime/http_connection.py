@@ -219,13 +219,13 @@ class _Timed:
         return self._plain.recv_into(buffer)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self))
+        return io.BufferedReader(_ResponseReader(self))
 
     def close(self) -> None:
         """See ``TimedConnection.drop``."""
 
 
-class _Reader(io.RawIOBase):
+class _ResponseReader(io.RawIOBase):
     def __init__(self, timed: _Timed) -> None:
         self._timed = timed
 

@@ -18,7 +18,7 @@ from edgekit.errors import (
 from edgekit.runtime import background
 from edgekit.runtime.chain import Chain
 from edgekit.runtime.fallback import policy
-from edgekit.runtime.fallback.policy import PENDING, Candidate, Cooldown, Failure, best_candidate
+from edgekit.runtime.fallback.policy import PENDING, Cooldown, Failure, RankedVariant, best_candidate
 from edgekit.runtime.loading.load_variant import VariantLoader
 from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs
 from edgekit.runtime.session_state import SessionOptions, States, log
@@ -323,7 +323,7 @@ class SessionChain(Chain["Runner"]):
         hung = self._health.failures[name].stuck
         return not hung or self.deadline is None or self.deadline.may_retry_hung
 
-    def _replace(self, candidate: Candidate, runner: Runner, reason: str) -> None:
+    def _replace(self, candidate: RankedVariant, runner: Runner, reason: str) -> None:
         """Replace the active variant by a better one."""
         self._record(policy.promotion(self.load_order, self.active.variant, candidate, reason))
         self.drop_runner()
@@ -331,7 +331,7 @@ class SessionChain(Chain["Runner"]):
         self.runner, self.active = runner, self._describe(candidate.variant, runner)
         self._activate(candidate)
 
-    def _activate(self, candidate: Candidate) -> None:
+    def _activate(self, candidate: RankedVariant) -> None:
         if self.deadline is not None:
             self.deadline.set_active(self.runner)
         super()._activate(candidate)

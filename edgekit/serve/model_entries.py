@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EdgeKitError
-from edgekit.runtime.store.health import Watched
+from edgekit.runtime.store.health import WatchedBundle
 from edgekit.serve.bundle_names import Key, bundles_by_name
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Candidate:
 
     def __init__(self, version: str, before: str, now_s: float) -> None:
         self.version, self.before, self.looked_s = version, before, now_s
-        self.watched = Watched(now_s)
+        self.watched = WatchedBundle(now_s)
 
 
 def scanned(repository: Path, known: set[Path]) -> Mapping[Key, Paths]:

@@ -35,7 +35,7 @@ RETRY_S = 0.1
 """Before a request is sent again whose replica was lost: its end has to be noticed."""
 
 
-class Replica:
+class ModelReplica:
     """One replica: some models of the deployment, each a session with its queue.
 
     Args:
@@ -133,7 +133,7 @@ class Replica:
         return found
 
 
-async def _load(replica: Replica, name: str) -> ServedModel:
+async def _load(replica: ModelReplica, name: str) -> ServedModel:
     path = Path(replica._paths[name])
     return await asyncio.to_thread(ServedModel, name, "1", (path,), replica._options)
 
@@ -190,7 +190,7 @@ def deployment(
     target = requests_a_replica or min(_at_once(path, deadline_ms) for path in paths.values())
     options = ServeOptions(engine, max(1, int(cpus)), deadline_ms)
     made = serve.deployment(
-        Replica,
+        ModelReplica,
         name="-".join(paths)[:60],
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
         max_ongoing_requests=max(2, int(2 * target)),

@@ -75,7 +75,7 @@ async def read_body(
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length[:20]) > limit_bytes + DISCARDED_BYTES:
         raise _too_large(limit_bytes)
-    reader = _Reader(limit_bytes, lease)
+    reader = _BodyReader(limit_bytes, lease)
     # Not wait_for, which in Python 3.10 and 3.11 makes a task of each body: a tenth of what a request costs.
     task: Any = asyncio.current_task()
     loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ async def read_body(
         timer.cancel()
 
 
-class _Reader:
+class _BodyReader:
     """Reader of a body.
 
     Attributes:

@@ -259,8 +259,8 @@ class Service:
         """The outputs for a request.
 
         Args:
-            model: Which.
-            asked: What.
+            model: Name of the model.
+            asked: Request to run.
             since_s: From when its deadline counts, on the clock of ``time.monotonic``; None: from now.
             reading_s: See ``ServedModel.run``.
 

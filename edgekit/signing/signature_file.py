@@ -27,8 +27,8 @@ class SignatureFile:
 
     Attributes:
         payload: The statement that is signed.
-        signature: Of ``message``.
-        key_hint: Which key made it: ``PublicKey.hint``; "" where it does not say.
+        signature: Signature of ``message``.
+        key_hint: Hint of the key that made it: ``PublicKey.hint``; "" where it does not say.
     """
 
     payload: bytes

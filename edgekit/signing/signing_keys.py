@@ -68,7 +68,7 @@ def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
     """Load a public key in PEM, as ``openssl pkey -pubout`` writes it.
 
     Raises:
-        UsageError: it can't be read, or is no public key of a known kind.
+        UsageError: it can't be read, or is not a public key of a known kind.
         MissingDependency: the package ``cryptography`` is not installed.
     """
     serialization = _serialization()
@@ -85,7 +85,7 @@ def load_private_key(path: str | os.PathLike[str], password: bytes | None = None
     """Load a private key in PEM, as ``openssl genpkey`` writes it.
 
     Raises:
-        UsageError: it can't be read, is no private key of a known kind, or its password is not this.
+        UsageError: it can't be read, is not a private key of a known kind, or its password is not this.
         MissingDependency: the package ``cryptography`` is not installed.
     """
     serialization = _serialization()

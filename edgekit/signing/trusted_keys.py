@@ -36,7 +36,7 @@ class SignedBy:
 
     Attributes:
         key: The key that made it.
-        sha256: Of the file.
+        sha256: SHA-256 of the file.
     """
 
     key: PublicKey
@@ -99,9 +99,9 @@ class TrustedKeys:
         """Check a signature that holds what it signs: an attestation.
 
         Args:
-            content: What it must hold.
+            content: Expected content.
             signature: The content of the signature file.
-            name: Of that file.
+            name: Name of that file.
 
         Returns:
             None where it holds another statement, which may be one about the content's hash.

@@ -119,7 +119,7 @@ def lacking(options: Mapping[str, Json]) -> str:
     """Why a variant with these options does not compute as declared on this processor; "" if it does.
 
     Args:
-        options: Of a variant; ``needs_isa`` lists the instruction sets of which one is enough.
+        options: Options of a variant; ``needs_isa`` lists the instruction sets of which one is enough.
     """
     needed = options.get("needs_isa")
     if not isinstance(needed, list) or any(name in instruction_sets() for name in needed):

@@ -68,10 +68,10 @@ class Declared(NamedTuple):
     """One field of a request.
 
     Attributes:
-        name: Of the field, and of the argument in Python.
+        name: Name of the field and of the argument in Python.
         kind: Type of a value; ``object``: one of Python alone.
         default: Its default; ``dataclasses.MISSING`` for an argument that must be given.
-        option: How it is described, spelled and kept.
+        option: Description, spelling and storage of the option.
     """
 
     name: str

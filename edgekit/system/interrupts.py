@@ -123,7 +123,7 @@ class Background:
 
     Args:
         work: The function it runs.
-        name: Of the thread.
+        name: Name of the thread.
     """
 
     def __init__(self, work: Callable[[], None], name: str) -> None:

@@ -21,7 +21,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
-"""Rights that a rule on a file, which is no folder, may name."""
+"""Rights that a rule on a file, which is not a folder, may name."""
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
 """Version of the interface -> all rights on files that it knows. 5 adds ioctl on devices: left free."""
 _TCP = 0b11

@@ -84,7 +84,7 @@ class Section:
     Args:
         whole: The file or the bytes.
         start: Offset of the part.
-        size: Of the part, in bytes.
+        size: Size of the part, in bytes.
     """
 
     def __init__(self, whole: Readable | memoryview, start: int, size: int) -> None:

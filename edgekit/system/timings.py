@@ -51,10 +51,10 @@ def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: st
     """Return the key of a timing on this machine.
 
     Args:
-        artifact_digest: Of :func:`run_digest`.
-        engine_version: As ``Engine.engine_version()`` gives it.
+        artifact_digest: Result of :func:`run_digest`.
+        engine_version: Result of ``Engine.engine_version()``.
         threads: Threads of one run.
-        kind: What was measured: ``verify``: the bare engine, ``session``: Session.run.
+        kind: Quantity that was measured: ``verify``: the bare engine, ``session``: Session.run.
     """
     facts = strict_json.encode([kind, artifact_digest, engine_version, identity(), threads])
     return hashlib.sha256(facts).hexdigest()
@@ -64,8 +64,8 @@ def recall(key: str, fields: Mapping[str, type] = MappingProxyType({})) -> dict[
     """Return the timing of that key, or None if there is no readable one, or one that is not whole.
 
     Args:
-        key: Of :func:`timing_key`.
-        fields: What it must hold besides ``p50_ms``, by type: positive numbers, and text that is not empty.
+        key: Result of :func:`timing_key`.
+        fields: Required fields besides ``p50_ms``, by type: positive numbers, and text that is not empty.
     """
     timing = json_records.recall(timings_folder(), key, TIMING_LIMIT_BYTES)
     return timing if isinstance(timing, dict) and is_whole(timing, fields) else None

@@ -23,7 +23,7 @@ class Accelerator(NamedTuple):
 
     Attributes:
         kind: ``gpu`` or ``npu``.
-        name: How the engine reaches it, e.g. ``WebGPU`` or ``CUDA``.
+        name: Interface by which the engine reaches it, e.g. ``WebGPU`` or ``CUDA``.
         version: Versions of the plug-in and of the drivers; a verdict about a variant holds for this version.
         software: Whether it computes on the CPU (a software adapter): right, but slow.
     """

@@ -73,7 +73,7 @@ class NotLoaded:
     """Both modules of a target whose import failed, or whose rules did: every step meets the reason.
 
     Args:
-        problem: What the target raised.
+        problem: Exception that the target raised.
     """
 
     TARGET = TargetInfo(("fp32",), ("nchw", "nhwc", "uint8"))

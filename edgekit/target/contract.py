@@ -45,7 +45,7 @@ class Artifact(NamedTuple):
 
     Attributes:
         files: File name -> content: relative paths of plain names, as docs/bundle-format.md has them.
-        options: What the runner needs besides the files (I/O names and layouts, pinned precision). JSON.
+        options: Settings for the runner besides the files (I/O names and layouts, pinned precision). JSON.
             ``needs_isa``: instruction sets (``cpu.EXTENSIONS``) of which the processor must have one to
             compute as declared; a session on a processor without them does not take the variant.
         facts: Facts about the compilation for the report (ops, remaining transposes and why). JSON.
@@ -185,8 +185,8 @@ class EngineInfo(NamedTuple):
             this module is cheap to import.
         prepared_on_device: Whether the engine of a variant is built on the device, in a child process of the
             target: such variants are opened in the background, and not probed.
-        tools: What the target uses besides its engine, for ``edgekit doctor``: rows of (name, version or None
-            where it is not installed, purpose).
+        tools: Tools that the target uses besides its engine, for ``edgekit doctor``: rows of (name, version
+            or None where it is not installed, purpose).
         node_reports: Name of a module with ``NODE_REPORTS = NodeReports(...)`` (target/node_reports.py), for
             ``edgekit explain``. A name, because the module may import packages that a device lacks. "": none.
         plain_use: Name of a module with ``plain_use(options, files) -> str``: the settings with which the
@@ -196,11 +196,11 @@ class EngineInfo(NamedTuple):
             ``edgekit export`` writes beside the artifact's own files, e.g. C that an app compiles. "": none.
         stands_in_for: ``() -> str``: the device that its runners emulate on this machine, as
             :func:`stands_in_for` names it, or "". A session runs such an engine only where it is named: an
-            emulation is no fallback. It is called before anything is loaded, so it must be cheap. None: the
-            engine always is the device's own.
+            emulation is not a fallback. It is called before anything is loaded, so it must be cheap. None:
+            the engine always is the device's own.
         decoder: Name of a module with ``open_decoder(files, options, threads, capacity) -> DecoderRunner``
             (target/decoder.py): it loads language models. "": none.
-        triton: How Triton runs the artifacts; None: it does not.
+        triton: Backend by which Triton runs the artifacts; None: it does not.
         accelerators: Name of a module that runs the same files on a GPU or an NPU, as the protocol
             ``Accelerators`` says (target/accelerators.py). "": the engine has none.
     """

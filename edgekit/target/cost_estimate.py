@@ -18,7 +18,7 @@ class NodeEstimate(NamedTuple):
     Attributes:
         node: Its name in the files.
         op: Operator, by the tool's name.
-        device: What runs it, e.g. ``NPU`` or ``CPU``.
+        device: Processor that runs it, e.g. ``NPU`` or ``CPU``.
         cycles: None where the tool estimates none, e.g. of nodes that its chip leaves to a CPU.
         why: Why it is not on the accelerator; "" where it is.
     """
@@ -35,13 +35,13 @@ class CostEstimate(NamedTuple):
 
     Attributes:
         tool: Name and version of what estimates, e.g. ``CHIP-compiler 5.2.0``.
-        configuration: Which device, clock and memories it assumes, in its own words.
-        cycles: Of a run; None where the tool does not tell.
-        latency_ms: Of a run, at the clock in ``configuration``; None where the tool does not tell.
+        configuration: Device, clock and memories that it assumes, in its own words.
+        cycles: Cycles of a run; None if the tool does not report them.
+        latency_ms: Latency of a run at the clock in ``configuration``; None if the tool does not report it.
         memory_bytes: Memory -> bytes. ``ram`` and ``flash`` are held against the profile's facts of these
             names; others are shown.
-        nodes: Where each node runs; () where the tool does not tell.
-        notes: What else is to be known, e.g. that nodes on the CPU are not in ``cycles``.
+        nodes: Placement of each node; () if the tool does not report it.
+        notes: Remarks, e.g. that nodes on the CPU are not in ``cycles``.
     """
 
     tool: str

@@ -43,7 +43,7 @@ def top_and_margin(scores: Array, decode: str, scale: float = 1.0) -> tuple[int,
     Args:
         scores: [1, classes]; integers mean value x scale, whatever the zero point.
         decode: ``logits``: softmax makes them probabilities; ``probabilities``: they are.
-        scale: Of integers.
+        scale: Scale of integers.
 
     Returns:
         The class, and 0 to 1; NaN where the scores are not finite.

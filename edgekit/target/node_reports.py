@@ -78,7 +78,7 @@ def quiet_times(runs: Sequence[tuple[float, Mapping[str, float]]]) -> tuple[floa
     Not each node's own minimum: those are of different runs, and sum to less than any run takes.
 
     Args:
-        runs: Of each its time and node -> time, all in ms.
+        runs: For each run its time and node -> time, all in ms.
     """
     quick = sorted(runs, key=lambda run: run[0])[: max(1, len(runs) // QUIET_PART)]
     names = dict.fromkeys(name for _, nodes in quick for name in nodes)

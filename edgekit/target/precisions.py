@@ -35,7 +35,7 @@ class Precision(NamedTuple):
     """One precision.
 
     Attributes:
-        name: Of the variant, in the manifest and on the command line.
+        name: Name of the variant in the manifest and on the command line.
         stage: Stage of a build that makes its variants.
         parent: The float precision that it must be better than; "" for floats.
         accuracy_rank: 0 is the most accurate, where no evidence says otherwise.
@@ -50,7 +50,7 @@ class Precision(NamedTuple):
         rounds_inputs: The kernel rounds its inputs to 8 bits by the range that it finds in them, run by run.
         in_auto: ``--precision auto`` tries it.
         by_name: It can be requested by name.
-        language: What it must reach on a language model; None where those are not built in it.
+        language: Limits that it must reach on a language model; None where those are not built in it.
     """
 
     name: str

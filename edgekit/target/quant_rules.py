@@ -24,7 +24,7 @@ class OpRule:
         output: Source of the output's scale. ``own``: its own range. ``asked``: the same, but the kernel can
             also write floats, so the output is quantized only where an integer node reads it. ``inputs``:
             the scale of the inputs (an op that only moves data). ``fixed``: the value in ``fixed``.
-        source: Where this is documented, or what was measured.
+        source: Document or measurement that states this.
         inputs: Indices of the inputs that must be quantized; () for all float inputs. ``weight`` and ``bias``
             are not among them.
         weight: Index of the input that is the weight; the row matches only where it is a constant.
@@ -81,7 +81,7 @@ class Fusion:
     Attributes:
         ops: In order; each is a choice, e.g. ``(("Conv", "Gemm"), ("Relu", "Clip"))``. ``Silu`` stands for
             the Sigmoid and Mul of one value, ``Bias`` for an Add of one constant for each output channel.
-        source: Where this is documented, or what was measured.
+        source: Document or measurement that states this.
     """
 
     ops: tuple[tuple[str, ...], ...]
@@ -99,7 +99,7 @@ class ChannelNoise:
         above: The noise above which this applies.
         act: ``scales``: one scale for each channel, with one zero point for all; ``float``: the depthwise
             Conv and the producer of its input stay float; ``split``: the graph is rewritten (``split_silu``).
-        source: Where this is documented, or what was measured.
+        source: Document or measurement that states this.
     """
 
     above: float
@@ -121,7 +121,7 @@ class WeightForm:
     Attributes:
         name: The weight-only precision.
         ops: Operators whose rows with a weight apply to this too.
-        source: Where this is documented, or what was measured.
+        source: Document or measurement that states this.
         grouped: Whether grouped Convs are included.
     """
 
@@ -155,7 +155,7 @@ class Rules:
         placements: Names of placements (placement_presets.py) to search, the most promising first.
         rewrites: Names of exact rewrites (rewrites.py) that are applied to the float graph first.
         weight_forms: Weight-only forms, of each name the most promising first; () for none.
-        forbidden: What the engine refuses or computes wrongly, each with its source: for readers of the
+        forbidden: Forms that the engine refuses or computes wrongly, each with its source: for readers of the
             rules, no code looks at it.
     """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ACCELERATOR = "accelerator"
 """Option of a variant's accelerated copy, which only a session makes: ``gpu`` or ``npu``."""
 _OWN = {"deferral": "edgekit.target.deferral"}
-"""Targets that are none of a device's: they run variants of others, and nothing is built for them alone."""
+"""Targets that do not belong to one device: they run variants of others."""
 
 
 @cache
@@ -76,7 +76,7 @@ def open_decoder(
     """Load a language model's variant.
 
     Args:
-        name: Of the target.
+        name: Name of the target.
         files: File name -> path, as in the artifact.
         options: The artifact's options.
         threads: Threads for one step; None is the target's default.

@@ -150,7 +150,7 @@ def _text(value: Any) -> str:
     try:
         return str(value, "utf-8")
     except (TypeError, UnicodeDecodeError):
-        raise GraphError("a name in the graph is no UTF-8 text") from None
+        raise GraphError("a name in the graph is not UTF-8 text") from None
 
 
 def convert(path: Path, side: int) -> onnx.ModelProto:

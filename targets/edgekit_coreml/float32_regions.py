@@ -57,7 +57,7 @@ Noise = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Seen:
+class NodeAccuracy:
     """Accuracy and range of one ONNX node's values in the fp16 program.
 
     Attributes:
@@ -89,7 +89,7 @@ class Float32Regions:
     """
 
     why: dict[str, str] = field(default_factory=dict)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[NodeAccuracy] = field(default_factory=list)
     lowered: Lowered | None = None
 
     def facts(self) -> Json:
@@ -103,7 +103,7 @@ class Float32Regions:
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _LoadedProgram:
     """A lowered model that runs; ``nodes``: the ONNX node of each operator in order, "" for none."""
 
     lowered: Lowered
@@ -157,7 +157,7 @@ def find_float32_regions(
     return found
 
 
-def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _Loaded:
+def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _LoadedProgram:
     """Lower the model into the form that the executor runs."""
     lowered = lower_model(model, precision, ios, full)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
@@ -171,10 +171,10 @@ def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _L
     for op in executor.steps:
         name = op.outputs[0][0]
         nodes.append(makers.get(lowered.names.get(name, ""), "") or lowered.origins.get(name, ""))
-    return _Loaded(lowered, executor, tuple(nodes))
+    return _LoadedProgram(lowered, executor, tuple(nodes))
 
 
-def _order(loaded: _Loaded) -> list[str]:
+def _order(loaded: _LoadedProgram) -> list[str]:
     """Return the nodes in the order in which they run."""
     return [name for name in dict.fromkeys(loaded.nodes) if name]
 
@@ -216,8 +216,8 @@ def _db(noise: Noise) -> float:
 
 
 def _compared(
-    model: ir.Model, full: _Loaded, fp16: _Loaded, samples: Sequence[Mapping[str, Array]]
-) -> tuple[list[Seen], list[dict[str, Array]], list[Noise]]:
+    model: ir.Model, full: _LoadedProgram, fp16: _LoadedProgram, samples: Sequence[Mapping[str, Array]]
+) -> tuple[list[NodeAccuracy], list[dict[str, Array]], list[Noise]]:
     """Return each node's SNR and headroom over the samples, and each sample's exact outputs and noise.
 
     No value after an overflow is finite, so there the magnitude is the fp32 program's.
@@ -256,7 +256,7 @@ def _compared(
         found = size if size <= HALF_LIMIT else exactly.get(node, size)
         largest[node] = max(largest.get(node, 0.0), found)
     seen = [
-        Seen(
+        NodeAccuracy(
             name,
             ops[name],
             _rounded(_ratio_db(signal.get(name, 0.0), wrong.get(name, 0.0))),
@@ -278,7 +278,7 @@ def _rounded(value: float | None) -> float | None:
     return value if value is None or not math.isfinite(value) else round(value, 1)
 
 
-def _overflows(model: ir.Model, near: set[str], seen: Sequence[Seen]) -> dict[str, str]:
+def _overflows(model: ir.Model, near: set[str], seen: Sequence[NodeAccuracy]) -> dict[str, str]:
     """Return the nodes whose values leave float16's range, and their readers, with the reasons."""
     why = {}
     room = {s.node: s.headroom_db for s in seen}
@@ -295,7 +295,7 @@ def _overflows(model: ir.Model, near: set[str], seen: Sequence[Seen]) -> dict[st
 
 
 def _costs(
-    full: _Loaded, sample: Mapping[str, Array], exact: Mapping[str, Array], nodes: Sequence[str]
+    full: _LoadedProgram, sample: Mapping[str, Array], exact: Mapping[str, Array], nodes: Sequence[str]
 ) -> dict[str, Noise]:
     """Measure the output noise of one node in float16, for each node of the worst parts.
 
@@ -329,7 +329,7 @@ def _costs(
     return costs
 
 
-def _kept(full: _Loaded, sample: Mapping[str, Array]) -> dict[str, Array]:
+def _kept(full: _LoadedProgram, sample: Mapping[str, Array]) -> dict[str, Array]:
     """Return every value of the float32 run, or none if they exceed KEPT_BYTES."""
     kept: dict[str, Array] = {}
     room = KEPT_BYTES

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.compiler.lowering.resize_arguments import inside_of_image, repetition, resized_axes
-from edgekit.compiler.model.resize_matrix import Line
+from edgekit.compiler.model.resize_matrix import ResizeAxis
 from edgekit.tensor_spec import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_index import gather
@@ -58,7 +58,7 @@ def resize(
     return _cropped(b, out, lines, extrapolation_value) if crops and extrapolation_value else out
 
 
-def _cropped(b: Builder, x: Value, lines: Sequence[Line], value: float) -> Value:
+def _cropped(b: Builder, x: Value, lines: Sequence[ResizeAxis], value: float) -> Value:
     """Put ``value`` at points that are outside the image along any axis."""
     inside = inside_of_image(lines)
     if inside.all():
@@ -73,7 +73,9 @@ def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
     return b.transpose(product, tuple(order.index(a) for a in range(x.rank)))
 
 
-def _nearest(b: Builder, x: Value, lines: Sequence[Line], changed: Sequence[int], nearest_mode: str) -> Value:
+def _nearest(
+    b: Builder, x: Value, lines: Sequence[ResizeAxis], changed: Sequence[int], nearest_mode: str
+) -> Value:
     """Emit upsample_nearest_neighbor where each element is repeated, else gather."""
     times = [1] * x.rank
     for axis in changed:
@@ -94,7 +96,7 @@ def _nearest(b: Builder, x: Value, lines: Sequence[Line], changed: Sequence[int]
 
 
 def _bilinear(
-    b: Builder, x: Value, shape: tuple[int, ...], lines: Sequence[Line], changed: Sequence[int]
+    b: Builder, x: Value, shape: tuple[int, ...], lines: Sequence[ResizeAxis], changed: Sequence[int]
 ) -> Value | None:
     """Emit resize_bilinear if its coordinates match the node's; return None otherwise."""
     if x.rank not in (3, 4) or not set(changed) <= set(range(2, x.rank)):

@@ -58,10 +58,10 @@ def open_decoder(
     """
     shape = DecoderShape.of(options)
     room = check_capacity(capacity, shape)
-    return OpenvinoDecoder(_Loaded(files, options, shape, threads), room)
+    return OpenvinoDecoder(_CompiledModels(files, options, shape, threads), room)
 
 
-class _Loaded:
+class _CompiledModels:
     """Files and the models compiled from them: one that rounds inputs of products, one that does not."""
 
     def __init__(
@@ -96,7 +96,7 @@ class OpenvinoDecoder:
 
     device = "CPU"
 
-    def __init__(self, loaded: _Loaded, capacity: int) -> None:
+    def __init__(self, loaded: _CompiledModels, capacity: int) -> None:
         self.precision, self.capacity, self.length = loaded.precision, capacity, 0
         self._loaded, self._shape, self._window = loaded, loaded.shape, loaded.window
         self._row_consistent = False

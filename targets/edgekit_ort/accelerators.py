@@ -56,7 +56,7 @@ PROVIDERS = (
 )  # fmt: skip
 
 
-class _Found(NamedTuple):
+class _AvailableDevice(NamedTuple):
     provider: Provider
     devices: Sequence[Any]
     """``OrtEpDevice`` of a plug-in; empty for a provider that is named."""
@@ -135,7 +135,7 @@ class AcceleratedRunner(OrtRunner):
         return {**super().facts(), "nodes_by_provider": dict(sorted(self.nodes.items()))}
 
 
-def _find(kind: str) -> _Found | None:
+def _find(kind: str) -> _AvailableDevice | None:
     ort = onnxruntime("running an ONNX model", "ort")
     available = ort.get_available_providers()
     for provider in PROVIDERS:
@@ -143,7 +143,7 @@ def _find(kind: str) -> _Found | None:
             continue
         if not provider.plugin:
             if provider.name in available:
-                return _Found(provider, (), "")
+                return _AvailableDevice(provider, (), "")
             continue
         try:
             plugin = import_module(provider.plugin)
@@ -156,7 +156,7 @@ def _find(kind: str) -> _Found | None:
             ort.register_execution_provider_library(provider.plugin, plugin.get_library_path())
             devices = _devices(ort, provider)
         if devices:
-            return _Found(provider, devices[:1], str(devices[0].ep_metadata.get("version", "")))
+            return _AvailableDevice(provider, devices[:1], str(devices[0].ep_metadata.get("version", "")))
     return None
 
 

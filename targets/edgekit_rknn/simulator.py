@@ -41,7 +41,7 @@ def open_runner(
     outputs: Sequence[TensorSpec],
     options: Mapping[str, Json],
     threads: int | None,
-) -> Simulated:
+) -> SimulatedNetwork:
     """Build ``model.onnx`` again, for the simulator.
 
     Raises:
@@ -55,10 +55,10 @@ def open_runner(
     except BaseException:
         child.close()
         raise
-    return Simulated(child, options, outputs)
+    return SimulatedNetwork(child, options, outputs)
 
 
-class Simulated:
+class SimulatedNetwork:
     """A network on the simulator."""
 
     device = "simulator"

@@ -45,7 +45,7 @@ REDUCTIONS = tuple(
 
 
 @dataclass(frozen=True)
-class Rule:
+class FormRule:
     """Form of a node that TensorRT does not support well.
 
     Attributes:
@@ -300,20 +300,22 @@ def _half_quantized(node: ir.Node) -> str | None:
     return f"only its {what} are int8: it runs in float" if data is None else "only its input is int8"
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("no form", (), "EK1001", _unknown, "", LIST),
-    Rule("type that does not exist", (), "EK1004", _no_type, "cast it in the model", PARSER),
-    Rule("stored type", QDQ, "EK1002", _stored, "quantize to int8 with zero point 0", PARSER),
-    Rule("zero point", QDQ, "EK1002", _zero_point, "quantize symmetrically, with zero point 0", PARSER),
-    Rule("scale", QDQ, "EK1002", _scale, "", f"{PARSER}: one that is not constant crashes it"),
-    Rule("type", (), "EK1004", _type, "cast it in the model", LIST),
-    Rule("uint8 inside", (), "EK1004", _narrow, "cast it in the model", LIST),
-    Rule("dynamic", (), "EK1003", _open, "give --shape", PARSER),
-    Rule("pool rank", ("AveragePool", "MaxPool"), "EK1002", _rank(3, 4, 5), "", f"{LIST}; {PARSER} for 1-D"),
-    Rule("pool dilations", POOLS, "EK1002", _dilated, "", LIST),
-    Rule("pool indices", ("MaxPool",), "EK1002", _outputs(1), "", LIST),
-    Rule("one dimension", VECTORLESS, "EK1002", _vector, "put a dimension of 1 before it", PARSER),
-    Rule(
+RULES: tuple[FormRule, ...] = (
+    FormRule("no form", (), "EK1001", _unknown, "", LIST),
+    FormRule("type that does not exist", (), "EK1004", _no_type, "cast it in the model", PARSER),
+    FormRule("stored type", QDQ, "EK1002", _stored, "quantize to int8 with zero point 0", PARSER),
+    FormRule("zero point", QDQ, "EK1002", _zero_point, "quantize symmetrically, with zero point 0", PARSER),
+    FormRule("scale", QDQ, "EK1002", _scale, "", f"{PARSER}: one that is not constant crashes it"),
+    FormRule("type", (), "EK1004", _type, "cast it in the model", LIST),
+    FormRule("uint8 inside", (), "EK1004", _narrow, "cast it in the model", LIST),
+    FormRule("dynamic", (), "EK1003", _open, "give --shape", PARSER),
+    FormRule(
+        "pool rank", ("AveragePool", "MaxPool"), "EK1002", _rank(3, 4, 5), "", f"{LIST}; {PARSER} for 1-D"
+    ),
+    FormRule("pool dilations", POOLS, "EK1002", _dilated, "", LIST),
+    FormRule("pool indices", ("MaxPool",), "EK1002", _outputs(1), "", LIST),
+    FormRule("one dimension", VECTORLESS, "EK1002", _vector, "put a dimension of 1 before it", PARSER),
+    FormRule(
         "vector times batches",
         ("MatMul",),
         "EK1002",
@@ -321,9 +323,9 @@ RULES: tuple[Rule, ...] = (
         "put a dimension of 1 before the vector's",
         PARSER,
     ),
-    Rule("strides and dilations", ("ConvTranspose",), "EK1002", _strided_and_dilated, "", PARSER),
-    Rule("pool norm", ("LpPool",), "EK1002", _pool_norm, "", PARSER),
-    Rule(
+    FormRule("strides and dilations", ("ConvTranspose",), "EK1002", _strided_and_dilated, "", PARSER),
+    FormRule("pool norm", ("LpPool",), "EK1002", _pool_norm, "", PARSER),
+    FormRule(
         "training",
         ("BatchNormalization",),
         "EK1002",
@@ -331,9 +333,9 @@ RULES: tuple[Rule, ...] = (
         "",
         PARSER,
     ),
-    Rule("int32 activation", ("Relu",), "EK1004", _int32, "cast it in the model", PARSER),
-    Rule("constant axis", ("CumSum",), "EK1002", _not_constant(1, what="axis is"), "", LIST),
-    Rule(
+    FormRule("int32 activation", ("Relu",), "EK1004", _int32, "cast it in the model", PARSER),
+    FormRule("constant axis", ("CumSum",), "EK1002", _not_constant(1, what="axis is"), "", LIST),
+    FormRule(
         "constant axes",
         (*REDUCTIONS, "Squeeze", "Unsqueeze"),
         "EK1002",
@@ -341,7 +343,7 @@ RULES: tuple[Rule, ...] = (
         "",
         LIST,
     ),
-    Rule(
+    FormRule(
         "constant slice",
         ("Slice",),
         "EK1002",
@@ -349,9 +351,9 @@ RULES: tuple[Rule, ...] = (
         "",
         LIST,
     ),
-    Rule("constant pads", ("Pad",), "EK1002", _not_constant(1, 3, what="pads or axes are"), "", LIST),
-    Rule("constant depth", ("OneHot",), "EK1002", _not_constant(1, what="depth is"), "", LIST),
-    Rule(
+    FormRule("constant pads", ("Pad",), "EK1002", _not_constant(1, 3, what="pads or axes are"), "", LIST),
+    FormRule("constant depth", ("OneHot",), "EK1002", _not_constant(1, what="depth is"), "", LIST),
+    FormRule(
         "constant sizes",
         ("Reshape", "Expand", "Tile"),
         "EK1002",
@@ -359,15 +361,17 @@ RULES: tuple[Rule, ...] = (
         "",
         PARSER,
     ),
-    Rule("grid rank", ("GridSample",), "EK1002", _rank(4), "", LIST),
-    Rule("second output", ("LayerNormalization",), "EK1002", _outputs(1), "", LIST),
-    Rule("coupled gates", ("LSTM",), "EK1002", _attribute("input_forget", 0, "input_forget"), "", LIST),
-    Rule("batch first", ("LSTM", "GRU", "RNN"), "EK1002", _attribute("layout", 0, "layout 1"), "", LIST),
-    Rule("directions", ("LSTM", "GRU", "RNN"), "EK1002", _directions, "", LIST),
-    Rule("resize", ("Resize",), "EK1002", resize_without_layer, "", LIST),
-    Rule("scatter", ("ScatterND", "ScatterElements"), "EK1002", _reduction, "", f"{LIST}; {PARSER}"),
-    Rule("top k", ("TopK",), "EK1002", _top_k, "", f"{LIST}; {PARSER}"),
-    Rule("weight axis", tuple(WEIGHT_AXES), "EK1101", _weight_axis, "", f"{PARSER}: a float kernel"),
-    Rule("half quantized", tuple(WEIGHT_AXES), "EK1101", _half_quantized, "", f"{PARSER}: a float kernel"),
-    Rule("channel scales", ("QuantizeLinear",), "EK1101", _per_channel, "", f"{PARSER}: a float kernel"),
+    FormRule("grid rank", ("GridSample",), "EK1002", _rank(4), "", LIST),
+    FormRule("second output", ("LayerNormalization",), "EK1002", _outputs(1), "", LIST),
+    FormRule("coupled gates", ("LSTM",), "EK1002", _attribute("input_forget", 0, "input_forget"), "", LIST),
+    FormRule("batch first", ("LSTM", "GRU", "RNN"), "EK1002", _attribute("layout", 0, "layout 1"), "", LIST),
+    FormRule("directions", ("LSTM", "GRU", "RNN"), "EK1002", _directions, "", LIST),
+    FormRule("resize", ("Resize",), "EK1002", resize_without_layer, "", LIST),
+    FormRule("scatter", ("ScatterND", "ScatterElements"), "EK1002", _reduction, "", f"{LIST}; {PARSER}"),
+    FormRule("top k", ("TopK",), "EK1002", _top_k, "", f"{LIST}; {PARSER}"),
+    FormRule("weight axis", tuple(WEIGHT_AXES), "EK1101", _weight_axis, "", f"{PARSER}: a float kernel"),
+    FormRule(
+        "half quantized", tuple(WEIGHT_AXES), "EK1101", _half_quantized, "", f"{PARSER}: a float kernel"
+    ),
+    FormRule("channel scales", ("QuantizeLinear",), "EK1101", _per_channel, "", f"{PARSER}: a float kernel"),
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.runtime.device_builds.build import Limits, ready_or_build
+from edgekit.runtime.device_builds.build import EngineLimits, ready_or_build
 from edgekit.runtime.device_builds.engine_store import EngineStore, fingerprint, sha256_of
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
@@ -83,7 +83,7 @@ def open_runner(
         request.write_bytes(strict_json.encode(content))
         return [sys.executable, "-m", "edgekit_tensorrt.device.build_engine", str(request)]
 
-    path = ready_or_build(store, name, command, Limits())
+    path = ready_or_build(store, name, command, EngineLimits())
     with store.doing(name, "load"):
         try:
             return load_engine(trt, cuda, path.read_bytes(), files, inputs, outputs, options["precision"])

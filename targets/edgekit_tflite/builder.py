@@ -19,7 +19,7 @@ from edgekit.compiler.model.node_checks import static_dims
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite import layout
 from edgekit_tflite.demand import Demands, io_perm, only_multiplied
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.layout import Perm, Shape, identity, words
 from edgekit_tflite.pairs import PAIR
 from edgekit_tflite.stored import StoredValues, shifted
@@ -157,7 +157,7 @@ class Builder(StoredValues):
         assert self.node.inputs[0] is not None
         return stored_dtype(self.node.inputs[0])
 
-    def declared(self, x: Value, quantization: Quantization) -> Quantization | None:
+    def declared(self, x: Value, quantization: TensorQuantization) -> TensorQuantization | None:
         """Return the quantization of ``x``; set it on a graph input without a known one."""
         tensor = self.graph.tensors[x.tensor]
         if x.quantization is None and tensor.quantization is None and tensor.producer is None:

@@ -41,7 +41,7 @@ def open_decoder(
     """
     shape = DecoderShape.of(options)
     room = check_capacity(capacity, shape)
-    return TfliteDecoder(_Loaded(files[FILE], options, shape, threads), room)
+    return TfliteDecoder(_LoadedInterpreter(files[FILE], options, shape, threads), room)
 
 
 class _Program:
@@ -107,7 +107,7 @@ class _Program:
         return array
 
 
-class _Loaded:
+class _LoadedInterpreter:
     """Interpreter whose inputs hold one of several caches at a time."""
 
     def __init__(
@@ -162,7 +162,7 @@ class TfliteDecoder:
 
     device = "CPU"
 
-    def __init__(self, loaded: _Loaded, capacity: int) -> None:
+    def __init__(self, loaded: _LoadedInterpreter, capacity: int) -> None:
         self.precision, self.capacity, self.length, self.row_consistent = loaded.precision, capacity, 0, False
         self._loaded = loaded
         self._away: Array | None = None

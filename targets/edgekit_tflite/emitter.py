@@ -13,7 +13,7 @@ from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from edgekit_tflite import layout
-from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
+from edgekit_tflite.graph import Graph, Op, Tensor, TensorQuantization
 from edgekit_tflite.kernel_types import DATA_OPERAND, INTEGER_KERNELS, KERNEL_TYPES
 from edgekit_tflite.layout import Perm, Shape, identity
 from edgekit_tflite.values import NARROW, Operand, Value, narrowed
@@ -55,7 +55,11 @@ class Emitter(LoweredNode):
         return node_name(self.node) if self.node is not None else ""
 
     def new(
-        self, shape: Shape, dtype: str, perm: Perm | None = None, quantization: Quantization | None = None
+        self,
+        shape: Shape,
+        dtype: str,
+        perm: Perm | None = None,
+        quantization: TensorQuantization | None = None,
     ) -> Value:
         """Return a new value, for use as an operator's output."""
         perm = identity(len(shape)) if perm is None else perm
@@ -133,7 +137,7 @@ class Emitter(LoweredNode):
             self._placed[key] = (self.place(stored, x.quantization), x.const)
         return self._placed[key][0]
 
-    def place(self, stored: Array, quantization: Quantization | None = None) -> int:
+    def place(self, stored: Array, quantization: TensorQuantization | None = None) -> int:
         """Return the tensor of a stored constant; equal small ones share a tensor, as do views of one array.
 
         A large one stays a view of the model's own array until its bytes are written.
@@ -197,7 +201,9 @@ class Emitter(LoweredNode):
         self.emit_op("TRANSPOSE", (narrow, self.ints(places)), (between,), {}, why)
         self.emit_reshape(between, target)
 
-    def reshape_tensor(self, tensor: int, shape: Shape, dtype: str, quantization: Quantization | None) -> int:
+    def reshape_tensor(
+        self, tensor: int, shape: Shape, dtype: str, quantization: TensorQuantization | None
+    ) -> int:
         """Return a tensor with the same bytes and another physical shape."""
         source = self.graph.tensors[tensor]
         if source.producer is not None and self.graph.ops[source.producer].code == "RESHAPE":

@@ -10,7 +10,7 @@ from edgekit.tensor_spec import Array
 
 
 @dataclass(frozen=True)
-class Quantization:
+class TensorQuantization:
     """real = scale * (stored - zero_point); one scale and zero point, or one for each index of ``axis``.
 
     ``axis`` is the physical axis.
@@ -39,7 +39,7 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: str
     data: Array | None = None
-    quantization: Quantization | None = None
+    quantization: TensorQuantization | None = None
     producer: int | None = None
     readers: int = 0
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.integer_rules import INDICES, RULES, Form, InFloat, Rule, data_of
 from edgekit_tflite.pairs import MOVES_STORED, PAIR, is_constant, per_tensor
 
@@ -37,9 +37,9 @@ class IntegerPlan:
     forms: dict[ir.Node, Form] = field(default_factory=dict)
     why_not: dict[ir.Node, str] = field(default_factory=dict)
     shifted: set[ir.Value] = field(default_factory=set)
-    stored: dict[ir.Value, Quantization] = field(default_factory=dict)
+    stored: dict[ir.Value, TensorQuantization] = field(default_factory=dict)
     taken: set[ir.Node] = field(default_factory=set)
-    held: dict[ir.Value, Quantization] = field(default_factory=dict)
+    held: dict[ir.Value, TensorQuantization] = field(default_factory=dict)
 
 
 def plan_integers(graph: ir.Graph, rules: Mapping[str, Rule] = RULES) -> IntegerPlan:
@@ -68,7 +68,7 @@ def _reads_floats(node: ir.Node) -> bool:
     return any(v is not None and v.dtype == ir.DataType.FLOAT and not is_constant(v) for v in node.inputs)
 
 
-def _trace_stored(plan: IntegerPlan, node: ir.Node, quantization: Quantization) -> None:
+def _trace_stored(plan: IntegerPlan, node: ir.Node, quantization: TensorQuantization) -> None:
     """Record the quantization of the integers that ``node`` dequantizes, back to their producer."""
     value = node.inputs[0]
     path = []

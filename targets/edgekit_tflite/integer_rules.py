@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.resize_matrix import resize_lines
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.padding import average_window, bilinear_options
 from edgekit_tflite.pairs import (
     CLAMPS,
@@ -31,10 +31,10 @@ from edgekit_tflite.pairs import (
 INDICES = frozenset({"ArgMax", "ArgMin"})
 """They read integers as they are, and give positions."""
 
-FIXED: Mapping[str, Quantization] = {
-    "Sigmoid": Quantization((1 / 256,), (-128,)),
-    "Softmax": Quantization((1 / 256,), (-128,)),
-    "Tanh": Quantization((1 / 128,), (0,)),
+FIXED: Mapping[str, TensorQuantization] = {
+    "Sigmoid": TensorQuantization((1 / 256,), (-128,)),
+    "Softmax": TensorQuantization((1 / 256,), (-128,)),
+    "Tanh": TensorQuantization((1 / 128,), (0,)),
 }
 """Output scales that the specification fixes. Kernels of other runtimes than LiteRT 2.3 refuse any other."""
 
@@ -75,13 +75,13 @@ class Form:
         dtype: Element type of the output: int8, or int16 where the next pair would round int8 again.
     """
 
-    output: Quantization | None = None
+    output: TensorQuantization | None = None
     bias: ir.Value | None = None
     table: bool = False
     dtype: str = "int8"
 
 
-Held = Mapping[ir.Value, Quantization]
+Held = Mapping[ir.Value, TensorQuantization]
 """Float value -> the quantization of the int8 that it is held as."""
 
 Rule = Callable[[ir.Node, Held], Form]
@@ -102,7 +102,7 @@ def need_integers(node: ir.Node, held: Held) -> list[ir.Value]:
     return data
 
 
-def need_following_pair(value: ir.Value) -> Quantization:
+def need_following_pair(value: ir.Value) -> TensorQuantization:
     """Return the quantization by which its reader stores it. Raises InFloat: it is read in float."""
     found = following_quantization(value)
     if found is None:
@@ -150,14 +150,14 @@ def _clamps(node: ir.Node, held: Held) -> Form:
     return Form()
 
 
-def _covers(quantization: Quantization, bounds: tuple[float | None, float | None]) -> bool:
+def _covers(quantization: TensorQuantization, bounds: tuple[float | None, float | None]) -> bool:
     """Check whether the stored range lies within the bounds anyway."""
     low, high = bounds
     ends = (-np.inf if low is None else low, np.inf if high is None else high)
     return stored_number(ends[0], quantization) == -128 and stored_number(ends[1], quantization) == 127
 
 
-def _is_exact(number: float, quantization: Quantization) -> bool:
+def _is_exact(number: float, quantization: TensorQuantization) -> bool:
     """Check whether ``number`` is stored exactly, or lies beyond the stored range."""
     stored = number / quantization.scale[0] + quantization.zero_point[0]
     return stored <= -128 or stored >= 127 or abs(stored - round(stored)) < 1e-4

@@ -7,7 +7,7 @@ import numpy as np
 from edgekit.compiler.lowering.activation_parameters import FLOAT32_MAX, clip_bounds, slope_along
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.ops_reduce import reduce
 from edgekit_tflite.pairs import following_quantization, stored_number
 
@@ -42,7 +42,7 @@ def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
     assert b.node is not None
     assert x.quantization is not None
 
-    def stored(quantization: Quantization) -> tuple[int, int]:
+    def stored(quantization: TensorQuantization) -> tuple[int, int]:
         ends = (max(v, -FLOAT32_MAX) if v < 0 else min(v, FLOAT32_MAX) for v in (low, high))
         first, last = (stored_number(v, quantization) for v in ends)
         return first, last

@@ -15,12 +15,12 @@ from edgekit.compiler.lowering.activation_parameters import (
 )
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.values import STORED
 
 UNARY = {"Abs": "ABS", "Ceil": "CEIL", "Cos": "COS", "Exp": "EXP", "Floor": "FLOOR", "Log": "LOG",
          "Neg": "NEG", "Round": "ROUND", "Sign": "SIGN", "Sin": "SIN", "Sqrt": "SQRT"}  # fmt: skip
-BYTES = Quantization((1.0,), (0,))
+BYTES = TensorQuantization((1.0,), (0,))
 """The quantization of bytes that stand for 0 to 255."""
 
 BINARY = {"Add": "ADD", "Mul": "MUL", "Sub": "SUB"}

@@ -10,7 +10,7 @@ import numpy as np
 from edgekit.compiler.lowering.sliding_windows import Window, divisors, window
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.layout import channels_last
 from edgekit_tflite.ops_conv import pad_spatial, spatial_2d
 from edgekit_tflite.ops_pool_nd import shifted
@@ -153,7 +153,7 @@ def _equal_weights(b: Builder, x: Value, frame: Window, count: float) -> Value:
     weights = b.constant(np.full((channels, 1, *frame.kernel), 1 / count, np.float32))
     if b.form is not None:
         ones = b.constant(np.ones((channels, 1, *frame.kernel), np.int8))
-        weights = replace(ones, quantization=Quantization((1 / count,) * channels, (0,) * channels))
+        weights = replace(ones, quantization=TensorQuantization((1 / count,) * channels, (0,) * channels))
     stored = b.kernel(weights, (1, 2, 3, 0), axis=3)
     return b.emit(
         "DEPTHWISE_CONV_2D", [x, stored, b.bias(None, channels, x, weights)],

@@ -10,14 +10,16 @@ from edgekit.compiler.lowering.quantization_parameters import quantization_param
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from edgekit_tflite.builder import Builder, Value, lower
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.ops_math import to_dtype
 from edgekit_tflite.stored import LIMITS, shifted
 
 
-def _held(scale: Array, zero_point: Array, axis: int = 0) -> Quantization:
+def _held(scale: Array, zero_point: Array, axis: int = 0) -> TensorQuantization:
     scales = tuple(float(v) for v in scale.ravel())
-    return Quantization(scales, tuple(int(z) for z in zero_point.ravel()), axis if len(scales) > 1 else 0)
+    return TensorQuantization(
+        scales, tuple(int(z) for z in zero_point.ravel()), axis if len(scales) > 1 else 0
+    )
 
 
 @lower("QuantizeLinear", since=13)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.compiler.lowering.resize_arguments import inside_of_image, repetition, resized_axes
-from edgekit.compiler.model.resize_matrix import Line
+from edgekit.compiler.model.resize_matrix import ResizeAxis
 from edgekit.tensor_spec import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
@@ -67,7 +67,7 @@ def resize(
     return _cropped(b, out, lines, extrapolation_value) if crops and extrapolation_value else out
 
 
-def _cropped(b: Builder, x: Value, lines: Sequence[Line], value: float) -> Value:
+def _cropped(b: Builder, x: Value, lines: Sequence[ResizeAxis], value: float) -> Value:
     """``value`` at the points that are outside of the image along any axis."""
     inside = inside_of_image(lines)
     if inside.all():
@@ -85,7 +85,7 @@ def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
 def _nearest(
     b: Builder,
     x: Value,
-    lines: Sequence[Line],
+    lines: Sequence[ResizeAxis],
     changed: Sequence[int],
     nearest_mode: str,
 ) -> Value:
@@ -118,7 +118,7 @@ def repeated(b: Builder, x: Value, axis: int, times: int) -> Value:
     return x
 
 
-def _bilinear(b: Builder, x: Value, shape: tuple[int, ...], lines: Sequence[Line]) -> Value | None:
+def _bilinear(b: Builder, x: Value, shape: tuple[int, ...], lines: Sequence[ResizeAxis]) -> Value | None:
     """RESIZE_BILINEAR where its coordinates are those of the node, else None."""
     options = bilinear_options(lines)
     if options is None:

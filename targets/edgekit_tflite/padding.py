@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgekit.compiler.lowering.sliding_windows import Window, divisors, window
-from edgekit.compiler.model.resize_matrix import Line
+from edgekit.compiler.model.resize_matrix import ResizeAxis
 from edgekit.tensor_spec import Array
 
 
@@ -69,7 +69,7 @@ def average_window(
     return frame, divisors(frame, bool(count_include_pad))
 
 
-def bilinear_options(lines: Sequence[Line]) -> tuple[bool, bool] | None:
+def bilinear_options(lines: Sequence[ResizeAxis]) -> tuple[bool, bool] | None:
     """half_pixel_centers and align_corners of the RESIZE_BILINEAR that reads the same positions, or None.
 
     Args:

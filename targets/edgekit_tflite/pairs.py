@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.tensor_spec import Array
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 
 PAIR = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
@@ -26,7 +26,7 @@ MOVES_STORED = frozenset({"Flatten", "Reshape", "Slice", "Squeeze", "Transpose",
 CLAMPS = frozenset({"Clip", "Relu"})
 
 
-def per_tensor(node: ir.Node) -> Quantization | None:
+def per_tensor(node: ir.Node) -> TensorQuantization | None:
     """Return a Q or DQ node's int8 scale and zero point; None unless constant, 8-bit and per tensor."""
     stored = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
     scale = constant_array(node, 1)
@@ -39,7 +39,7 @@ def per_tensor(node: ir.Node) -> Quantization | None:
     zero_point = constant_array(node, 2) if given else np.zeros((), np.int64)
     if zero_point is None:
         return None
-    return Quantization((float(scale.ravel()[0]),), (int(zero_point.ravel()[0]) - shift,))
+    return TensorQuantization((float(scale.ravel()[0]),), (int(zero_point.ravel()[0]) - shift,))
 
 
 def constant_array(node: ir.Node, index: int) -> Array | None:
@@ -61,7 +61,7 @@ def is_constant(value: ir.Value) -> bool:
     )
 
 
-def following_quantization(value: ir.Value) -> Quantization | None:
+def following_quantization(value: ir.Value) -> TensorQuantization | None:
     """Return the quantization by the only reader of ``value``: that of the QuantizeLinear after it.
 
     Nodes between may clamp or move data, as storing before and after them is the same.
@@ -96,7 +96,7 @@ def attributes_of(node: ir.Node) -> dict[str, Any]:
     return {name: attribute.value for name, attribute in node.attributes.items()}
 
 
-def stored_number(number: float, quantization: Quantization) -> int:
+def stored_number(number: float, quantization: TensorQuantization) -> int:
     """Return ``number`` as QuantizeLinear stores it in int8: rounded half to even, saturated."""
     with np.errstate(over="ignore"):
         steps = np.rint(np.float32(number) / np.float32(quantization.scale[0]))

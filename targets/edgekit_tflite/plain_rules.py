@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.integer_rules import (
     COARSEST,
     FIXED,
@@ -33,7 +33,7 @@ from edgekit_tflite.pairs import CLAMPS, clip_bounds, following_quantization, is
 CLIPS = ((0.0, None), (0.0, 6.0), (-1.0, 1.0))
 """Bounds that an operator of TFLite has: RELU, RELU6, RELU_N1_TO_1."""
 
-WIDE = Quantization((1 / 65536,), (-32768,))
+WIDE = TensorQuantization((1 / 65536,), (-32768,))
 """Of a SOFTMAX from int8 to int16: tensorflow/lite/micro/kernels/softmax_common.cc."""
 
 
@@ -79,7 +79,7 @@ def _arithmetic(node: ir.Node, held: Held) -> Form:
 
 def _step(value: ir.Value, held: Held) -> float:
     maker = value.producer()
-    found: Quantization | None = held.get(value)
+    found: TensorQuantization | None = held.get(value)
     if found is None and maker is not None:
         found = per_tensor(maker)
     return float(np.inf) if found is None else found.scale[0]

@@ -16,7 +16,7 @@ from edgekit.compiler.model.rewriting import node_name
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from edgekit_tflite.emitter import Emitter
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.integer import IntegerPlan
 from edgekit_tflite.integer_rules import Form
 from edgekit_tflite.layout import Perm, Shape
@@ -33,7 +33,7 @@ class StoredValues(Emitter):
         super().__init__(precision)
         self.plan = IntegerPlan()
         self.form: Form | None = None
-        self.table: Quantization | None = None
+        self.table: TensorQuantization | None = None
         self.reads_integers = False
         self.requantized_nodes: list[tuple[str, str]] = []
         self._converted: dict[tuple[int, str], Value] = {}
@@ -75,7 +75,7 @@ class StoredValues(Emitter):
         result = self.new(x.shape, "float32", x.perm)
         return replace(self.emit("DEQUANTIZE", [x], result), columns=x.columns)
 
-    def quantized(self, x: Value, quantization: Quantization) -> Value:
+    def quantized(self, x: Value, quantization: TensorQuantization) -> Value:
         """Quantize ``x``, float32, to int8."""
         return self.emit("QUANTIZE", [x], self.new(x.shape, "int8", x.perm, quantization))
 
@@ -89,14 +89,14 @@ class StoredValues(Emitter):
             return replace(self.constant(array), quantization=quantization)
         return self.converted(x, "int8", quantization)
 
-    def converted(self, x: Value, dtype: str, quantization: Quantization) -> Value:
+    def converted(self, x: Value, dtype: str, quantization: TensorQuantization) -> Value:
         """Convert ``x`` to other integers by QUANTIZE."""
         key = (x.tensor, f"{dtype} {quantization}")
         if key not in self._converted:
             self._converted[key] = self.emit("QUANTIZE", [x], self.new(x.shape, dtype, x.perm, quantization))
         return replace(self._converted[key], shape=x.shape, perm=x.perm, columns=x.columns)
 
-    def requantized(self, x: Value, quantization: Quantization) -> Value:
+    def requantized(self, x: Value, quantization: TensorQuantization) -> Value:
         """Requantize ``x``, int8 or int16, to int8 by another scale; the report counts it."""
         if x.quantization == quantization:
             return x
@@ -133,7 +133,7 @@ class StoredValues(Emitter):
         if weights.quantization is None:
             return self.weights(stored)
         scale = weights.quantization.scale
-        quantization = Quantization(scale, (0,) * len(scale), axis if len(scale) > 1 else 0)
+        quantization = TensorQuantization(scale, (0,) * len(scale), axis if len(scale) > 1 else 0)
         placed = self.place(stored, quantization)
         if self.form is not None or self.precision == "int8-dynamic":
             return placed
@@ -156,7 +156,7 @@ class StoredValues(Emitter):
             return self.place(np.ascontiguousarray(given))
         scale = np.float64(x.quantization.scale[0]) * np.asarray(weights.quantization.scale, np.float64)
         scale = scale.astype(np.float32)
-        quantization = Quantization(tuple(map(float, scale)), (0,) * scale.size, 0)
+        quantization = TensorQuantization(tuple(map(float, scale)), (0,) * scale.size, 0)
         return self.place(self._bias_integers(values, channels, scale), quantization)
 
     def fitted(self, x: Value, weights: Value, bias: Value | None) -> Value:
@@ -196,7 +196,7 @@ class StoredValues(Emitter):
         return np.rint(real / scale).astype(np.int32)
 
 
-def dequantized(stored: Array, quantization: Quantization) -> Array:
+def dequantized(stored: Array, quantization: TensorQuantization) -> Array:
     """Return float32 of stored integers; one scale, or one for each index of ``quantization.axis``."""
     shape = [1] * stored.ndim
     if len(quantization.scale) > 1:
@@ -208,10 +208,10 @@ def dequantized(stored: Array, quantization: Quantization) -> Array:
     return np.asarray((stored.astype(np.int64) - zero_point).astype(np.float32) * scale, np.float32)
 
 
-def shifted(quantization: Quantization, by: int) -> Quantization:
+def shifted(quantization: TensorQuantization, by: int) -> TensorQuantization:
     """Return the quantization of the same reals, stored ``by`` higher."""
     return replace(quantization, zero_point=tuple(z + by for z in quantization.zero_point))
 
 
-def _words(quantization: Quantization) -> str:
+def _words(quantization: TensorQuantization) -> str:
     return f"scale {quantization.scale[0]:.6g}, zero point {quantization.zero_point[0]}"

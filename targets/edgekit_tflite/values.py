@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.layout import Perm, Shape
 
 STORED: dict[ir.DataType, str] = {
@@ -67,7 +67,7 @@ class Value:
     perm: Perm
     tensor: int = -1
     const: Array | None = None
-    quantization: Quantization | None = None
+    quantization: TensorQuantization | None = None
     view: View | None = None
     columns: Array | None = None
 

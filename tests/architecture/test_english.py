@@ -1,10 +1,11 @@
-"""Rules of plain English that a program can check: openings of docstrings and of help texts."""
+"""Rules of plain English that a program can check: openings, negations, and one meaning for a class name."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -19,6 +20,17 @@ OPENINGS = {
 }
 """No text opens so; a function's opens with a verb, a class's or a module's with a noun."""
 ELSEWHERE = ("The reverse of",)
+ENTRY = re.compile(
+    rf"^\s+\*{{0,2}}\w+(?:, \*{{0,2}}\w+)*: (?:{'|'.join(OPENINGS - {'If', 'Whether'})})\b", re.MULTILINE
+)
+"""An argument or attribute, in a docstring, whose description opens so."""
+NEGATION = re.compile(
+    r"(?<!here )\b(?:is|are) no (?!(?:longer|more|less|better|worse|faster|slower|larger)\b)[a-z]"
+    r"|\b[Nn]one has\b"
+)
+"""Negated nouns, as in "is no JSON"; "there is no" and comparisons are English."""
+SHARED_NAMES = {"Builder", "Op", "Value"}
+"""Counterparts in the targets: each lowers ONNX to its own format, with these parts."""
 Documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
@@ -57,6 +69,67 @@ def test_help_opens_with_a_verb_or_a_noun() -> None:
         texts = [command.help, *(option.help for option in options)]
         wrong += [f"{verb}: {text}" for text in texts if not text or opens_badly(text)]
     assert wrong == []
+
+
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    """Return the path and the syntax tree of each file of the product."""
+    files = sorted(path for folder in ("edgekit", "targets") for path in (ROOT / folder).rglob("*.py"))
+    return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))) for path in files]
+
+
+def bad_entries(text: str) -> list[str]:
+    """Return the descriptions of arguments or attributes that do not name a thing.
+
+    >>> bad_entries("Args:\\n    name: Of the file.\\n    size: Size of the file.")
+    ['name: Of']
+    """
+    return [entry.strip() for entry in ENTRY.findall(text)]
+
+
+def test_arguments_and_attributes_are_described_by_what_they_are() -> None:
+    wrong = [
+        f"{path} {getattr(node, 'name', 'module')}: {entry}"
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, Documented)
+        for entry in bad_entries(ast.get_docstring(node) or "")
+    ]
+    assert wrong == []
+
+
+def test_verbs_are_negated_instead_of_nouns() -> None:
+    wrong = [
+        f"{path}:{node.lineno}: {found[0]}"
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for found in [NEGATION.search(re.sub(r"\s+", " ", node.value))]
+        if found
+    ]
+    assert wrong == []
+
+
+def homonyms(classes: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the class names that several files define, with these files.
+
+    >>> homonyms([("Limits", "a.py"), ("Step", "a.py"), ("Limits", "b.py"), ("Op", "a.py"), ("Op", "b.py")])
+    {'Limits': ['a.py', 'b.py']}
+    """
+    places: dict[str, list[str]] = {}
+    for name, path in classes:
+        places.setdefault(name, []).append(path)
+    return {name: at for name, at in places.items() if len(at) > 1 and name not in SHARED_NAMES}
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    classes = [
+        (node.name, path)
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert homonyms(classes) == {}
 
 
 def test_a_bad_opening_is_seen() -> None:

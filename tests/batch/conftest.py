@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.batch.workers import Workers
+from edgekit.batch.workers import BuildWorkers
 from tests.fixtures import models
 
 ADD = models.TWO_INPUTS
@@ -24,9 +24,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Builds run in a thread of this process: what the test is about is not the workers."""
 
     @contextlib.contextmanager
-    def one_thread(on: str, count: int | None = None) -> Iterator[Workers]:
+    def one_thread(on: str, count: int | None = None) -> Iterator[BuildWorkers]:
         with ThreadPoolExecutor(1) as executor:
-            yield Workers(executor.submit, 1, ())
+            yield BuildWorkers(executor.submit, 1, ())
 
     monkeypatch.setattr("edgekit.batch.build_all.open_workers", one_thread)
 

@@ -11,7 +11,7 @@ import pytest
 import edgekit
 from edgekit.batch import build_all as module
 from edgekit.batch.build_all import build_all
-from edgekit.batch.build_job import Job, Row, failed_row, parse_record, run_job
+from edgekit.batch.build_job import CatalogueRow, Job, failed_row, parse_record, run_job
 from edgekit.batch.catalogue_table import catalogue_page, catalogue_text
 from edgekit.batch.content_key import tool_versions
 from edgekit.batch.workers import open_workers
@@ -24,7 +24,7 @@ from tests.fixtures.command_line import call as call
 pytestmark = pytest.mark.needs_ort
 
 
-def states(rows: list[Row]) -> list[str]:
+def states(rows: list[CatalogueRow]) -> list[str]:
     return [row["state"] for row in rows]
 
 
@@ -62,7 +62,7 @@ def test_what_changed_is_built_again_and_nothing_else(matrix: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_a_catalogue_goes_on_where_it_was_cut(matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut(row: Row, done: int, count: int) -> None:
+    def cut(row: CatalogueRow, done: int, count: int) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
@@ -186,7 +186,7 @@ def test_a_process_that_is_lost_each_time_is_told(matrix: Path, monkeypatch: pyt
     assert row["error"]["message"].endswith("; tried 2 times")
 
 
-def lost(job: Job) -> Row:
+def lost(job: Job) -> CatalogueRow:
     return failed_row(job, "CrashError", "net0.onnx: its process was killed by SIGKILL", "lost")
 
 
@@ -197,7 +197,7 @@ def test_a_model_s_process_that_was_killed_is_tried_again(
     matrix.write_text('models = ["net0.onnx"]\ntargets = ["ort"]\n')
     runs: list[Job] = []
 
-    def killed_twice(job: Job) -> Row:
+    def killed_twice(job: Job) -> CatalogueRow:
         runs.append(job)
         return run_job(job) if len(runs) == 3 else lost(job)
 
@@ -238,7 +238,7 @@ def test_a_record_of_a_stranger_names_no_file_elsewhere_and_ends_no_run() -> Non
         "variants": [variant], "error": None,
     }  # fmt: skip
 
-    def parsed(**other: object) -> Row | None:
+    def parsed(**other: object) -> CatalogueRow | None:
         return parse_record(json.dumps({**good, **other}).encode(), "k")
 
     assert parsed() == good

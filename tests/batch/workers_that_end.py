@@ -6,13 +6,13 @@ import os
 import signal
 from pathlib import Path
 
-from edgekit.batch.build_job import Job, Row, run_job
+from edgekit.batch.build_job import CatalogueRow, Job, run_job
 
 FATAL = "EDGEKIT_TEST_ENDS_AT"
 """Environment variable: a build's name and a file, which says that it has ended a worker already."""
 
 
-def run_or_end(job: Job) -> Row:
+def run_or_end(job: Job) -> CatalogueRow:
     """Build, unless it is the fatal one's first time."""
     name, _, marker = os.environ[FATAL].partition("=")
     if job.build.name == name:
@@ -30,6 +30,6 @@ def end_once(marker: str) -> str:
     return "dead"
 
 
-def end_always(job: Job) -> Row:
+def end_always(job: Job) -> CatalogueRow:
     os.kill(os.getpid(), signal.SIGKILL)
     return run_job(job)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import edgekit
-from edgekit.batch.build_job import Row
+from edgekit.batch.build_job import CatalogueRow
 from tests.fixtures import networks
 
 TARGETS, PRECISIONS, MODELS = ("ort", "tflite", "openvino"), ("fp32", "fp16"), 4
@@ -38,7 +38,7 @@ def main(folder: Path) -> int:
     ) as cluster:
         address = cluster.scheduler_address
 
-        def progress(row: Row, done: int, count: int) -> None:
+        def progress(row: CatalogueRow, done: int, count: int) -> None:
             print(f"  {done} of {count}  {row['state']}  {row['name']}  {row['seconds']} s", flush=True)
             if done == count // 2 and not killed:
                 with Client(address, set_as_default=False) as client:

@@ -131,7 +131,7 @@ def test_opening_reads_no_entry(saved: Path) -> None:
             assert str(error.value) == (
                 f"{saved} is damaged\n"
                 "  entry variants/ort-fp32/model.bin: its sha256 is not the one in the manifest\n"
-                "  nothing was written; copy or download it again from where it was built"
+                "  copy or download it again from where it was built"
             )
 
 
@@ -156,9 +156,9 @@ def test_every_truncation_is_refused_and_says_so(saved: Path, tmp_path: Path) ->
         with pytest.raises(BundleError) as error:
             Bundle.open(path)
     assert str(error.value) == (
-        f"{path} is not a bundle EdgeKit can open\n"
+        f"{path} is not a bundle that EdgeKit can open\n"
         f"  header: it declares {len(whole)} bytes, and the file has {len(whole) - 1}\n"
-        "  nothing was written; copy or download it again from where it was built"
+        "  copy or download it again from where it was built"
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import EngineError
-from edgekit.processing.cascade import Stage
+from edgekit.processing.cascade import CascadeStage
 from edgekit.processing.crops import cut, in_frame
 from edgekit.processing.tasks.classify.prediction import Classes
 from edgekit.processing.tasks.detect.prediction import Detections
@@ -33,7 +33,7 @@ def boxes(
 
 
 def only(found: Any, **options: Any) -> Any:
-    (crop,) = cut(FRAME, found, Stage("s", **options))
+    (crop,) = cut(FRAME, found, CascadeStage("s", **options))
     return crop
 
 
@@ -63,7 +63,7 @@ def test_a_square_goes_on_in_black_beyond_the_frame() -> None:
 
 
 def test_what_lies_outside_is_left_out() -> None:
-    assert cut(FRAME, boxes([90, 10, 100, 20], [5, 5, 5, 5]), Stage("s")) == []
+    assert cut(FRAME, boxes([90, 10, 100, 20], [5, 5, 5, 5]), CascadeStage("s")) == []
 
 
 def test_the_best_of_the_wanted_ones_in_their_order() -> None:
@@ -71,9 +71,9 @@ def test_the_best_of_the_wanted_ones_in_their_order() -> None:
         [0, 0, 9, 9], [10, 0, 19, 9], [20, 0, 29, 9], [30, 0, 39, 9],
         scores=[0.5, 0.9, 0.7, 0.1], classes=[1, 0, 1, 1],
     )  # fmt: skip
-    assert [c.index for c in cut(FRAME, found, Stage("s", classes=("dog",)))] == [0, 2, 3]
-    assert [c.index for c in cut(FRAME, found, Stage("s", score=0.6))] == [1, 2]
-    assert [c.index for c in cut(FRAME, found, Stage("s", most=2))] == [1, 2]
+    assert [c.index for c in cut(FRAME, found, CascadeStage("s", classes=("dog",)))] == [0, 2, 3]
+    assert [c.index for c in cut(FRAME, found, CascadeStage("s", score=0.6))] == [1, 2]
+    assert [c.index for c in cut(FRAME, found, CascadeStage("s", most=2))] == [1, 2]
 
 
 def test_corners_are_made_upright() -> None:
@@ -119,7 +119,7 @@ def test_predictions_go_back_into_the_frame() -> None:
 def test_a_prediction_without_places() -> None:
     found = Classes(np.array([0]), np.array([0.9], np.float32))
     with pytest.raises(EngineError) as error:
-        cut(FRAME, found, Stage("s"))
+        cut(FRAME, found, CascadeStage("s"))
     assert str(error.value) == (
         "stage s: the first stage predicts Classes, which has no regions to crop; use a detector"
     )
@@ -131,4 +131,4 @@ def test_a_thing_far_beyond_the_frame_is_left_out(crop: str) -> None:
     far = np.array([[40, 30, 50_000, 50_000, 0.3]], np.float32)
     found = OrientedDetections(far, np.array([0.9], np.float32), np.array([0]))
     options: dict[str, Any] = {"square": True} if crop == "box" else {}
-    assert cut(FRAME, found, Stage("s", crop=crop, **options)) == []
+    assert cut(FRAME, found, CascadeStage("s", crop=crop, **options)) == []

@@ -11,7 +11,7 @@ import pytest
 from edgekit.bundle import Bundle, Variant
 from edgekit.errors import BundleError, MissingDependency, UsageError
 from edgekit.report.trackers import (
-    Record,
+    TrackerRecord,
     _refusals,
     log_to_mlflow,
     log_to_wandb,
@@ -97,7 +97,7 @@ def test_mlflow_has_the_run_with_its_files(
     record = record_of(bundle, files[0])
     many = {f"many/{number}": "x" * 6500 for number in range(250)}  # more than one request takes
     many["odd: ü"] = "1"
-    record = Record(record.name, {**record.parameters, **many}, record.metrics)
+    record = TrackerRecord(record.name, {**record.parameters, **many}, record.metrics)
     first = log_to_mlflow(record, files, uri)
     second = log_to_mlflow(record, files, uri)
     client = MlflowClient(tracking_uri=uri)
@@ -175,7 +175,7 @@ def test_names_that_mlflow_refuses_are_written_otherwise(
         "..",
         "",
     ]
-    record = Record("m.edgekit", dict.fromkeys(names, "text"), dict.fromkeys(names, 1.0))
+    record = TrackerRecord("m.edgekit", dict.fromkeys(names, "text"), dict.fromkeys(names, 1.0))
     logged = log_to_mlflow(record, files, uri)
     run = MlflowClient(tracking_uri=uri).get_run(logged.run)
     assert run.info.status == "FINISHED"
@@ -203,7 +203,7 @@ def test_a_long_name_is_cut_for_wandb(
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     for name in ("WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "own"))
-    assert log_to_wandb(Record("n" * 200, {}, {}), files, "p").folder
+    assert log_to_wandb(TrackerRecord("n" * 200, {}, {}), files, "p").folder
 
 
 @pytest.mark.parametrize(

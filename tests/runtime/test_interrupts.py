@@ -14,7 +14,7 @@ import pytest
 
 from edgekit.errors import EngineError
 from edgekit.runtime import Session
-from edgekit.runtime.deadline.watchdog import Watched
+from edgekit.runtime.deadline.watchdog import WatchedRunner
 from edgekit.runtime.scheduling.pending import Pending
 from edgekit.system.interrupts import Background, Notifier
 from edgekit.tensor_spec import Array
@@ -112,7 +112,7 @@ def test_what_a_handler_of_the_app_raises_is_the_apps(
     before = signal.signal(signal.SIGALRM, HANDLERS[handler])
     try:
         with Session(bundle, threads=1, deadline_ms=deadline_ms) as session:
-            runner = session.runner._runner if isinstance(session.runner, Watched) else session.runner
+            runner = session.runner._runner if isinstance(session.runner, WatchedRunner) else session.runner
             assert isinstance(runner, FakeRunner)
             runner.behaviour = engine
             with pytest.raises(Alarm):
@@ -181,7 +181,7 @@ def session(engines: Engines) -> Iterator[Session]:
 def test_an_interrupt_while_an_answer_is_waited_for_is_not_the_next_ones_wait_for() -> None:
     """As Watched._wait_for was: the answer of the interrupted request comes after the interrupt."""
 
-    class Interrupting(Watched):
+    class Interrupting(WatchedRunner):
         interrupt = False
 
         def _wait_for(self, *given: object) -> dict[str, Array]:

@@ -53,7 +53,7 @@ class Side(NamedTuple):
     name: str
 
 
-class Comparison(TypedDict):
+class LatencyRatio(TypedDict):
     """Time of the first over the second's."""
 
     first: str
@@ -86,7 +86,7 @@ def compare_bundles(
     threads: int | None = None,
     seconds: float = 10.0,
     clock: str = "wall",
-) -> list[Comparison]:
+) -> list[LatencyRatio]:
     """Compare a variant with another of its bundle, or each with its namesake in another bundle.
 
     Args:
@@ -147,7 +147,7 @@ def is_installed(target: str) -> bool:
 
 def compare(
     first: Side, second: Side, *, threads: int | None = None, seconds: float = 10.0, clock: str = "wall"
-) -> Comparison:
+) -> LatencyRatio:
     """Time two variants against each other on the first bundle's golden vector.
 
     Args:
@@ -231,7 +231,7 @@ def _in_turns(
     return taken
 
 
-def statement(found: Comparison) -> str:
+def statement(found: LatencyRatio) -> str:
     """Return the result as a sentence.
 
     >>> statement({"first": "A", "second": "B", "ratio": 0.959, "low": 0.95, "high": 0.968,
@@ -250,12 +250,12 @@ def statement(found: Comparison) -> str:
     return f"{first} is {ratio:.1f} % slower than {second}, {sure}: {low:.1f} to {high:.1f}"
 
 
-def render_comparisons(found: Sequence[Comparison]) -> str:
+def render_comparisons(found: Sequence[LatencyRatio]) -> str:
     """Format the output of ``edgekit bench --against``."""
     return "\n\n".join("\n".join(_lines(each)) for each in found)
 
 
-def _lines(found: Comparison) -> list[str]:
+def _lines(found: LatencyRatio) -> list[str]:
     threads = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''}"
     kind = "CPU time" if found["clock"] == "cpu" else "wall time"
     first, second = (milliseconds(ms) for ms in found["ms"])

@@ -72,7 +72,7 @@ class BuildRequest:
     _: KW_ONLY
     targets: Sequence[str] = field(metadata=option(
         "Targets (``ort``) or device profiles (``rpi5``).",
-        help="Target or device profile. Repeatable.",
+        help="Target or device profile, e.g. ort, tflite or rpi5; edgekit targets lists them. Repeatable.",
         flags=("-t", "--target"), metavar="TARGET", repeatable="values", completions=profiles,
         models="any", stored=False,
     ))  # fmt: skip

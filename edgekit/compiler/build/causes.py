@@ -9,7 +9,7 @@ from edgekit.bundle.evidence import Cause as CauseRecord
 from edgekit.bundle.evidence import Causes
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.model.rewriting import node_name
-from edgekit.compiler.quantize.causes import HALF_MAX, PER_TENSOR, Cause, float16_causes, snr_db
+from edgekit.compiler.quantize.causes import HALF_MAX, PER_TENSOR, LossCause, float16_causes, snr_db
 from edgekit.compiler.quantize.observe.calibrate import observe
 from edgekit.compiler.quantize.search.candidates import Candidates
 from edgekit.compiler.quantize.search.measurement import BASELINE, CandidateConfig, Measurement
@@ -80,7 +80,7 @@ def add_float16_causes(
         variant.evidence["causes"] = _kept(rows)
 
 
-def _record(cause: Cause, done: str, left: float | None) -> CauseRecord:
+def _record(cause: LossCause, done: str, left: float | None) -> CauseRecord:
     return {
         "kind": cause.kind,
         "value": cause.value,
@@ -93,7 +93,7 @@ def _record(cause: Cause, done: str, left: float | None) -> CauseRecord:
     }
 
 
-def _kept(rows: Sequence[tuple[CauseRecord, Cause]]) -> Causes:
+def _kept(rows: Sequence[tuple[CauseRecord, LossCause]]) -> Causes:
     counts: dict[str, int] = {}
     found = []
     for record, cause in rows:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.compiler.build.deferral_bundle import Part, deferral_bundle, in_bundle_of_large
+from edgekit.compiler.build.deferral_bundle import DeferralPart, deferral_bundle, in_bundle_of_large
 from edgekit.compiler.evaluate.deferral_threshold import NEVER, Threshold, find_threshold, samples_needed
 from edgekit.compiler.evaluate.samples import Sample, load_samples
 from edgekit.errors import MissingDependency, SampleError, UsageError
@@ -115,10 +115,10 @@ def defer(
 
     Args:
         small: The bundle of the small model.
-        large: That of the large one, with the same inputs, outputs and card; None: both are variants of
+        large: File of the large model, with the same inputs, outputs and card; None: both are variants of
             ``small``, e.g. int8 and fp32.
-        samples: As :func:`edgekit.build` takes them, without labels: inputs like those of use, that neither
-            model was fitted to. 1 % at 95 % confidence needs 299 or more.
+        samples: Samples in a form that :func:`edgekit.build` takes, without labels: inputs like those of use,
+            that neither model was fitted to. 1 % at 95 % confidence needs 299 or more.
         disagreement: Maximum share of results that differ from the large one's: ``1%`` or 0.01.
         confidence: Confidence of that bound: ``95%`` or 0.95.
         small_variant: None: the fastest.
@@ -169,7 +169,7 @@ def defer(
     if not result.worthwhile:
         return result
     parts = [
-        Part(*each)
+        DeferralPart(*each)
         for each in zip((SMALL, LARGE), bundles, chosen, golden, (small_ms, large_ms), strict=True)
     ]
     figures = {**result.as_json(), "samples_sha256": given.digest}

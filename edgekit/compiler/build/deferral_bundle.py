@@ -27,7 +27,7 @@ MARGIN_DB = 3.0
 of a golden vector over the threshold, and then the other model answers it."""
 
 
-class Part(NamedTuple):
+class DeferralPart(NamedTuple):
     """One of the two models: its variant and bundle, its outputs for the large one's golden vectors, and its
     median time."""
 
@@ -39,8 +39,8 @@ class Part(NamedTuple):
 
 
 def deferral_bundle(
-    small: Part,
-    large: Part,
+    small: DeferralPart,
+    large: DeferralPart,
     card: Card,
     found: Threshold,
     expected_ms: float,
@@ -108,7 +108,7 @@ def _options(variant: Variant) -> dict[str, Json]:
     return {"variant": variant.name, "target": variant.target, "options": dict(variant.options)}
 
 
-def _brought(small: Part, large: Part, entries: dict[str, bytes], runs: int) -> Part:
+def _brought(small: DeferralPart, large: DeferralPart, entries: dict[str, bytes], runs: int) -> DeferralPart:
     """Add the small variant's files to the large bundle's entries, and its evidence against the golden
     vectors."""
     files = {}
@@ -124,7 +124,9 @@ def _brought(small: Part, large: Part, entries: dict[str, bytes], runs: int) -> 
     return small._replace(variant=small.variant._replace(name=name, files=files, evidence=evidence))
 
 
-def _answers(small: Part, large: Part, card: Card, threshold: float) -> list[Mapping[str, Array]]:
+def _answers(
+    small: DeferralPart, large: DeferralPart, card: Card, threshold: float
+) -> list[Mapping[str, Array]]:
     """Compute the outputs of both together for the golden vectors."""
     assert card.task is not None
     task, found = card.task, []
@@ -134,7 +136,9 @@ def _answers(small: Part, large: Part, card: Card, threshold: float) -> list[Map
     return found
 
 
-def _accuracy(small: Part, large: Part, answers: Sequence[Mapping[str, Array]]) -> dict[str, Any]:
+def _accuracy(
+    small: DeferralPart, large: DeferralPart, answers: Sequence[Mapping[str, Array]]
+) -> dict[str, Any]:
     """Compare each output with the large bundle's golden vectors. The limit is the small one's SNR, less
     ``MARGIN_DB``, if its precision's own is higher: the small model is a different one."""
     found = {}

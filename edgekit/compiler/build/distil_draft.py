@@ -24,7 +24,7 @@ from edgekit.system.regular_file import read_plain
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
-    from edgekit.compiler.compress.torch.draft_training import Written
+    from edgekit.compiler.compress.torch.draft_training import TrainingTexts
 
 LAYERS = 8
 """A draft has one layer for so many of the model's."""
@@ -210,7 +210,7 @@ def _prompts(model: LanguageModel, samples: str | Path | None) -> list[list[int]
     return [[*before, *tokens[start : start + PROMPT_TOKENS]] for start in starts]
 
 
-def _split(texts: Written, count: int) -> tuple[Written, Written, Written]:
+def _split(texts: TrainingTexts, count: int) -> tuple[TrainingTexts, TrainingTexts, TrainingTexts]:
     """Split the texts: an eighth for validation, another eighth for testing, the rest for training."""
     import torch
 

@@ -88,7 +88,7 @@ def import_model(
     Args:
         model: Path of a file that an importer takes (docs/importing.md), or an object of a framework.
         shapes: Static shapes by input name.
-        example_inputs: What a PyTorch module or a JAX function is called with, which both trace: arrays in
+        example_inputs: Arguments with which a PyTorch module or a JAX function is traced: arrays in
             the order of its parameters, or a mapping by their names, e.g. what a tokenizer returns.
         trust_pickle: Whether a file that is a Python pickle may be loaded, which runs code in it.
 

@@ -75,8 +75,8 @@ def memory_need(source: ModelBytes, canonical: ModelBytes, samples: int, targets
     Args:
         source: The model as opened.
         canonical: After the passes.
-        samples: That are used.
-        targets: That it is built for.
+        samples: Number of samples that are used.
+        targets: Targets to build for.
     """
     return (
         PASS_COPIES * min(canonical.values, PASS_BYTES + canonical.live)

@@ -48,7 +48,7 @@ class TextLengths:
     """A model at several lengths.
 
     Attributes:
-        axes: Where its tokens are.
+        axes: Axis of the tokens in each input.
         whole: Tokens of the longest.
         sources: Tokens -> the model as it was opened, of the shorter ones, ascending.
         canonical: The same after the passes.

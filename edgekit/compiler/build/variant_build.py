@@ -48,7 +48,7 @@ INT8_LIMITS = {"quantization": 1.0, "stored_weights": 1.03}
 """The same for int8, by the key in its evidence. Weight-only int8 is not meant to be faster; up to 1.03 is
 noise where only the two variants are interleaved."""
 NARROW_LIMIT = 1.0
-"""The same for bf16 and fp16 arithmetic: it costs accuracy, and its files are no smaller."""
+"""The same for bf16 and fp16 arithmetic: it costs accuracy, and its files are not smaller."""
 SHRUNK_LIMIT = FASTER
 """The same for smaller models, which cost more: timed with the parent alone, in turns."""
 FLOOR_SAMPLES = 2

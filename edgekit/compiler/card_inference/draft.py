@@ -8,9 +8,9 @@ from pathlib import Path, PurePath
 from shlex import quote
 from typing import Any
 
-from edgekit.compiler.card_inference.facts import Facts, read_facts, read_source
+from edgekit.compiler.card_inference.facts import GraphFacts, read_facts, read_source
 from edgekit.compiler.card_inference.image_habits import UNKNOWN, Habits
-from edgekit.compiler.card_inference.lines import Line, comment_text, key_path, table_text
+from edgekit.compiler.card_inference.lines import CardLine, comment_text, key_path, table_text
 from edgekit.compiler.card_inference.pixels import pixel_lines
 from edgekit.compiler.card_inference.recognize import recognize, recognize_sound
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized
@@ -103,10 +103,10 @@ def draft_card(
     return _written(facts, tables, found if constant else None)
 
 
-Table = tuple[str, list[Line]]
+Table = tuple[str, list[CardLine]]
 
 
-def _without_picture(facts: Facts, sizes: Mapping[str, Size]) -> Draft:
+def _without_picture(facts: GraphFacts, sizes: Mapping[str, Size]) -> Draft:
     found = recognize_sound(facts) or draft_text(facts, sizes)
     if found is None or not has_decoder(found.task.kind, found.task.decode):
         return _written(facts, [_tensor_table(spec, sizes) for spec in facts.inputs], None)
@@ -114,67 +114,70 @@ def _without_picture(facts: Facts, sizes: Mapping[str, Size]) -> Draft:
     return _written(facts, tables, found.task, found.states)
 
 
-def _image_table(facts: Facts, image: ImageShape, size: Size | None, habits: Habits) -> Table:
+def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits: Habits) -> Table:
     spec = next(spec for spec in facts.inputs if spec.name == image.name)
     guessed = not habits.certain
     whose = f"as {habits.origin}"
     channels = "one channel" if image.channels == 1 else f"{image.channels} channels"
     said = input_metadata(facts.metadata, image.name).colour
     if image.channels == 1:
-        colour = Line("colour", "GREY", channels)
+        colour = CardLine("colour", "GREY", channels)
     elif said == "RGB":
-        colour = Line("colour", "RGB", "the model's metadata")
+        colour = CardLine("colour", "RGB", "the model's metadata")
     else:
-        colour = Line("colour", habits.colour, whose, guessed)
+        colour = CardLine("colour", habits.colour, whose, guessed)
     lines = [
-        Line("kind", "image"),
-        Line("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))),
-        Line("layout", image.layout, f"{channels} in dimension {image.layout.index('C')}"),
+        CardLine("kind", "image"),
+        CardLine("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))),
+        CardLine("layout", image.layout, f"{channels} in dimension {image.layout.index('C')}"),
         colour,
-        Line("resize", habits.resize, whose, guessed),
+        CardLine("resize", habits.resize, whose, guessed),
     ]
     if habits.resize == "letterbox":
-        lines.append(Line("place", habits.place))
+        lines.append(CardLine("place", habits.place))
     if habits.resize in ("letterbox", "fit-height"):
-        lines.append(Line("pad", habits.pad))
+        lines.append(CardLine("pad", habits.pad))
     if habits.rounding:
-        lines.append(Line("rounding", habits.rounding))
+        lines.append(CardLine("rounding", habits.rounding))
     if habits.crop != 1:
-        lines.append(Line("crop", habits.crop))
+        lines.append(CardLine("crop", habits.crop))
     if habits.antialias:
-        lines.append(Line("antialias", True, "as Pillow resizes"))
+        lines.append(CardLine("antialias", True, "as Pillow resizes"))
     return key_path("inputs", image.name), [*lines, *pixel_lines(facts, image, habits)]
 
 
 def _tensor_table(spec: TensorSpec, sizes: Mapping[str, Size]) -> Table:
     size = sizes.get(spec.name)
-    shape = Line("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False)))
-    return key_path("inputs", spec.name), [Line("kind", "tensor", f"{spec.dtype}, given as it is"), shape]
+    shape = CardLine("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False)))
+    return key_path("inputs", spec.name), [CardLine("kind", "tensor", f"{spec.dtype}, given as it is"), shape]
 
 
 def _task_table(found: Recognized) -> Table:
     return "task", [
-        Line("kind", found.kind),
-        Line("decode", found.decode, found.why, found.guessed),
-        Line("outputs", dict(found.outputs)),
+        CardLine("kind", found.kind),
+        CardLine("decode", found.decode, found.why, found.guessed),
+        CardLine("outputs", dict(found.outputs)),
         *found.lines,
     ]
 
 
 def _written(
-    facts: Facts, tables: Sequence[Table], found: Recognized | None, states: Mapping[str, str] | None = None
+    facts: GraphFacts,
+    tables: Sequence[Table],
+    found: Recognized | None,
+    states: Mapping[str, str] | None = None,
 ) -> Draft:
     name = facts.source.name
-    parts = [_comments(HEAD, name=name), Line("title", PurePath(name).stem or name).text()]
+    parts = [_comments(HEAD, name=name), CardLine("title", PurePath(name).stem or name).text()]
     if found is not None:
         tables = [*tables, _task_table(found)]
     parts += [table_text(*table) for table in tables]
     if found is None:
         parts.append(_comments(NO_TASK, outputs=", ".join(map(str, facts.outputs))))
-    about = [Line(key, facts.metadata[key]) for key in ("author", "license", "version", "description")
+    about = [CardLine(key, facts.metadata[key]) for key in ("author", "license", "version", "description")
              if facts.metadata.get(key)]  # fmt: skip
     if states:
-        parts.append(table_text("states", [Line(name, output) for name, output in states.items()]))
+        parts.append(table_text("states", [CardLine(name, output) for name, output in states.items()]))
     if about:
         parts.append(table_text("about", about))
     text = "\n\n".join(parts) + "\n"

@@ -32,7 +32,7 @@ THROUGH = (
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class UnopenedModel:
     """Model file, read but not opened: shapes may be dynamic.
 
     Attributes:
@@ -53,7 +53,7 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
+class GraphFacts:
     """Model with static shapes, and facts about its graph.
 
     Attributes:
@@ -61,7 +61,7 @@ class Facts:
         model: The opened model.
     """
 
-    source: Source
+    source: UnopenedModel
     model: ir.Model
 
     @cached_property
@@ -123,7 +123,7 @@ class Facts:
         return None
 
 
-def read_source(model: ModelSource | str, options: ImportOptions | None = None) -> Source:
+def read_source(model: ModelSource | str, options: ImportOptions | None = None) -> UnopenedModel:
     """Read the declarations of a model, of any framework that an importer takes.
 
     Raises:
@@ -151,16 +151,16 @@ def read_source(model: ModelSource | str, options: ImportOptions | None = None) 
     }
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     metadata = {**ultralytics_in(metadata), **metadata}
-    return Source(name, data, folder, inputs, metadata, proto.producer_name)
+    return UnopenedModel(name, data, folder, inputs, metadata, proto.producer_name)
 
 
-def read_facts(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Facts:
+def read_facts(source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]) -> GraphFacts:
     """Open the model with these shapes.
 
     Raises:
         ModelError: it can't be opened, or not with these shapes.
     """
-    return Facts(source, open_bytes(source.onnx, source.name, shapes, source.folder))
+    return GraphFacts(source, open_bytes(source.onnx, source.name, shapes, source.folder))
 
 
 def constant_of(value: ir.Value | None) -> Array | None:

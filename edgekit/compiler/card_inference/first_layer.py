@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.card_inference.facts import Facts, constant_of
+from edgekit.compiler.card_inference.facts import GraphFacts, constant_of
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import EdgeKitError
 from edgekit.tensor_spec import Array
@@ -45,7 +45,7 @@ class InGraph(NamedTuple):
         return bool(np.max(np.abs(self.scale)) * 255 < 16)
 
 
-def in_graph(facts: Facts, name: str) -> InGraph | None:
+def in_graph(facts: GraphFacts, name: str) -> InGraph | None:
     """Return the arithmetic by constants between an input and the first layer; None where there is none."""
     value = next(v for v in facts.model.graph.inputs if v.name == name)
     scale, offset = np.ones(1), np.zeros(1)
@@ -88,7 +88,7 @@ def _arithmetic(node: ir.Node, value: ir.Value, scale: Array, offset: Array) -> 
     return (scale, offset - number) if first else (-scale, number - offset)
 
 
-def response(facts: Facts, name: str) -> float | None:
+def response(facts: GraphFacts, name: str) -> float | None:
     """Compute the spread of the first layer's outputs on a picture with pixels 0 to 255.
 
     The spread is the median over live channels of the standard deviation over positions. Return None if
@@ -143,7 +143,7 @@ def _cut(model: ir.Model, name: str) -> ir.Model:
     return short
 
 
-def _first_layer(facts: Facts, name: str) -> ir.Value | None:
+def _first_layer(facts: GraphFacts, name: str) -> ir.Value | None:
     """Return the output of the first convolution, or of the batch normalization that follows it."""
     waiting = [v for v in facts.model.graph.inputs if v.name == name]
     for _ in range(200):

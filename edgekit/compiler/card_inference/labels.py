@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.tflite_metadata import output_labels
 
 COCO_80 = (
@@ -77,7 +77,7 @@ def _parsed(text: str) -> tuple[str, ...]:
 
 def label_line(
     metadata: Mapping[str, str], classes: int, *, output: str = "", columns_from: int = 0
-) -> Line | None:
+) -> CardLine | None:
     """Return the card's line of labels, if they are known or COCO's fit.
 
     Args:
@@ -88,9 +88,9 @@ def label_line(
     """
     named = names_in(metadata, output)
     if named is not None and len(named[0]) == classes:
-        return Line("labels", named[0], f"the model's metadata, {named[1]!r}")
+        return CardLine("labels", named[0], f"the model's metadata, {named[1]!r}")
     if classes == 80:
-        return Line("labels", coco_80(), "80 classes: COCO's", guessed=True)
+        return CardLine("labels", coco_80(), "80 classes: COCO's", guessed=True)
     if classes + columns_from == 91:
-        return Line("labels", coco_91(), "COCO's ids; 0 is background", guessed=True)
+        return CardLine("labels", coco_91(), "COCO's ids; 0 is background", guessed=True)
     return None

@@ -13,7 +13,7 @@ GUESSED = "guessed: "
 WIDTH = 110
 
 
-class Line(NamedTuple):
+class CardLine(NamedTuple):
     """Line of a card.
 
     Attributes:
@@ -45,7 +45,7 @@ def comment_text(text: str) -> str:
     return f"# {' '.join(printable(text).split())}"
 
 
-def table_text(name: str, lines: Iterable[Line]) -> str:
+def table_text(name: str, lines: Iterable[CardLine]) -> str:
     """Return a table of the card: ``[name]`` and its lines.
 
     Args:

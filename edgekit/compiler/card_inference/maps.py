@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.recognized import ImageShape
 
 COARSEST = 32
@@ -22,7 +22,7 @@ class Map(NamedTuple):
     integer: bool
 
 
-def the_map(facts: Facts) -> Map | None:
+def the_map(facts: GraphFacts) -> Map | None:
     """Return the first output as a map, if the others have its rank and axis 1: heads only training needs."""
     output = facts.outputs[0]
     shape = output.shape

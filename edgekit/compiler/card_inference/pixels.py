@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.first_layer import IN_DOUBT, RAW_BELOW, InGraph, in_graph, response
 from edgekit.compiler.card_inference.image_habits import RAW, ZERO_TO_ONE, Habits, Numbers
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognized import ImageShape
 from edgekit.compiler.card_inference.tflite_metadata import input_metadata
 
 SPELT = {1.0: "pixels are not scaled", 255.0: "0 to 1 goes in", 127.5: "-1 to 1 goes in"}
 
 
-def pixel_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
+def pixel_lines(facts: GraphFacts, image: ImageShape, habits: Habits) -> list[CardLine]:
     """Return lines for ``mean``, ``std`` and ``dtype``; none where the card's defaults are right."""
     dtype = next(spec.dtype for spec in facts.inputs if spec.name == image.name)
     if dtype.startswith(("uint", "int")) and dtype != "int8":
-        return [Line("dtype", dtype, "the input's: pixels are not scaled")]
+        return [CardLine("dtype", dtype, "the input's: pixels are not scaled")]
     if dtype == "int8":
         quantized = facts.quantization(image.name)
         zero = -128 if quantized is None else quantized[1]
         why = "the input is int8: pixels minus 128" if zero == -128 else "the graph's DequantizeLinear"
-        return [Line("mean", [float(-zero)] * image.channels, why, zero != -128), Line("dtype", "int8")]
+        return [
+            CardLine("mean", [float(-zero)] * image.channels, why, zero != -128),
+            CardLine("dtype", "int8"),
+        ]
     lines = _float_lines(facts, image, habits)
-    return lines if dtype == "float32" else [*lines, Line("dtype", dtype, "the input's")]
+    return lines if dtype == "float32" else [*lines, CardLine("dtype", dtype, "the input's")]
 
 
-def _float_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
+def _float_lines(facts: GraphFacts, image: ImageShape, habits: Habits) -> list[CardLine]:
     said = input_metadata(facts.metadata, image.name)
     if said.mean and said.std:
         pixels = said.mean, said.std
@@ -56,16 +59,16 @@ def _float_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
 
 def _habit_lines(
     image: ImageShape, habits: Habits, pixels: tuple[Numbers, Numbers], why: str, guessed: bool
-) -> list[Line]:
+) -> list[CardLine]:
     mean, std = (_by_channel(numbers, image.channels, habits.colour) for numbers in pixels)
     if pixels == RAW:
         return [_plain_line(image, why, guessed)]
-    lines = [Line("mean", mean, why, guessed)] if any(mean) else []
-    return [*lines, Line("std", std, "" if lines else why, guessed)]
+    lines = [CardLine("mean", mean, why, guessed)] if any(mean) else []
+    return [*lines, CardLine("std", std, "" if lines else why, guessed)]
 
 
-def _plain_line(image: ImageShape, why: str, guessed: bool) -> Line:
-    return Line("std", [1.0] * image.channels, why, guessed)
+def _plain_line(image: ImageShape, why: str, guessed: bool) -> CardLine:
+    return CardLine("std", [1.0] * image.channels, why, guessed)
 
 
 def _by_channel(numbers: Numbers, channels: int, colour: str) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.recognized import (
     Draftable,
     ImageShape,
@@ -21,7 +21,7 @@ LEAST_POOLED = 64
 Recognizer = TypeVar("Recognizer")
 
 
-def recognize(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """Return the task of a model with one picture as input; None if no decoder reads its outputs."""
     for recognizer in _in_order(lambda of: of.pictures):
         found = recognizer(facts, image)
@@ -30,7 +30,7 @@ def recognize(facts: Facts, image: ImageShape) -> Recognized | None:
     return None
 
 
-def recognize_text(facts: Facts) -> Recognized | None:
+def recognize_text(facts: GraphFacts) -> Recognized | None:
     """Return the task of a model with a tokenized text as input; None if its outputs are not recognized."""
     floats = [output for output in facts.outputs if output.dtype.startswith("float")]
     tokens = facts.inputs[0].shape[-1]
@@ -42,7 +42,7 @@ def recognize_text(facts: Facts) -> Recognized | None:
     return next((task for task in tasks if task is not None), None)
 
 
-def recognize_sound(facts: Facts) -> Draftable | None:
+def recognize_sound(facts: GraphFacts) -> Draftable | None:
     """Return the inputs and the task of a sound model; None if it is not recognized as one."""
     drafts = (recognizer(facts) for recognizer in _in_order(lambda of: of.sounds))
     return next((draft for draft in drafts if draft is not None), None)

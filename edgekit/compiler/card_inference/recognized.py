@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import Habits
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.tensor_spec import TensorSpec
 
 
@@ -42,7 +42,7 @@ class Recognized:
     why: str
     habits: Habits
     guessed: bool = False
-    lines: Sequence[Line] = ()
+    lines: Sequence[CardLine] = ()
     reads_pairs: bool = False
 
 
@@ -55,7 +55,7 @@ class Draftable(NamedTuple):
         states: For each state input, the output whose value it takes at the next call.
     """
 
-    inputs: dict[str, list[Line]]
+    inputs: dict[str, list[CardLine]]
     task: Recognized
     states: dict[str, str]
 
@@ -87,9 +87,9 @@ class Recognizers(NamedTuple):
         sounds: facts -> the inputs and the task, for all others.
     """
 
-    pictures: Mapping[int, Callable[[Facts, ImageShape], Recognized | None]] = {}
-    texts: Mapping[int, Callable[[Facts, TextOutputs], Recognized | None]] = {}
-    sounds: Mapping[int, Callable[[Facts], Draftable | None]] = {}
+    pictures: Mapping[int, Callable[[GraphFacts, ImageShape], Recognized | None]] = {}
+    texts: Mapping[int, Callable[[GraphFacts, TextOutputs], Recognized | None]] = {}
+    sounds: Mapping[int, Callable[[GraphFacts], Draftable | None]] = {}
 
 
 def cells(image: ImageShape, strides: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from edgekit.compiler.card_inference.facts import Declared, Facts, Source, read_facts
+from edgekit.compiler.card_inference.facts import Declared, GraphFacts, UnopenedModel, read_facts
 from edgekit.compiler.card_inference.recognized import ImageShape
 from edgekit.errors import ModelError
 
@@ -32,7 +32,9 @@ class Size(NamedTuple):
     guessed: bool
 
 
-def open_static(source: Source, given: Mapping[str, tuple[int, ...]]) -> tuple[Facts, dict[str, Size]]:
+def open_static(
+    source: UnopenedModel, given: Mapping[str, tuple[int, ...]]
+) -> tuple[GraphFacts, dict[str, Size]]:
     """Open a model, and the sizes that were chosen for it.
 
     Args:
@@ -90,7 +92,7 @@ def resized(image: ImageShape, size: tuple[int, int], declared: Declared) -> tup
     )
 
 
-def _choices(source: Source, given: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Size]]:
+def _choices(source: UnopenedModel, given: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Size]]:
     fixed: dict[str, Size] = {}
     free: list[tuple[str, Declared]] = []
     for name, declared in source.inputs.items():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from edgekit.compiler.card_inference.facts import Facts
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.facts import GraphFacts
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognize import recognize_text
 from edgekit.compiler.card_inference.recognized import Draftable
 from edgekit.compiler.card_inference.sizes import Size
@@ -16,7 +16,7 @@ TOKENIZER = "tokenizer.json"
 LEAST_TOKENS = 4
 
 
-def draft_text(facts: Facts, sizes: Mapping[str, Size]) -> Draftable | None:
+def draft_text(facts: GraphFacts, sizes: Mapping[str, Size]) -> Draftable | None:
     """Return the inputs and the task of a model whose inputs are token ids; None for other models."""
     parts = {spec.name: _part(spec) for spec in facts.inputs}
     if (
@@ -35,19 +35,23 @@ def draft_text(facts: Facts, sizes: Mapping[str, Size]) -> Draftable | None:
         part = parts[spec.name]
         size = sizes.get(spec.name)
         lines = [
-            Line("kind", "text"),
-            Line("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))),
-            Line("part", part, f"by its name, {spec.name!r}"),
+            CardLine("kind", "text"),
+            CardLine(
+                "shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))
+            ),
+            CardLine("part", part, f"by its name, {spec.name!r}"),
         ]
         if part == "ids":
             why = "the model's own tokenizer file, beside this card"
-            lines.append(Line("tokenizer", TOKENIZER, why, True))
+            lines.append(CardLine("tokenizer", TOKENIZER, why, True))
             if task.reads_pairs:
                 lines.append(
-                    Line("pair", True, "one number for a text is usually the relevance of a text pair", True)
+                    CardLine(
+                        "pair", True, "one number for a text is usually the relevance of a text pair", True
+                    )
                 )
         if spec.dtype != "int64":
-            lines.append(Line("dtype", spec.dtype, "the input's"))
+            lines.append(CardLine("dtype", spec.dtype, "the input's"))
         inputs[spec.name] = lines
     return Draftable(inputs, task, {})
 

@@ -45,7 +45,7 @@ class Channels:
 
     Attributes:
         model: The model.
-        labels: Of its values. The same model, or a clone of it, has the same ones each time.
+        labels: Labels of its values. The same model, or a clone of it, has the same ones each time.
         groups: Groups that can be removed, in the order of the graph.
     """
 

@@ -23,7 +23,7 @@ class Labels:
     """The labelled axis of a value.
 
     Attributes:
-        axis: Which axis, from 0.
+        axis: Index of the axis, from 0.
         ids: int64 [size of the axis].
     """
 
@@ -37,7 +37,7 @@ class Use:
 
     Attributes:
         node: The reader of the constant.
-        index: Which of its inputs the constant is.
+        index: Index of the constant among its inputs.
         axis: The labelled axis of the constant.
         ids: int64 [size of the axis].
         role: ``output``: rows of weights that make the channels. ``input``: columns of weights that are

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.compiler.compress.reader_moments import Moments
+from edgekit.compiler.compress.reader_moments import ReaderMoments
 from edgekit.tensor_spec import Array
 
 RIDGE = 1e-2
@@ -37,8 +37,8 @@ class ReaderData:
     """
 
     weights: Array
-    calibration: Moments
-    validation: Moments
+    calibration: ReaderMoments
+    validation: ReaderMoments
     blocks: Array
 
 
@@ -67,7 +67,7 @@ def removal_order(readers: Sequence[ReaderData]) -> RemovalOrder:
     count = len(readers[0].blocks)
     most = max(int(count * MOST), 1)
     points = np.unique(np.linspace(0, most, CURVE_POINTS + 1).astype(int))
-    states = [_State(reader) for reader in readers]
+    states = [_RemovalState(reader) for reader in readers]
     alive = np.ones(count, bool)
     order: list[int] = []
     errors = [0.0]
@@ -83,7 +83,7 @@ def removal_order(readers: Sequence[ReaderData]) -> RemovalOrder:
     return RemovalOrder(np.array(order), points, np.maximum.accumulate(errors))
 
 
-def fit(weights: Array, moments: Moments, kept: Array) -> tuple[Array, Array]:
+def fit(weights: Array, moments: ReaderMoments, kept: Array) -> tuple[Array, Array]:
     """Fit the weights of the kept columns, and the change of the bias, by least squares.
 
     Args:
@@ -106,7 +106,7 @@ def with_ridge(covariance: Array) -> Array:
     return covariance + (RIDGE * mean if mean > 0 else 1.0) * np.eye(len(covariance))
 
 
-class _State:
+class _RemovalState:
     """State of one reader while units are removed."""
 
     def __init__(self, reader: ReaderData) -> None:

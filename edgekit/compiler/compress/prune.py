@@ -15,7 +15,7 @@ import onnx_ir as ir
 from edgekit.compiler.compress.channel_groups import ChannelGroup, Channels, find_channels
 from edgekit.compiler.compress.network_cost import CostKind, CostOfChannels
 from edgekit.compiler.compress.obs_selection import ReaderData, RemovalOrder, fit, removal_order
-from edgekit.compiler.compress.reader_moments import Moments, Reader, moments_of, reader_of
+from edgekit.compiler.compress.reader_moments import ProductReader, ReaderMoments, moments_of, reader_of
 from edgekit.compiler.compress.remove_channels import remove_channels
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.samples import Sample
@@ -47,7 +47,7 @@ class PrunableGroup:
     """
 
     group: ChannelGroup
-    readers: tuple[Reader, ...]
+    readers: tuple[ProductReader, ...]
     order: RemovalOrder
     sensitivity: float = 1.0
 
@@ -72,7 +72,7 @@ class PruningPlan:
 
     channels: Channels
     groups: tuple[PrunableGroup, ...]
-    calibration: Mapping[str, Moments]
+    calibration: Mapping[str, ReaderMoments]
 
     @property
     def model(self) -> ir.Model:
@@ -99,7 +99,7 @@ def plan_pruning(
         UsageError: no channels can be removed.
     """
     channels = find_channels(model)
-    found: list[tuple[ChannelGroup, list[Reader]]] = []
+    found: list[tuple[ChannelGroup, list[ProductReader]]] = []
     for group in channels.groups:
         fitting = [reader for use in group.inputs if (reader := reader_of(use)) is not None]
         if len(fitting) == len(group.inputs):
@@ -129,9 +129,9 @@ def _counting(report: Say, what: str) -> Callable[[int, int], None]:
 def _data(
     channels: Channels,
     group: ChannelGroup,
-    reader: Reader,
-    fitted: Mapping[str, Moments],
-    judged: Mapping[str, Moments],
+    reader: ProductReader,
+    fitted: Mapping[str, ReaderMoments],
+    judged: Mapping[str, ReaderMoments],
 ) -> ReaderData:
     roots = channels.labels.roots(reader.channels)
     blocks = np.stack([np.flatnonzero(roots == unit) for unit in group.units])
@@ -212,7 +212,7 @@ def pruned_model(plan: PruningPlan, removed: Mapping[str, int]) -> ir.Model:
 
 
 def _fit(
-    plan: PruningPlan, reader: Reader, removed: Collection[int], weights: dict[tuple[str, int], Array]
+    plan: PruningPlan, reader: ProductReader, removed: Collection[int], weights: dict[tuple[str, int], Array]
 ) -> None:
     kept = plan.channels.kept(reader.channels, removed)
     if len(kept) == len(reader.channels):

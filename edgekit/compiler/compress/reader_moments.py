@@ -40,7 +40,7 @@ _RULES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class ReaderMoments:
     """Moments of the columns x of a reader's input.
 
     Attributes:
@@ -53,14 +53,14 @@ class Moments:
     covariance: Array
     rows: int
 
-    def about_zero(self) -> Moments:
+    def about_zero(self) -> ReaderMoments:
         """Return the moments about zero, for a reader without a bias, which cannot absorb a mean."""
         second = self.covariance + np.outer(self.mean, self.mean)
-        return Moments(np.zeros_like(self.mean), second, self.rows)
+        return ReaderMoments(np.zeros_like(self.mean), second, self.rows)
 
 
 @dataclass(frozen=True, eq=False)
-class Reader:
+class ProductReader:
     """Node that multiplies removable channels by constant weights.
 
     Attributes:
@@ -76,7 +76,7 @@ class Reader:
         """Return the name of the first output: nodes of one source node share a node name."""
         return str(self.product.node.outputs[0].name)
 
-    def moments(self, of: Mapping[str, Moments]) -> Moments:
+    def moments(self, of: Mapping[str, ReaderMoments]) -> ReaderMoments:
         """Return the moments of its input that its fit needs."""
         found = of[self.input_key]
         return found if self.product.bias is not None else found.about_zero()
@@ -101,7 +101,7 @@ class Reader:
         return f"{self.product.input.name} {node.op_type} {kernel} {shape}"
 
 
-def reader_of(use: Use) -> Reader | None:
+def reader_of(use: Use) -> ProductReader | None:
     """Return the reader of a use, or None if its weights cannot be fitted by least squares."""
     rule = _RULES.get(use.node.op_type)
     product = product_of(use.node, rule) if rule is not None and use.index == 1 else None
@@ -109,15 +109,15 @@ def reader_of(use: Use) -> Reader | None:
         return None
     if product.matrix().shape[2] > COLUMNS_LIMIT or static_dims(product.input) is None:
         return None
-    return Reader(use, product)
+    return ProductReader(use, product)
 
 
 def moments_of(
     model: ir.Model,
-    readers: Sequence[Reader],
+    readers: Sequence[ProductReader],
     samples: Sequence[Sample],
     report: Callable[[int, int], None] | None = None,
-) -> dict[str, Moments]:
+) -> dict[str, ReaderMoments]:
     """Compute the moments of each reader's input on samples, by ``input_key``.
 
     Args:
@@ -128,7 +128,7 @@ def moments_of(
     """
     distinct = {reader.input_key: reader for reader in reversed(readers)}
     passes = _passes(list(distinct.values()))
-    found: dict[str, Moments] = {}
+    found: dict[str, ReaderMoments] = {}
     for number, group in enumerate(passes):
         sums = [_Sums(reader, len(samples)) for reader in group]
         reference = Reference(model, intermediate=_intermediate(model, group), optimize=True)
@@ -142,14 +142,14 @@ def moments_of(
     return found
 
 
-def _intermediate(model: ir.Model, readers: Sequence[Reader]) -> list[str]:
+def _intermediate(model: ir.Model, readers: Sequence[ProductReader]) -> list[str]:
     given = {str(value.name) for value in [*model.graph.inputs, *model.graph.outputs]}
     names = dict.fromkeys(str(reader.product.input.name) for reader in readers)
     return [name for name in names if name not in given]
 
 
-def _passes(readers: Sequence[Reader]) -> list[list[Reader]]:
-    passes: list[list[Reader]] = [[]]
+def _passes(readers: Sequence[ProductReader]) -> list[list[ProductReader]]:
+    passes: list[list[ProductReader]] = [[]]
     size = 0
     for reader in readers:
         own = 8 * len(reader.channels) ** 2
@@ -164,7 +164,7 @@ def _passes(readers: Sequence[Reader]) -> list[list[Reader]]:
 class _Sums:
     """Sums of one reader, under construction."""
 
-    def __init__(self, reader: Reader, samples: int) -> None:
+    def __init__(self, reader: ProductReader, samples: int) -> None:
         columns = len(reader.channels)
         self.reader = reader
         self._each = -(-max(ROWS, ROWS_PER_COLUMN * columns) // max(samples, 1))
@@ -192,8 +192,8 @@ class _Sums:
         self._second += rows @ rows.T
         self._rows += rows.shape[1]
 
-    def moments(self) -> Moments:
+    def moments(self) -> ReaderMoments:
         assert self._shift is not None
         mean = self._first / self._rows
         covariance = self._second / self._rows - np.outer(mean, mean)
-        return Moments(mean + self._shift[:, 0].astype(np.float64), covariance, self._rows)
+        return ReaderMoments(mean + self._shift[:, 0].astype(np.float64), covariance, self._rows)

@@ -21,7 +21,7 @@ FEWEST = 16
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class SampleSplit:
     """Samples in three parts.
 
     Attributes:
@@ -35,7 +35,7 @@ class HeldOut:
     test: Sequence[Sample]
 
 
-def hold_out(samples: Sequence[Sample], origin: str, least_tested: int = 0) -> HeldOut:
+def hold_out(samples: Sequence[Sample], origin: str, least_tested: int = 0) -> SampleSplit:
     """Split by content: neither the order nor the names of files matter, and duplicates count once.
 
     Args:
@@ -57,7 +57,7 @@ def hold_out(samples: Sequence[Sample], origin: str, least_tested: int = 0) -> H
     tested = max(tested, min(least_tested, len(order) // 3))
     chosen = min(len(order) // HELD_OUT_SHARE, MOST_VALIDATION)
     parts = order[tested + chosen :], order[tested : tested + chosen], order[:tested]
-    return HeldOut(*(subset(samples, sorted(part)) for part in parts))
+    return SampleSplit(*(subset(samples, sorted(part)) for part in parts))
 
 
 class TrainingSamples:

@@ -22,7 +22,7 @@ MAX_DETECTIONS = 100
 """Most detections per class and picture."""
 
 
-class Found(Protocol):
+class ScoredBoxes(Protocol):
     """Protocol of predictions in a picture, such as boxes."""
 
     @property
@@ -42,7 +42,9 @@ def box_overlaps(found: Detections, indices: Array, truth: Detections, there: Ar
 
 
 def mean_average_precision(
-    ground_truth: Sequence[Found], detections: Sequence[Found], similarity: Similarity = box_overlaps
+    ground_truth: Sequence[ScoredBoxes],
+    detections: Sequence[ScoredBoxes],
+    similarity: Similarity = box_overlaps,
 ) -> float | None:
     """Compute the mAP of detections against ground truth.
 
@@ -61,7 +63,9 @@ def mean_average_precision(
 
 
 def mean_change(
-    ground_truth: Sequence[Found], detections: Sequence[Found], similarity: Similarity = box_overlaps
+    ground_truth: Sequence[ScoredBoxes],
+    detections: Sequence[ScoredBoxes],
+    similarity: Similarity = box_overlaps,
 ) -> float:
     """Compute how much objects moved or lost score: the mean of (1 - s)^2 over the ground truth, 0 to 1.
 
@@ -82,13 +86,13 @@ def mean_change(
     return float(values.mean()) if len(values) else 0.0
 
 
-def _classes(picture: Found) -> Array:
+def _classes(picture: ScoredBoxes) -> Array:
     """Return class numbers; all are 0 if there is one class."""
     return picture.classes if picture.classes is not None else np.zeros(len(picture.scores), np.int64)
 
 
 def _of_class(
-    ground_truth: Sequence[Found], detections: Sequence[Found], index: int, similarity: Similarity
+    ground_truth: Sequence[ScoredBoxes], detections: Sequence[ScoredBoxes], index: int, similarity: Similarity
 ) -> float:
     """Compute the average precision of one class, mean over the thresholds."""
     scores, matches, present = [], [], 0

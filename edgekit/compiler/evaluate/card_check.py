@@ -23,7 +23,8 @@ def check_labels(card: Card, outputs: Sequence[TensorSpec]) -> None:
     """Check that there are as many labels as classes of the model.
 
     Args:
-        card: Nothing is checked without a task or labels, or if no shape holds the decoder's classes.
+        card: Card of the model. It is not checked without a task or labels, or if no shape holds the
+            decoder's classes.
         outputs: The model's outputs.
 
     Raises:

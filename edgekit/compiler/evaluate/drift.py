@@ -38,7 +38,7 @@ Row = Mapping[str, str | float | int]
 
 
 @dataclass(frozen=True)
-class Drift:
+class DriftReport:
     """The rows of the two sets, in the order of their files, and what ran."""
 
     reference: Sequence[Row]
@@ -85,7 +85,7 @@ def drift_of(
     variant: str | None = None,
     threads: int | None = None,
     limit: int | None = None,
-) -> Drift:
+) -> DriftReport:
     """Run a bundle on two sets of samples.
 
     Args:
@@ -110,7 +110,7 @@ def drift_of(
         raise SampleError(
             f"{base} and {new} are of different kinds (pictures and arrays); use two sets of the same kind"
         )
-    return Drift(reference, current, active)
+    return DriftReport(reference, current, active)
 
 
 def _row(session: Session, card: Card | None, path: Path) -> Row:

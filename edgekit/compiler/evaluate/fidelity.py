@@ -21,7 +21,7 @@ import numpy as np
 from edgekit.bundle.evidence import Figure
 from edgekit.compiler.evaluate.average_precision import mean_average_precision
 from edgekit.compiler.evaluate.kept_boxes import Kept
-from edgekit.compiler.evaluate.output_parts import Part, Parts, unlike
+from edgekit.compiler.evaluate.output_parts import OutputSlice, Parts, unlike
 from edgekit.compiler.evaluate.task_metric import metric_named, metric_of
 from edgekit.compiler.evaluate.verify import compare
 from edgekit.errors import EngineError
@@ -245,6 +245,6 @@ def worst_snr_db(
     return min(found)
 
 
-def _values(array: Array, parts: Sequence[Part]) -> Array:
+def _values(array: Array, parts: Sequence[OutputSlice]) -> Array:
     """Return the values of some parts; without parts, of the whole array."""
     return np.concatenate([part.of(array).ravel() for part in parts]) if parts else array

@@ -43,7 +43,7 @@ class Label:
     Attributes:
         index: Class index; -1 for detection.
         boxes: Ground-truth boxes in the photograph's pixels; empty for classification.
-        placed: Where the photograph lies in the model's input; None for classification.
+        placed: Position of the photograph in the model's input; None for classification.
     """
 
     index: int

@@ -31,7 +31,7 @@ _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
 @dataclass(frozen=True)
-class Part:
+class OutputSlice:
     """Slice of an output: ``[start:stop]`` along ``axis``; made by a node of type ``op_type``."""
 
     axis: int
@@ -44,10 +44,10 @@ class Part:
         return array[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
 
 
-Parts = Mapping[str, Sequence[Part]]
+Parts = Mapping[str, Sequence[OutputSlice]]
 
 
-def find_parts(graph: ir.Graph) -> dict[str, list[Part]]:
+def find_parts(graph: ir.Graph) -> dict[str, list[OutputSlice]]:
     """Return the parts of each output that a Concat of unlike values makes, by output name.
 
     Concats of like values, e.g. of a detector's levels, are not split: a few samples may have no detections
@@ -57,7 +57,7 @@ def find_parts(graph: ir.Graph) -> dict[str, list[Part]]:
     return {name: parts for name, parts in found.items() if len(parts) > 1}
 
 
-def _parts(value: ir.Value) -> list[Part]:
+def _parts(value: ir.Value) -> list[OutputSlice]:
     node = value.producer()
     if node is None or not node.inputs or node.inputs[0] is None:
         return []
@@ -68,18 +68,18 @@ def _parts(value: ir.Value) -> list[Part]:
         attribute = node.attributes.get("perm")
         rank = len(value.shape or ())
         perm = list(attribute.as_ints()) if attribute is not None else list(range(rank))[::-1]
-        return [Part(perm.index(p.axis), p.start, p.stop, p.op_type) for p in _parts(inner)]
+        return [OutputSlice(perm.index(p.axis), p.start, p.stop, p.op_type) for p in _parts(inner)]
     if node.op_type in _RESHAPES:
         before, after = static_dims(inner), static_dims(value)
         parts = _parts(inner)
         if not parts or before is None or after is None:
             return []
         axis = _same_axis(before, after, parts[0].axis)
-        return [] if axis is None else [Part(axis, p.start, p.stop, p.op_type) for p in parts]
+        return [] if axis is None else [OutputSlice(axis, p.start, p.stop, p.op_type) for p in parts]
     return _concatenated(node) if node.op_type == "Concat" else []
 
 
-def _concatenated(node: ir.Node) -> list[Part]:
+def _concatenated(node: ir.Node) -> list[OutputSlice]:
     joined = [value for value in node.inputs if value is not None]
     shapes = [static_dims(value) for value in joined]
     if not joined or any(shape is None for shape in shapes):
@@ -88,15 +88,15 @@ def _concatenated(node: ir.Node) -> list[Part]:
     inner = [_parts(value) for value in joined]
     if inner[0] and inner[0][0].axis != axis and all(parts == inner[0] for parts in inner):
         return inner[0]  # levels, each with the same parts
-    found: list[Part] = []
+    found: list[OutputSlice] = []
     start = 0
     for value, shape in zip(joined, shapes, strict=True):
         assert shape is not None
         stop, op_type = start + shape[axis], _maker(value)
         if found and found[-1].op_type == op_type:
-            found[-1] = Part(axis, found[-1].start, stop, op_type)
+            found[-1] = OutputSlice(axis, found[-1].start, stop, op_type)
         else:
-            found.append(Part(axis, start, stop, op_type))
+            found.append(OutputSlice(axis, start, stop, op_type))
         start = stop
     return found
 
@@ -119,7 +119,7 @@ def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | 
     return None
 
 
-def unlike(parts: Sequence[Part], samples: Iterable[Array]) -> list[list[Part]]:
+def unlike(parts: Sequence[OutputSlice], samples: Iterable[Array]) -> list[list[OutputSlice]]:
     """Group parts to judge separately: parts whose largest values are of different scale.
 
     Args:
@@ -133,7 +133,7 @@ def unlike(parts: Sequence[Part], samples: Iterable[Array]) -> list[list[Part]]:
     by_sample = [[float(np.abs(part.of(x)).max(initial=0)) for part in parts] for x in samples]
     peaks = [max(peaks) for peaks in zip(*by_sample, strict=True)]
     order = sorted(range(len(parts)), key=lambda index: -peaks[index])
-    groups: list[list[Part]] = []
+    groups: list[list[OutputSlice]] = []
     last = math.inf
     for index in order:
         if not peaks[index]:

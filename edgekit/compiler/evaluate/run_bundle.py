@@ -14,7 +14,7 @@ import numpy as np
 from edgekit.compiler.evaluate.picture_files import PICTURES, read_picture
 from edgekit.compiler.evaluate.samples import read_sample
 from edgekit.compiler.evaluate.whole_inputs import read_whole, run_whole
-from edgekit.errors import UsageError
+from edgekit.errors import SampleError, UsageError
 from edgekit.processing.card import parse_card
 from edgekit.processing.drawing import save_drawing
 from edgekit.processing.generation import refuse_generation
@@ -139,6 +139,9 @@ def read_feeds(
     if set(paths) == {""} and len(names) == 1:
         paths = {names[0]: paths[""]}
     _check_names(bundle.inputs, names, paths)
+    for path in paths.values():
+        if path.is_dir() or not path.exists():
+            raise SampleError(f"{path}: {'is a folder; pass a file' if path.is_dir() else 'file not found'}")
     pictures = [path for path in paths.values() if path.suffix.lower() in PICTURES]
     if pictures and card is None:
         raise UsageError(

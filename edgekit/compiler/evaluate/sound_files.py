@@ -37,7 +37,7 @@ def read_sound(path: Path) -> Sound:
     """Decode a WAV file.
 
     Raises:
-        SampleError: the file is no WAV of these formats, corrupt or too large.
+        SampleError: the file is not a WAV of these formats, corrupt or too large.
     """
     try:
         return _decoded(read_plain(path, SOUND_LIMIT_BYTES))

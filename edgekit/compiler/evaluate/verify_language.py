@@ -35,7 +35,7 @@ def golden_prompts(
     Args:
         bundle: Has them.
         vocabulary: Number of the decoder's tokens.
-        entry: Of a draft's logits; None: those of the bundle's own decoder.
+        entry: Entry of a draft's logits; None: those of the bundle's own decoder.
 
     Raises:
         BundleError: they are absent or malformed.
@@ -71,7 +71,7 @@ def run_decoder(
 
     Args:
         bundle: Has it.
-        variant: Of the bundle, or of its draft.
+        variant: Variant of the bundle or of its draft.
         logits: Entry of a draft's logits.
 
     Returns:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.compiler.importers.contract import Answers, Converted, ImportOptions
+from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, ImportOptions
 from edgekit.compiler.importers.original import Samples, failure, reason_line, signature_names
 from edgekit.compiler.toolchains.child import end_child
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency, ModelError, UsageError
@@ -60,13 +60,13 @@ def convert_file(module: str, path: Path, options: ImportOptions) -> Converted:
     shapes: dict[str, Json] = {name: list(shape) for name, shape in options.shapes.items()}
     request: dict[str, Json] = {"module": module, "path": str(path.absolute()), "shapes": shapes}
     request["trust_pickle"] = options.trust_pickle
-    child = _Child(path, request)
+    child = _LoadingChild(path, request)
     found = child.ask({"do": "export"})
     data = (child.folder / MODEL).read_bytes()
     inputs, outputs = signature_names(data)
 
-    def answers(samples: Samples) -> Answers:
-        runner = child if child.is_alive else _Child(path, request)
+    def answers(samples: Samples) -> FrameworkOutputs:
+        runner = child if child.is_alive else _LoadingChild(path, request)
         try:
             _save(runner.folder, [[sample[name] for name in inputs] for sample in samples])
             names: dict[str, Json] = {
@@ -78,12 +78,12 @@ def convert_file(module: str, path: Path, options: ImportOptions) -> Converted:
             rows = _load(runner.folder, len(samples), len(outputs))
         finally:
             runner.close()
-        return Answers(str(engine), [dict(zip(outputs, row, strict=True)) for row in rows])
+        return FrameworkOutputs(str(engine), [dict(zip(outputs, row, strict=True)) for row in rows])
 
     return Converted(data, tuple(map(str, found["notes"])), answers=answers)
 
 
-class _Child:
+class _LoadingChild:
     """A child process that has one file to load. It ends when it is closed or forgotten."""
 
     def __init__(self, path: Path, request: Mapping[str, Json]) -> None:

@@ -52,7 +52,7 @@ class ImportOptions:
             )
 
 
-class Answers(NamedTuple):
+class FrameworkOutputs(NamedTuple):
     """Outputs computed by the framework itself.
 
     Attributes:
@@ -79,7 +79,7 @@ class Converted(NamedTuple):
     onnx: bytes
     notes: tuple[str, ...] = ()
     precision: str = ""
-    answers: Callable[[Sequence[Mapping[str, Array]]], Answers] | None = None
+    answers: Callable[[Sequence[Mapping[str, Array]]], FrameworkOutputs] | None = None
     example: Mapping[str, Array] | None = None
 
 
@@ -113,7 +113,7 @@ class Importer(NamedTuple):
     to_onnx: Callable[[Any, ImportOptions], Converted]
     packages: tuple[str, ...] = ()
     recognize_object: Callable[[object], bool] = _takes_no_object
-    answers: Callable[[Any, Sequence[Mapping[str, Array]]], Answers] | None = None
+    answers: Callable[[Any, Sequence[Mapping[str, Array]]], FrameworkOutputs] | None = None
 
 
 HEAD_BYTES = 4096

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from edgekit.compiler.importers.contract import Answers, Importer, ImportOptions, Source
+from edgekit.compiler.importers.contract import FrameworkOutputs, Importer, ImportOptions, Source
 from edgekit.compiler.importers.registry import find_importer, importers
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
 from edgekit.errors import ModelError, printable
@@ -27,7 +27,7 @@ class Imported:
         onnx: The ONNX file.
         name: File name of the source, or the class of an object.
         source: The file or object.
-        source_sha256: Of the source file, hexadecimal; "" for an object or a folder.
+        source_sha256: SHA-256 of the source file, hexadecimal; "" for an object or a folder.
         importer: Importer that converted it.
         importer_name: Name of the importer's entry point.
         tools: Versions of the packages that determine the result.
@@ -46,7 +46,7 @@ class Imported:
     tools: Mapping[str, str]
     notes: tuple[str, ...]
     precision: str = ""
-    answers: Callable[[Sequence[Mapping[str, Array]]], Answers] | None = None
+    answers: Callable[[Sequence[Mapping[str, Array]]], FrameworkOutputs] | None = None
     example: Mapping[str, Array] | None = None
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
 from edgekit.compiler.importers.jax_pools import pool_two_axes
 from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
 from edgekit.errors import MissingDependency, UsageError
@@ -75,13 +75,13 @@ def _original(function: Any, options: ImportOptions, name: str) -> Original:
         pool_two_axes(proto)
         return Converted(serialized(proto))
 
-    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
         rows = []
         for sample in samples:
             arrays = [sample.get(each, leaf) for each, leaf in zip(names, leaves, strict=True)]
             found: list[Array] = [np.asarray(leaf) for leaf in flat(*map(jax.numpy.asarray, arrays))]
             rows.append(dict(zip(outputs, found, strict=True)))
-        return Answers(f"JAX {jax.__version__}", rows)
+        return FrameworkOutputs(f"JAX {jax.__version__}", rows)
 
     return Original(export, run, "jax2onnx")
 

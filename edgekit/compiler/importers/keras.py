@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.compiler.importers.child_process import convert_file
-from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
 from edgekit.compiler.importers.file_kinds import KERAS, file_kind
 from edgekit.compiler.importers.jax_pools import pool_two_axes
 from edgekit.compiler.importers.keras_archives import check_keras, check_weights
@@ -166,7 +166,7 @@ def _zeros(model: Any, options: ImportOptions) -> Any:
     )
 
 
-def _run(model: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+def _run(model: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
     import keras
 
     rows = []
@@ -177,7 +177,7 @@ def _run(model: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[
         leaves = keras.tree.flatten(model(given, training=False))
         found: list[Array] = [np.asarray(keras.ops.convert_to_numpy(leaf)) for leaf in leaves]
         rows.append(dict(zip(outputs, found, strict=True)))
-    return Answers(f"Keras {keras.__version__} on {keras.backend.backend()}", rows)
+    return FrameworkOutputs(f"Keras {keras.__version__} on {keras.backend.backend()}", rows)
 
 
 IMPORTER = Importer(

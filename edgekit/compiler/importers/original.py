@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from edgekit.compiler.importers.contract import Answers, Converted
+from edgekit.compiler.importers.contract import Converted, FrameworkOutputs
 from edgekit.errors import EdgeKitError, ModelError
 from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.records_folder import records_folder
@@ -40,7 +40,7 @@ class Original(NamedTuple):
     """
 
     export: Callable[[], Converted]
-    run: Callable[[Samples, Sequence[str], Sequence[str]], Answers]
+    run: Callable[[Samples, Sequence[str], Sequence[str]], FrameworkOutputs]
     exporter: str
 
 
@@ -66,7 +66,7 @@ def convert_object(load: Callable[[], Original], name: str) -> Converted:
         raise failure(name, f"{original.exporter} can't export it", reason_line(problem), text) from None
     inputs, outputs = signature_names(made.onnx)
 
-    def answers(samples: Samples) -> Answers:
+    def answers(samples: Samples) -> FrameworkOutputs:
         with quiet(io.StringIO()):
             return original.run(samples, inputs, outputs)
 

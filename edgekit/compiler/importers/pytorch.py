@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.compiler.importers.child_process import convert_file
-from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
 from edgekit.compiler.importers.file_kinds import PT2, TORCH_PICKLE, TORCHSCRIPT, FileKind, file_kind
 from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
 from edgekit.compiler.importers.torch_archives import checked_program, checked_script
@@ -144,7 +144,7 @@ def _original(model: Any, options: ImportOptions) -> Original:
             made.append(torch.export.export(model, examples, keywords))
         return _export(made[0])._replace(example=_example(made[0], examples, keywords, options))
 
-    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
         tree = torch.utils._pytree
         leaves, spec = tree.tree_flatten((examples, keywords))
         if not made:
@@ -162,7 +162,7 @@ def _original(model: Any, options: ImportOptions) -> Original:
                 args, kwargs = tree.tree_unflatten(new, spec)
                 result = model(*args, **kwargs)
             answers.append(_arrays(result, outputs))
-        return Answers(f"PyTorch {torch.__version__}", answers)
+        return FrameworkOutputs(f"PyTorch {torch.__version__}", answers)
 
     return Original(export, run, "torch.export")
 
@@ -183,7 +183,9 @@ def _without_traces(proto: Any) -> None:
         del each.metadata_props[:]
 
 
-def _run_program(program: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+def _run_program(
+    program: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[str]
+) -> FrameworkOutputs:
     torch = _torch()
     tree = torch.utils._pytree
     module, names = program.module(), _input_names(program)
@@ -193,7 +195,7 @@ def _run_program(program: Any, samples: Samples, inputs: Sequence[str], outputs:
         args, kwargs = tree.tree_unflatten(leaves, program.call_spec.in_spec)
         with torch.no_grad():
             answers.append(_arrays(module(*args, **kwargs), outputs))
-    return Answers(f"PyTorch {torch.__version__}", answers)
+    return FrameworkOutputs(f"PyTorch {torch.__version__}", answers)
 
 
 def _input_names(program: Any) -> list[str]:
@@ -303,13 +305,13 @@ def _scripted(module: Any, options: ImportOptions, name: str) -> Original:
         renamed_outputs(proto, ["output"] if count == 1 else [f"output_{k}" for k in range(count)])
         return Converted(serialized(proto), ("exported by torch's older exporter, for TorchScript",))
 
-    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
         answers = []
         for sample in samples:
             feeds = [torch.from_numpy(np.array(sample[each])) for each in names]
             with torch.no_grad():
                 answers.append(_arrays(module(*feeds), outputs))
-        return Answers(f"PyTorch {torch.__version__}", answers)
+        return FrameworkOutputs(f"PyTorch {torch.__version__}", answers)
 
     return Original(export, run, "torch.onnx")
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.compiler.importers.child_process import convert_file
-from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
 from edgekit.compiler.importers.file_kinds import PLAIN_PICKLE, file_kind
 from edgekit.compiler.importers.original import Original, Samples, convert_object, serialized
 from edgekit.errors import MissingDependency, ModelError
@@ -83,7 +83,7 @@ def _original(model: Any) -> Original:
         ranks[:] = [len(spec.shape) for spec in signature(open_bytes(made.onnx, type(model).__name__))[1]]
         return made
 
-    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+    def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
         import sklearn
 
         if not ranks:
@@ -96,7 +96,7 @@ def _original(model: Any) -> Original:
                 for array, rank in zip(_answers(model, x, len(outputs)), ranks, strict=True)
             ]
             rows.append(dict(zip(outputs, found, strict=True)))
-        return Answers(f"scikit-learn {sklearn.__version__}", rows)
+        return FrameworkOutputs(f"scikit-learn {sklearn.__version__}", rows)
 
     return Original(export, run, "skl2onnx")
 

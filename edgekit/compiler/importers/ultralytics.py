@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.compiler.importers.child_process import convert_file
-from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
 from edgekit.compiler.importers.file_kinds import file_kind
 from edgekit.compiler.importers.original import Original, Samples, convert_object
 from edgekit.errors import MissingDependency, UsageError
@@ -84,7 +84,7 @@ def _export(model: Any, options: ImportOptions) -> Converted:
         return Converted(Path(path).read_bytes())
 
 
-def _run(model: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> Answers:
+def _run(model: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
     import copy
 
     import torch
@@ -101,7 +101,7 @@ def _run(model: Any, samples: Samples, inputs: Sequence[str], outputs: Sequence[
         leaves = torch.utils._pytree.tree_leaves(result)
         found: list[Array] = [leaf.numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
         rows.append(dict(zip(outputs, found, strict=True)))
-    return Answers(f"Ultralytics {ultralytics.__version__} on PyTorch {torch.__version__}", rows)
+    return FrameworkOutputs(f"Ultralytics {ultralytics.__version__} on PyTorch {torch.__version__}", rows)
 
 
 IMPORTER = Importer("Ultralytics", (), recognize, to_onnx, ("ultralytics", "torch"), recognize_object)

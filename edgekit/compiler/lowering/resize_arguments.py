@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.compiler.lowering.constant_inputs import NodeInput, constant_ints
-from edgekit.compiler.model.resize_matrix import Line, resize_lines
+from edgekit.compiler.model.resize_matrix import ResizeAxis, resize_lines
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 
@@ -25,7 +25,7 @@ def resized_axes(
     coordinate_transformation_mode: str,
     keep_aspect_ratio_policy: str,
     mode: str,
-) -> list[Line]:
+) -> list[ResizeAxis]:
     """Decode a Resize: one entry for each axis of the data. Arguments are the node's inputs and attributes.
 
     Raises:
@@ -60,7 +60,7 @@ def repetition(indices: Array, size: int) -> int | None:
     return times if np.array_equal(indices, np.repeat(np.arange(size), times)) else None
 
 
-def inside_of_image(lines: Sequence[Line]) -> Array:
+def inside_of_image(lines: Sequence[ResizeAxis]) -> Array:
     """Return the mask of tf_crop_and_resize's outputs whose source is inside the image: bool, of the output's
     shape, or 1 along axes that are all inside."""
     inside: Array = np.ones((), bool)

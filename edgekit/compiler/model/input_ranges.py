@@ -32,7 +32,7 @@ _KEPT = frozenset({
 _COMPARED = frozenset(["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"])
 
 
-class _Line(NamedTuple):
+class _AffineValue(NamedTuple):
     """Value equal to ``scale * input + offset``, with offsets from ``least`` to ``most``."""
 
     value: ir.Value
@@ -82,9 +82,9 @@ def _range(value: ir.Value) -> InputRange | None:
     return None
 
 
-def _uses(value: ir.Value) -> Iterator[tuple[_Line, ir.Node, int]]:
+def _uses(value: ir.Value) -> Iterator[tuple[_AffineValue, ir.Node, int]]:
     """Yield each use of the input: the transformed value, the node, and the index of the node's input."""
-    waiting, seen, steps = [_Line(value)], set(), 0
+    waiting, seen, steps = [_AffineValue(value)], set(), 0
     while waiting:
         line = waiting.pop()
         if line in seen:
@@ -99,7 +99,7 @@ def _uses(value: ir.Value) -> Iterator[tuple[_Line, ir.Node, int]]:
                 waiting += [follows._replace(value=output) for output in node.outputs]
 
 
-def _followed(line: _Line, node: ir.Node, index: int) -> _Line | None:
+def _followed(line: _AffineValue, node: ir.Node, index: int) -> _AffineValue | None:
     """Return the line after a node, or None where the node's output is not a linear function of the input."""
     if node.op_type in _KEPT and (index == 0 or node.op_type == "Concat"):
         return line

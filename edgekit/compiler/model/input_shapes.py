@@ -25,7 +25,7 @@ NOT_A_BATCH = re.compile(
     r"seq|len|token|time|frame|step|height|width|box|point|node|edge|word|char|audio|past|cache|head|[*+/-]|^[^NB]$",
     re.IGNORECASE,
 )
-"""Names of a first dimension that is no batch: words, one letter other than N and B, and expressions."""
+"""Names of a first dimension that is not a batch: words, one letter other than N and B, and expressions."""
 
 CHANNELS = (3, 1, 4)
 """Of pictures, the most common first."""

@@ -76,7 +76,7 @@ def open_bytes(
     Args:
         data: The content.
         name: File name, for messages.
-        shapes: As there.
+        shapes: Static shapes of the inputs, by name.
         folder: Folder of its external data; None: external data is not allowed.
 
     Raises:

@@ -24,7 +24,7 @@ def resize_lines(
     scales: Array | None,
     sizes: Array | None,
     roi: Array | None,
-) -> list[Line]:
+) -> list[ResizeAxis]:
     """Decode the axes of one Resize.
 
     Args:
@@ -54,12 +54,12 @@ def resize_lines(
         for index, axis in enumerate(axes):
             crop[axis] = (float(roi[index]), float(roi[index + len(axes)]))
     return [
-        Line(n, m, factor, transformation, *ends)
+        ResizeAxis(n, m, factor, transformation, *ends)
         for n, m, factor, ends in zip(before, after, factors, crop, strict=True)
     ]
 
 
-class Line:
+class ResizeAxis:
     """One axis of a Resize: ``size`` elements become ``out``, at ``factor``.
 
     Formulas: ONNX's operator specification, Resize-19.

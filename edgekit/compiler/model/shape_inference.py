@@ -75,8 +75,8 @@ def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float 
 
     Raises:
         ModelError: a node of the main graph is invalid for its input shapes or types, or all branches of an
-            If are (a single invalid branch is no error: it is never taken); or the work exceeds the budget
-            (edgekit/compiler/model/work_budget.py).
+            If are (a single invalid branch is not an error: it is never taken); or the work exceeds the
+            budget (edgekit/compiler/model/work_budget.py).
     """
     weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
     walk = _Walk(dict(model.graph.opset_imports), limit_bytes, growth, computed_limit(weights))

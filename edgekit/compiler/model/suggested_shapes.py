@@ -32,7 +32,7 @@ PICTURE_SIZES: tuple[Sizes, ...] = (
 )
 """What detectors and classifiers take, and readers of text lines; the most common first."""
 COUNTS: tuple[Sizes, ...] = ((16,), (1,), (8,), (32,), (64,), (128,), (256,), (512,))
-"""Of rows, which the first dimension counts where it is no batch: frames, boxes, points."""
+"""Counts of rows in a first dimension that is not a batch: frames, boxes, points."""
 CLASSIFIER_SIZE = (224, 224)
 SEQUENCE_LENGTHS: tuple[Sizes, ...] = ((128,), (512,), (256,), (77,), (64,), (32,), (16,), (8,), (1,))
 """Tokens of a text; 77 are CLIP's."""
@@ -46,7 +46,7 @@ Trial = Callable[[Mapping[str, tuple[int, ...]]], Sequence[tuple[int, ...]] | No
 """Shapes of all inputs by name -> shapes of the outputs, -1 where unknown; None where they do not fit."""
 
 
-class Group(NamedTuple):
+class DimensionGroup(NamedTuple):
     """Open dimensions that are chosen together: those of one name, or a picture's height and width.
 
     Attributes:
@@ -105,7 +105,7 @@ def suggestion(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], trial: T
     return "\n".join(lines)
 
 
-def _groups(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> list[Group]:
+def _groups(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> list[DimensionGroup]:
     """Return the dynamic dimensions; those that determine others come first."""
     by_name = {value.name or "": value for value in inputs}
     dimensions = open_dimensions(inputs)
@@ -113,7 +113,7 @@ def _groups(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> list[Gro
     groups = []
     if batch:
         found = tuple(d for d in dimensions if d in batch)
-        groups.append(Group("batch", found, (0,) * len(found), ((1,),)))
+        groups.append(DimensionGroup("batch", found, (0,) * len(found), ((1,),)))
     rest: dict[tuple[str, ...], list[Dimension]] = {}
     for d in (d for d in dimensions if d not in batch):
         of_picture = d.axis in picture_axes(by_name[d.input])[1:]
@@ -122,13 +122,15 @@ def _groups(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> list[Gro
     return [*groups, *(_group(found, by_name, outputs) for found in rest.values())]
 
 
-def _group(found: Sequence[Dimension], by_name: Mapping[str, ir.Value], outputs: Sequence[ir.Value]) -> Group:
+def _group(
+    found: Sequence[Dimension], by_name: Mapping[str, ir.Value], outputs: Sequence[ir.Value]
+) -> DimensionGroup:
     value, first = by_name[found[0].input], found[0]
     axes = picture_axes(value)
     if first.axis in axes[1:]:
         titles = [("height", "width")[axes.index(d.axis) - 1] for d in found]
         at = tuple(axes.index(d.axis) - 1 for d in found)
-        return Group(" and ".join(titles), tuple(found), at, _picture_sizes(outputs))
+        return DimensionGroup(" and ".join(titles), tuple(found), at, _picture_sizes(outputs))
     title, sizes = first.symbol or "length", SIGNAL_LENGTHS
     if axes and first.axis == axes[0]:
         title, sizes = "channels", tuple((number,) for number in CHANNELS)
@@ -138,7 +140,7 @@ def _group(found: Sequence[Dimension], by_name: Mapping[str, ir.Value], outputs:
         sizes = COUNTS
     elif len(value.shape or ()) == 3 and first.axis == 1 and len(by_name) > 1:
         sizes = ((1,), *SIGNAL_LENGTHS)  # the second dimension of a recurrent state is mostly its batch
-    return Group(title, tuple(found), (0,) * len(found), tuple(dict.fromkeys(sizes)))
+    return DimensionGroup(title, tuple(found), (0,) * len(found), tuple(dict.fromkeys(sizes)))
 
 
 def _picture_sizes(outputs: Sequence[ir.Value]) -> tuple[Sizes, ...]:
@@ -147,7 +149,7 @@ def _picture_sizes(outputs: Sequence[ir.Value]) -> tuple[Sizes, ...]:
     return tuple(dict.fromkeys((CLASSIFIER_SIZE, *PICTURE_SIZES))) if classifies else PICTURE_SIZES
 
 
-def _shapes(inputs: Sequence[ir.Value], chosen: Mapping[Group, Sizes]) -> dict[str, tuple[int, ...]]:
+def _shapes(inputs: Sequence[ir.Value], chosen: Mapping[DimensionGroup, Sizes]) -> dict[str, tuple[int, ...]]:
     sizes = {
         (d.input, d.axis): size[at]
         for group, size in chosen.items()
@@ -169,7 +171,7 @@ def _tried(trial: Trial, shapes: Mapping[str, tuple[int, ...]]) -> Sequence[tupl
         return None
 
 
-def _option(value: ir.Value, chosen: Mapping[Group, Sizes]) -> str:
+def _option(value: ir.Value, chosen: Mapping[DimensionGroup, Sizes]) -> str:
     if value.shape is None:
         return shape_option(value.name or "", (1, 3, *PICTURE_SIZES[0]))
     return shape_option(value.name or "", _shapes([value], chosen)[value.name or ""])

@@ -34,7 +34,7 @@ VALUE_BYTES = 2**31 - 1
 
 
 @dataclass
-class Budget:
+class WorkBudget:
     """The remaining budget. ``until`` is in ``time.thread_time``; ``computed_bytes`` is set when the size of
     the model's weights is known."""
 
@@ -43,19 +43,19 @@ class Budget:
     computed_bytes: int | None = None
 
 
-_current: ContextVar[Budget | None] = ContextVar("budget", default=None)
+_current: ContextVar[WorkBudget | None] = ContextVar("budget", default=None)
 
 
 @contextmanager
-def one_budget() -> Iterator[Budget]:
+def one_budget() -> Iterator[WorkBudget]:
     """Yield a budget for the work in this context; nested contexts share the outer budget."""
     outer = _current.get()
     if outer is not None:
         yield outer
         return
-    token = _current.set(Budget(MADE_NODES, time.thread_time() + SECONDS))
+    token = _current.set(WorkBudget(MADE_NODES, time.thread_time() + SECONDS))
     try:
-        yield _current.get() or Budget(0, 0.0)
+        yield _current.get() or WorkBudget(0, 0.0)
     finally:
         _current.reset(token)
 

@@ -5,7 +5,7 @@
 
 The policy takes the smallest (not_smaller: the largest) of size / length for all axes, and rounds scale *
 length (ONNX Resize-19); an explicit scale rounds down, so it is used only if both agree. half_pixel_symmetric
-corrects for rounding when scale * length is no integer; otherwise it equals half_pixel. OpenVINO 2026.4
+corrects for rounding when scale * length is not an integer; otherwise it equals half_pixel. OpenVINO 2026.4
 ignores the policy and has no half_pixel_symmetric.
 """
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.model.resize_matrix import Line, resize_lines
+from edgekit.compiler.model.resize_matrix import ResizeAxis, resize_lines
 from edgekit.compiler.model.rewriting import (
     add_constant,
     array_of,
@@ -70,7 +70,7 @@ def _write_out(model: ir.Model, node: ir.Node) -> bool:
     return True
 
 
-def _operand(node: ir.Node, line: Line, mode: str) -> Array:
+def _operand(node: ir.Node, line: ResizeAxis, mode: str) -> Array:
     """Return the indices of a nearest neighbour, or the matrix of an interpolation."""
     if mode == "nearest":
         return line.indices(text_of(node, "nearest_mode", "round_prefer_floor"))
@@ -101,7 +101,7 @@ def _along(model: ir.Model, node: ir.Node, x: ir.Value, axis: int, operand: Arra
     return put_before(model, node, "Transpose", [product], out_dims, f"{axis}/back", perm=back)
 
 
-def _outside(model: ir.Model, node: ir.Node, x: ir.Value, lines: list[Line]) -> ir.Value:
+def _outside(model: ir.Model, node: ir.Node, x: ir.Value, lines: list[ResizeAxis]) -> ir.Value:
     """Set points outside of the input along any axis to ``extrapolation_value``."""
     in_range: Array = np.ones((), bool)
     for line in lines:

@@ -47,7 +47,7 @@ MARGIN = 2.0
 
 
 @dataclass(frozen=True)
-class Cause:
+class LossCause:
     """Reason for the accuracy loss of one value or weight.
 
     Attributes:
@@ -68,7 +68,7 @@ class Cause:
     noise: float
 
 
-def int8_causes(model: ir.Model, observations: Mapping[str, Observation], rules: Rules) -> list[Cause]:
+def int8_causes(model: ir.Model, observations: Mapping[str, Observation], rules: Rules) -> list[LossCause]:
     """Return the causes of the accuracy loss of plain int8 with these rules, the worst first.
 
     Args:
@@ -92,13 +92,13 @@ def int8_causes(model: ir.Model, observations: Mapping[str, Observation], rules:
     return sorted(found, key=lambda cause: (-cause.noise, cause.value))
 
 
-def float16_causes(observations: Mapping[str, Observation]) -> list[Cause]:
+def float16_causes(observations: Mapping[str, Observation]) -> list[LossCause]:
     """Return the values that overflow in float16, or may on other inputs; the largest first."""
     found = []
     for name, seen in observations.items():
         largest = float(_largest(seen).max())
         if largest * MARGIN > HALF_MAX:
-            found.append(Cause(HEADROOM, name, (name,), largest, HALF_MAX, largest / HALF_MAX))
+            found.append(LossCause(HEADROOM, name, (name,), largest, HALF_MAX, largest / HALF_MAX))
     return sorted(found, key=lambda cause: (-cause.noise, cause.value))
 
 
@@ -117,7 +117,10 @@ def plain_affine(seen: Observation, rules: Rules) -> Affine:
 
 
 def remedy(
-    cause: Cause, seen: Mapping[str, Observation], prepared: Mapping[str, Observation], plan: QuantizationPlan
+    cause: LossCause,
+    seen: Mapping[str, Observation],
+    prepared: Mapping[str, Observation],
+    plan: QuantizationPlan,
 ) -> tuple[str, float | None]:
     """Describe a plan's remedy for a cause, and return the remaining noise / signal; None in float.
 
@@ -160,17 +163,17 @@ def without_repairs(rules: Rules) -> Rules:
     return replace(rules, channel_noise=None, rewrites=kept)
 
 
-def _of_value(name: str, seen: Observation, reading: Sequence[Kernel], rules: Rules) -> Cause | None:
+def _of_value(name: str, seen: Observation, reading: Sequence[Kernel], rules: Rules) -> LossCause | None:
     noise = channel_noise(seen, plain_affine(seen, rules))
     if noise <= NOISY:
         return None
     nodes = tuple(kernel.name for kernel in reading)
     most = _largest(seen)
     if (usual := _usual(seen)) is not None:
-        return Cause(OUTLIERS, name, nodes, usual, float(most.max()), noise)
+        return LossCause(OUTLIERS, name, nodes, usual, float(most.max()), noise)
     kind = DEPTHWISE if all(is_depthwise(kernel.nodes[0]) for kernel in reading) else NARROW
     most = most[_vary(seen)]
-    return Cause(kind, name, nodes, float(most.min()), float(most.max()), noise)
+    return LossCause(kind, name, nodes, float(most.min()), float(most.max()), noise)
 
 
 def _largest(seen: Observation) -> Array:
@@ -196,7 +199,7 @@ def _usual(seen: Observation) -> float | None:
     return float(np.quantile(np.abs(seen.sample), OFTEN))
 
 
-def _of_weight(kernel: Kernel) -> Iterator[Cause]:
+def _of_weight(kernel: Kernel) -> Iterator[LossCause]:
     """Yield a weight's noise with one scale: step^2 / 12 over the mean square of each output channel."""
     product = product_of(kernel.nodes[0], kernel.rule)
     if product is None or product.channel_axis is None:
@@ -210,10 +213,10 @@ def _of_weight(kernel: Kernel) -> Iterator[Cause]:
     noise = np.minimum((largest.max() / 127) ** 2 / 12 / power[used], 1.0).mean()
     if noise > NOISY:
         smallest = float(largest[used].min())
-        yield Cause(PER_TENSOR, kernel.name, (kernel.name,), smallest, float(largest.max()), float(noise))
+        yield LossCause(PER_TENSOR, kernel.name, (kernel.name,), smallest, float(largest.max()), float(noise))
 
 
-def _of_concat(kernel: Kernel, observations: Mapping[str, Observation], rules: Rules) -> Iterator[Cause]:
+def _of_concat(kernel: Kernel, observations: Mapping[str, Observation], rules: Rules) -> Iterator[LossCause]:
     """Yield the noisiest input of a concat, if its own scale instead of the shared one removes the noise."""
     names = [str(v.name) for v in kernel.inputs if str(v.name) in observations]
     if kernel.rule.output != "inputs" or len(names) < 2:
@@ -225,4 +228,4 @@ def _of_concat(kernel: Kernel, observations: Mapping[str, Observation], rules: R
     worst = int(np.argmax(np.subtract(noises, own)))
     if noises[worst] > NOISY and own[worst] < noises[worst] / 4:
         most = [float(_largest(each).max()) for each in seen]
-        yield Cause(MIXED, names[worst], (kernel.name,), most[worst], max(most), noises[worst])
+        yield LossCause(MIXED, names[worst], (kernel.name,), most[worst], max(most), noises[worst])

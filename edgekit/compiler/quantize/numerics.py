@@ -143,7 +143,7 @@ def choose_range(
         observation: Observation of the tensor; for several that share the scale, their ``pool``.
         rule: The rule that chooses the range.
         dtype: Data type of the stored integers.
-        symmetric: As for :func:`affine`.
+        symmetric: Whether the zero point is the middle of the range; see :func:`affine`.
         after: Measure the error after this function of float32 arrays, e.g. SiLU, if the tensor has no other
             consumer.
     """

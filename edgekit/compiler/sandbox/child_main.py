@@ -42,7 +42,7 @@ COUNTS_APART_S = 0.1
 Send = Callable[[bytes], object]
 
 
-class Request(NamedTuple):
+class ChildRequest(NamedTuple):
     """Request of the parent; it is trusted.
 
     Attributes:
@@ -70,7 +70,7 @@ def answer(source: BinaryIO) -> None:
     """Read the request, respond to it, and exit."""
     channel = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what engines print is no message
-    request: Request = pickle.load(source)
+    request: ChildRequest = pickle.load(source)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started with it ignored
     breadcrumbs.leave_in(Path(request.private_folder, CRUMBS), request.deaths)
     if request.working_folder is not None:
@@ -86,7 +86,7 @@ def answer(source: BinaryIO) -> None:
     _end(0)
 
 
-def _answer(request: Request, send: Send) -> None:
+def _answer(request: ChildRequest, send: Send) -> None:
     try:
         tell = _teller(send)
         with listening(partial(tell, "step")):
@@ -130,7 +130,7 @@ def is_starved(problem: BaseException | None) -> bool:
     return False
 
 
-def _problem_lines(request: Request, problem: Exception) -> list[bytes]:
+def _problem_lines(request: ChildRequest, problem: Exception) -> list[bytes]:
     """Return an error as lines. An unexpected exception, ours or a library's, gets one line and a file."""
     if not isinstance(problem, EdgeKitError | OSError):
         return messages.error_lines(_of_bug(request, problem))
@@ -138,7 +138,7 @@ def _problem_lines(request: Request, problem: Exception) -> list[bytes]:
     return messages.error_lines(_too_large(request) if is_large else problem)
 
 
-def _done(request: Request, progress: Progress) -> list[bytes]:
+def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
     """Execute the request and return the response lines."""
     breadcrumbs.enter("opening")
     if request.verb == "check":
@@ -176,7 +176,7 @@ def _done(request: Request, progress: Progress) -> list[bytes]:
     return [messages.as_line({"done": "build"})]
 
 
-def _read(request: Request) -> list[bytes]:
+def _read(request: ChildRequest) -> list[bytes]:
     """Import a model, or draft its card; returns the messages."""
     from edgekit.compiler.sandbox.imported_message import drafted_figures, imported_figures
 
@@ -194,7 +194,7 @@ def _read(request: Request) -> list[bytes]:
     return [messages.as_line({"figures": figures}), messages.as_line({"done": request.verb})]
 
 
-def _too_large(request: Request) -> CrashError:
+def _too_large(request: ChildRequest) -> CrashError:
     """Return the error for a file over the memory limit, which the kernel applies to files too."""
     from edgekit.compiler.sandbox.watch import memory_advice
 
@@ -210,7 +210,7 @@ def _place() -> str:
     return ", ".join(filter(None, breadcrumbs.last()[1:]))
 
 
-def _of_bug(request: Request, problem: Exception) -> CrashError:
+def _of_bug(request: ChildRequest, problem: Exception) -> CrashError:
     """Return the message for an unexpected exception."""
     from edgekit.compiler.build.faults import Faults, traceback_path
 

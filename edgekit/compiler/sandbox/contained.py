@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from edgekit.compiler.sandbox import child_process, messages
-from edgekit.compiler.sandbox.child_main import BUNDLE, CRUMBS, IMPORTED, NEED, SMALLER, Request
+from edgekit.compiler.sandbox.child_main import BUNDLE, CRUMBS, IMPORTED, NEED, SMALLER, ChildRequest
 from edgekit.compiler.sandbox.child_process import GRACE_S
 from edgekit.compiler.sandbox.limits import bounds_of, limits_of, model_files
 from edgekit.compiler.sandbox.messages import LINE_LIMIT_BYTES, Broken
-from edgekit.compiler.sandbox.watch import Watch, memory_advice, starved
+from edgekit.compiler.sandbox.watch import ChildWatch, memory_advice, starved
 from edgekit.diagnostics import Finding
 from edgekit.errors import CrashError, UsageError, printable
 from edgekit.system import breadcrumbs
@@ -149,7 +149,7 @@ class _Child:
             self._process = child_process.start(self.folder)
             started.callback(child_process.end, self._process)
             end = partial(child_process.kill, self._process)
-            self._watch = Watch(
+            self._watch = ChildWatch(
                 self._process.pid, self._limits, end, self._spent_s, self._last_crumb, self.folder / NEED
             )
             started.callback(self._watch.close)
@@ -255,7 +255,7 @@ class _Child:
         records = str(kept) if kept else None
         memory_bytes, seconds = self._limits.memory_bytes, self._limits.seconds
         private = str(self.folder)
-        request = Request(verb, options, folder, private, records, memory_bytes, seconds, self._deaths)
+        request = ChildRequest(verb, options, folder, private, records, memory_bytes, seconds, self._deaths)
         try:
             pickle.dump((list(sys.path), tuple(bounds)), self._process.stdin)
             pickle.dump(request, self._process.stdin)

@@ -68,7 +68,7 @@ _SCANNED_BYTES = 256 << 20
 _OWN_FORMATS = (".onnx", ".tflite")
 
 
-class Limits(NamedTuple):
+class ChildLimits(NamedTuple):
     """Limits of one child.
 
     Attributes:
@@ -84,7 +84,7 @@ class Limits(NamedTuple):
     most_seconds: float
 
 
-def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
+def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
     """Return the limits for ``check``, ``build`` or ``shrink`` with these options.
 
     Raises:
@@ -114,7 +114,7 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
     most = max(int(MACHINE_SHARE * all_memory_bytes()), BYTES_BEYOND)
     given = int(_given(MEMORY_MB, 0.0) * 1e6)
     given_seconds, seconds = _given(SECONDS, 0.0), float(math.ceil(seconds))
-    return Limits(
+    return ChildLimits(
         given or min(memory, most),
         given or most,
         given_seconds or seconds,
@@ -123,7 +123,7 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
 
 
 def bounds_of(
-    limits: Limits, options: Mapping[str, Any], folder: Path, records: Path | None = None
+    limits: ChildLimits, options: Mapping[str, Any], folder: Path, records: Path | None = None
 ) -> Bounds:
     """Return the bounds for the kernel. They are wide enough that the parent notices an excess first and
     reports it, and narrow enough that one call can't take the machine.

@@ -55,9 +55,9 @@ def check(
         targets: Targets or device profiles; None for all installed targets. A target whose compiler needs
             a package that is not installed is then a note.
         shapes: Static shapes by input name, as in ``build``.
-        example_inputs: As in ``build``.
-        trust_pickle: As in ``build``.
-        trusted: As in ``build``.
+        example_inputs: Same as in ``build``.
+        trust_pickle: Same as in ``build``.
+        trusted: Same as in ``build``.
 
     Returns:
         Findings, errors (which prevent a build) first.
@@ -144,10 +144,10 @@ def import_model(
     Args:
         model: Path of a file that an importer takes (docs/importing.md), or an object of a framework.
         shapes: Static shapes by input name.
-        example_inputs: What a PyTorch module or a JAX function is called with, which both trace: arrays in
+        example_inputs: Arguments with which a PyTorch module or a JAX function is traced: arrays in
             the order of its parameters, or a mapping by their names, e.g. what a tokenizer returns.
         trust_pickle: Whether a file that is a Python pickle may be loaded, which runs code in it.
-        trusted: As in ``build``.
+        trusted: Same as in ``build``.
 
     Returns:
         The ONNX model, in memory: ``save`` writes it.
@@ -180,9 +180,9 @@ def draft_card(
     Args:
         model: Path of an ``.onnx`` file or of another framework's, or a framework's object.
         shapes: Static shapes by input name, for what the model leaves open.
-        example_inputs: As in ``build``.
-        trust_pickle: As in ``build``.
-        trusted: As in ``build``.
+        example_inputs: Same as in ``build``.
+        trust_pickle: Same as in ``build``.
+        trusted: Same as in ``build``.
 
     Returns:
         The card. Check the lines whose comment begins with ``guessed:``.

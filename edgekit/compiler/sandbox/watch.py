@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from edgekit.compiler.sandbox.limits import MEMORY_MB, SECONDS, Limits
+from edgekit.compiler.sandbox.limits import MEMORY_MB, SECONDS, ChildLimits
 from edgekit.system.memory import UNKNOWN_BYTES, free_memory_bytes
 from edgekit.system.regular_file import read_plain
 
@@ -36,7 +36,7 @@ class Need(NamedTuple):
     seconds: float = 0.0
 
 
-class Watch:
+class ChildWatch:
     """Watch over one child's limits, from construction to :meth:`close`.
 
     Attributes:
@@ -51,7 +51,7 @@ class Watch:
     def __init__(
         self,
         pid: int,
-        limits: Limits,
+        limits: ChildLimits,
         end: Callable[[], None],
         spent_s: float,
         last_crumb: Callable[[], tuple[int, str, str]],

@@ -32,7 +32,7 @@ IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,199}")
 
 
 @dataclass(frozen=True)
-class Service:
+class PlatformService:
     """Service that serves a bundle.
 
     Attributes:
@@ -52,7 +52,7 @@ class Service:
     uri: str
 
 
-def service_of(bundle: Bundle, path: Path, name: str = "", image: str = "", uri: str = "") -> Service:
+def service_of(bundle: Bundle, path: Path, name: str = "", image: str = "", uri: str = "") -> PlatformService:
     """Describe the service of a bundle.
 
     Args:
@@ -83,10 +83,10 @@ def service_of(bundle: Bundle, path: Path, name: str = "", image: str = "", uri:
         raise UsageError(f"{uri!r} is not the URL of a bundle: use s3://BUCKET/KEY or https://...")
     engines = sorted({v.target for v in bundle.variants if v.usable and v.target in ENGINES})
     named = index_line(",".join(["serve", *engines])).split("'")[1]
-    return Service(own, path.name, f"{version}.0.0", f"{named}=={__version__}", image, uri)
+    return PlatformService(own, path.name, f"{version}.0.0", f"{named}=={__version__}", image, uri)
 
 
-def platform_files(platform: str, service: Service) -> dict[str, str]:
+def platform_files(platform: str, service: PlatformService) -> dict[str, str]:
     """Return the files of a platform, by name.
 
     Raises:
@@ -119,7 +119,7 @@ def write_platform_files(files: Mapping[str, str], bundle: Path, folder: Path) -
     return written
 
 
-def _systemd(service: Service) -> dict[str, str]:
+def _systemd(service: PlatformService) -> dict[str, str]:
     """A unit that can read its bundle and nothing of the users, and is restarted."""
     state = f"/opt/edgekit/{service.name}"
     return {
@@ -169,7 +169,7 @@ WantedBy=multi-user.target
     }
 
 
-def _greengrass(service: Service) -> dict[str, str]:
+def _greengrass(service: PlatformService) -> dict[str, str]:
     """A component; its bundle is an artifact in S3."""
     if not service.uri.startswith("s3://"):
         raise UsageError("Greengrass fetches artifacts from S3: give --uri s3://BUCKET/KEY of the bundle")
@@ -211,7 +211,7 @@ def _greengrass(service: Service) -> dict[str, str]:
     return {"recipe.json": _json(recipe)}
 
 
-def _iotedge(service: Service) -> dict[str, str]:
+def _iotedge(service: PlatformService) -> dict[str, str]:
     """A module of its own beside the two of the platform, and its container."""
     limits: Json = {
         "HostConfig": {
@@ -260,7 +260,7 @@ def _iotedge(service: Service) -> dict[str, str]:
     return {"deployment.json": _json(manifest), "Dockerfile": _dockerfile(service)}
 
 
-def _balena(service: Service) -> dict[str, str]:
+def _balena(service: PlatformService) -> dict[str, str]:
     """One service of a fleet of containers; the same works with ``docker compose up``."""
     return {
         "Dockerfile": _dockerfile(service),
@@ -281,7 +281,7 @@ services:
     }
 
 
-def _dockerfile(service: Service) -> str:
+def _dockerfile(service: PlatformService) -> str:
     """Other containers and the host reach it with the token that it prints, or one of ``--token-file``."""
     command = ["edgekit", "serve", f"{service.name}=/models/{service.bundle}", "--listen", f"0.0.0.0:{PORT}"]
     return f"""\
@@ -299,7 +299,7 @@ def _json(value: Json) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-PLATFORMS: Mapping[str, Callable[[Service], dict[str, str]]] = {
+PLATFORMS: Mapping[str, Callable[[PlatformService], dict[str, str]]] = {
     "systemd": _systemd,
     "greengrass": _greengrass,
     "iotedge": _iotedge,

@@ -33,7 +33,7 @@ class Spike:
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulationResult:
     """Result of a simulation.
 
     Attributes:
@@ -67,7 +67,7 @@ def simulate(
     deadline_s: float = 1.0,
     spike: Spike | None = None,
     seed: int = 0,
-) -> Simulated:
+) -> SimulationResult:
     """Simulate a server that gets independent requests at a mean rate.
 
     Args:
@@ -109,7 +109,7 @@ def simulate(
         late += took[-1] > deadline_s
         busy_s += run
     end_s = max(seconds, max(free))
-    return Simulated(
+    return SimulationResult(
         requests=len(arrivals),
         refused=len(arrivals) - len(took),
         late=late,

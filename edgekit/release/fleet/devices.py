@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from edgekit.release.fleet.rows import EARLIEST, Row
+from edgekit.release.fleet.rows import EARLIEST, DeviceRow
 
 IGNORED = 0.01
 """Share of the devices that may report anything without changing a decision."""
@@ -37,7 +37,7 @@ class Amounts(NamedTuple):
         return Amounts._make(a - b for a, b in zip(self, other, strict=True))
 
 
-class Interval(NamedTuple):
+class DeviceInterval(NamedTuple):
     """Counts of a device between two of its rows."""
 
     start: float
@@ -49,23 +49,23 @@ class Interval(NamedTuple):
 class _Process:
     """One process of a device with one bundle."""
 
-    last: Row
+    last: DeviceRow
     first_sent: float = math.inf
     points: dict[float, Amounts] = field(default_factory=dict)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: DeviceRow) -> None:
         self.points[row.until] = amounts_of(row)
         self.first_sent = min(self.first_sent, row.until)
         if row.until >= self.last.until:
             self.last = row
 
-    def intervals(self, start: float) -> Iterator[Interval]:
+    def intervals(self, start: float) -> Iterator[DeviceInterval]:
         """Return the counts between its rows, from its start on."""
         before = Amounts()
         for until, amounts in sorted(self.points.items()):
             # Counts never fall: a row in which one does contradicts the one before.
             if all(now >= was for now, was in zip(amounts, before, strict=True)):
-                yield Interval(start, until, amounts.less(before))
+                yield DeviceInterval(start, until, amounts.less(before))
                 start, before = until, amounts
 
 
@@ -80,7 +80,7 @@ class Device:
     given_up: Mapping[str, str] = field(default_factory=dict)
     processes: dict[tuple[str, float], _Process] = field(default_factory=dict)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: DeviceRow) -> None:
         key = row.bundle, row.since
         if key not in self.processes:
             self.processes[key] = _Process(row)
@@ -90,11 +90,11 @@ class Device:
             self.until, self.given_up = row.until, row.given_up
 
     @property
-    def newest(self) -> Row:
+    def newest(self) -> DeviceRow:
         """Its last row."""
         return max((process.last for process in self.processes.values()), key=lambda row: row.until)
 
-    def last_rows(self, bundle: str) -> list[Row]:
+    def last_rows(self, bundle: str) -> list[DeviceRow]:
         """The last row of each process that ran a bundle."""
         return [process.last for (digest, _), process in self.processes.items() if digest == bundle]
 
@@ -115,7 +115,7 @@ class Device:
         )
         return min(starts, default=None)
 
-    def intervals(self, bundle: str) -> list[Interval]:
+    def intervals(self, bundle: str) -> list[DeviceInterval]:
         """Return its counts with a bundle by interval, the oldest first."""
         found = [
             interval
@@ -163,7 +163,7 @@ def first_time(starts: Iterable[float]) -> float:
     return known[min(ignored(len(known)), len(known) - 1)] if known else math.inf
 
 
-def fleets(rows: Iterable[Row]) -> dict[str, Fleet]:
+def fleets(rows: Iterable[DeviceRow]) -> dict[str, Fleet]:
     """Group rows by model. They may be in any order and repeated."""
     found: dict[str, dict[str, Device]] = {}
     for row in rows:
@@ -174,6 +174,6 @@ def fleets(rows: Iterable[Row]) -> dict[str, Fleet]:
     return {model: Fleet(model, found[model]) for model in sorted(found)}
 
 
-def amounts_of(row: Row) -> Amounts:
+def amounts_of(row: DeviceRow) -> Amounts:
     """Return the cumulative counts of a row."""
     return Amounts(row.answers, row.failed, row.fallback, *row.times, *row.scores)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgekit.errors import UsageError
-from edgekit.release.fleet.devices import Amounts, Device, Fleet, Interval, first_time, ignored
+from edgekit.release.fleet.devices import Amounts, Device, DeviceInterval, Fleet, first_time, ignored
 from edgekit.release.fleet.sequential_test import LEAST, Arm, Comparison
 from edgekit.runtime.metrics.labelled_counts import Counts
 from edgekit.runtime.store.health import burns_faster
@@ -51,7 +51,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Finding:
+class MeasureResult:
     """Result of comparing the devices by one measure.
 
     Attributes:
@@ -91,7 +91,7 @@ class Verdict:
     devices: int
     given_up: int
     given_up_too_often: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[MeasureResult, ...]
 
     @property
     def decision(self) -> Decision:
@@ -167,7 +167,7 @@ def judged(
         {device.name for device in devices if bundle in device.given_up} for bundle in (candidate, baseline)
     )
     asked = tuple(compared) or measures()
-    kept: list[Finding] = []
+    kept: list[MeasureResult] = []
     for measure in asked:
         # One that got the candidate later was among the others until then.
         old, new = (
@@ -198,13 +198,13 @@ def _arm(values: Iterable[float | None]) -> Arm:
     return Arm(count, math.fsum(kept) / len(kept), squares * as_many)
 
 
-def _finding(measure: Measure, comparison: Comparison, alpha: float) -> Finding:
+def _finding(measure: Measure, comparison: Comparison, alpha: float) -> MeasureResult:
     counts = comparison.a.count, comparison.b.count
     low, high = comparison.interval(alpha)
     if min(counts) >= LEAST and not math.isfinite(high):  # nothing varies: all values are the same
         low = high = comparison.difference
     decision: Decision = "promote" if high < measure.margin else "stop" if low > 0 else "wait"
-    return Finding(measure, counts, comparison.difference, low, high, decision)
+    return MeasureResult(measure, counts, comparison.difference, low, high, decision)
 
 
 def _value(
@@ -220,7 +220,7 @@ def _value(
     return None if was is None or now is None else now - was
 
 
-def _first(intervals: Iterable[Interval], answers: int) -> Amounts | None:
+def _first(intervals: Iterable[DeviceInterval], answers: int) -> Amounts | None:
     """Sum the first intervals with so many responses. Ignore later ones, so that a device counts once."""
     total = Amounts()
     for interval in intervals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from edgekit.release.fleet.rollout import Finding, Verdict
+from edgekit.release.fleet.rollout import MeasureResult, Verdict
 from edgekit.release.fleet.sequential_test import LEAST
 
 SAYS = {"promote": "not worse by the margin", "stop": "worse", "wait": "not known yet"}
@@ -27,7 +27,7 @@ def sentence(verdict: Verdict) -> str:
     return f"{text}; {reached}{gave_up}"
 
 
-def finding_cells(finding: Finding) -> tuple[str, ...]:
+def finding_cells(finding: MeasureResult) -> tuple[str, ...]:
     """Measure, devices, difference, its limits, what that says."""
     figures = (finding.difference, finding.low, finding.high)
     return (
@@ -75,7 +75,7 @@ def _missing(verdict: Verdict) -> str:
     return "the difference is not known well enough yet"
 
 
-def _shown(finding: Finding, value: float) -> str:
+def _shown(finding: MeasureResult, value: float) -> str:
     if not math.isfinite(value):
         return "-"
     if finding.measure.percent:

@@ -33,7 +33,7 @@ class RowError(ValueError):
 
 
 @dataclass(frozen=True)
-class Row:
+class DeviceRow:
     """Cumulative counts that a process of a device has reported.
 
     Attributes:
@@ -78,7 +78,7 @@ class Unused:
     first: str = ""
 
 
-def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Row]:
+def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[DeviceRow]:
     """The rows of files, and of folders with everything below them, in the order of their names.
 
     Args:
@@ -109,7 +109,7 @@ def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Row
                     unused.first = unused.first or f"{printable(str(path))}:{number}: {problem}"
 
 
-def decoded(line: bytes) -> Row:
+def decoded(line: bytes) -> DeviceRow:
     """A row of either form.
 
     Raises:
@@ -140,7 +140,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def _of_snapshot(found: dict[str, Any]) -> Row:
+def _of_snapshot(found: dict[str, Any]) -> DeviceRow:
     report = found["report"]
     if report["format"] != FORMAT:
         raise RowError(
@@ -158,7 +158,7 @@ def _of_snapshot(found: dict[str, Any]) -> Row:
     )
 
 
-def _of_otlp(found: dict[str, Any]) -> Row:
+def _of_otlp(found: dict[str, Any]) -> DeviceRow:
     resource = found["resourceMetrics"][0]
     about = _attributes(resource["resource"])
     metrics = {metric["name"]: metric for metric in resource["scopeMetrics"][0]["metrics"]}
@@ -203,7 +203,7 @@ def _row(
     times: Sequence[tuple[Any, Any, Any, Any, Any]],
     scores: tuple[Any, Any],
     given_up: Mapping[Any, Any],
-) -> Row:
+) -> DeviceRow:
     """Checked, whoever sent it."""
     for what in ("device", "class"):
         if NAME.fullmatch(about[what]) is None:
@@ -221,7 +221,7 @@ def _row(
     score_count, score_sum = _count(scores[0]), _number(scores[1])
     if score_sum > score_count:
         raise RowError("its scores are over 1")
-    return Row(
+    return DeviceRow(
         about["device"],
         about["class"],
         about["channel"],

@@ -16,7 +16,7 @@ COLUMNS = ("channel", "class", "bundle", "version", "devices", "answers", "faile
 
 
 @dataclass(frozen=True)
-class Line:
+class FleetRow:
     """The devices of a channel and class whose newest bundle is this one.
 
     Attributes:
@@ -77,7 +77,7 @@ class Line:
         }
 
 
-def lines_of(fleet: Fleet) -> list[Line]:
+def lines_of(fleet: Fleet) -> list[FleetRow]:
     """A line for each channel, class and bundle."""
     groups: dict[tuple[str, str, str], list[Device]] = {}
     for device in fleet.devices.values():
@@ -88,7 +88,7 @@ def lines_of(fleet: Fleet) -> list[Line]:
     return [_line(*key, groups[key]) for key in keys]
 
 
-def _line(channel: str, device_class: str, bundle: str, devices: Sequence[Device]) -> Line:
+def _line(channel: str, device_class: str, bundle: str, devices: Sequence[Device]) -> FleetRow:
     rows = [row for device in devices for row in device.last_rows(bundle)]
     amounts, buckets, version = Amounts(), Counter[int](), "-"
     for row in rows:
@@ -97,7 +97,7 @@ def _line(channel: str, device_class: str, bundle: str, devices: Sequence[Device
         buckets.update({index: count for index, count in enumerate(counts, first) if count})
     now = [device.newest for device in devices if device.newest.bundle == bundle]
     variants = Counter(f"{row.variant} on {row.engine}" for row in now)
-    return Line(
+    return FleetRow(
         channel,
         device_class,
         bundle,

@@ -51,7 +51,7 @@ def check_document(document: Path, keys: TrustedKeys, bundle_sha256: str) -> Sig
     Args:
         document: Its file; the signature lies beside it, with ``.sig`` added to its name.
         keys: The trusted ones.
-        bundle_sha256: Of the bundle's file.
+        bundle_sha256: SHA-256 of the bundle's file.
 
     Raises:
         SignatureError: it is not signed by one of them, was changed, or is about another bundle.

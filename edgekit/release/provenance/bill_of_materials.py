@@ -39,7 +39,7 @@ def bill_of_materials(bundle: Bundle, name: str, sha256: str) -> dict[str, Json]
     Args:
         bundle: It.
         name: Name of its file.
-        sha256: Of its file, as hexadecimal digits.
+        sha256: SHA-256 of its file, as hexadecimal digits.
 
     Raises:
         BundleError: its evidence is not what a build writes.

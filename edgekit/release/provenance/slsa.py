@@ -32,7 +32,7 @@ def provenance_of(bundle: Bundle, name: str, sha256: str, builder: str = BUILDER
     Args:
         bundle: It.
         name: Name of its file.
-        sha256: Of its file, as hexadecimal digits.
+        sha256: SHA-256 of its file, as hexadecimal digits.
         builder: URI of who built it, e.g. of a CI's workflow.
 
     Raises:

@@ -31,7 +31,7 @@ AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True)
-class Limits:
+class DownloadLimits:
     """Limits of a request and its retries, in seconds and bytes.
 
     Attributes:
@@ -91,7 +91,7 @@ class HttpFiles:
     Args:
         url: ``https://host/folder`` or ``http://host:port/folder``.
         proxy: ``http://host:port`` of a proxy; "": none.
-        limits: See :class:`Limits`.
+        limits: See :class:`DownloadLimits`.
         clock: Seconds that only grow; for the least speed.
         sleep: Waits before a repetition.
 
@@ -106,7 +106,7 @@ class HttpFiles:
         self,
         url: str,
         proxy: str = "",
-        limits: Limits | None = None,
+        limits: DownloadLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -115,7 +115,7 @@ class HttpFiles:
         self._proxy = _checked(proxy) if proxy else None
         if self._proxy is not None and self._proxy.scheme != "http":
             raise UsageError(f"{proxy!r} is not a proxy; expected http://host:port")
-        self.limits = limits or Limits()
+        self.limits = limits or DownloadLimits()
         self.server_time = ""
         self._clock, self._sleep = clock, sleep
         self._context: ssl.SSLContext | None = None

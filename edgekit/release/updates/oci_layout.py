@@ -82,7 +82,7 @@ _MANIFEST: Check = record(
 
 
 @dataclass(frozen=True)
-class Artifact:
+class LayoutBundle:
     """A bundle in a layout.
 
     Attributes:
@@ -108,7 +108,7 @@ def update(
     signed: bool = False,
     size_limit_bytes: int = SIZE_LIMIT_BYTES,
     dry_run: bool = False,
-) -> tuple[str, Artifact, str]:
+) -> tuple[str, LayoutBundle, str]:
     """Install the bundle of a layout into a device's store, if it is not the current one there.
 
     Args:
@@ -138,7 +138,7 @@ def update(
     return "installed", found, store.install(found.bundle, found.signature)
 
 
-def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> Artifact:
+def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> LayoutBundle:
     """Find the artifact of a tag, and check size and digest of everything that it names.
 
     Only regular files of the layout are read, by names that are hashes; links are not followed.
@@ -174,7 +174,7 @@ def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> A
             f"{reference} is refused: {why(problem)}\n"
             "  nothing has changed; copy the artifact from its registry again"
         ) from None
-    return Artifact(
+    return LayoutBundle(
         tag_of(entry),
         entry["digest"],
         bundle["annotations"][FILE_PATH],

@@ -24,7 +24,7 @@ from edgekit.release.updates.oci_layout import (
     TAG,
     TAGS,
     WEIGHT_TYPE,
-    Artifact,
+    LayoutBundle,
     blob_path,
     check_layout,
     digest_of,
@@ -43,7 +43,7 @@ TITLE = "org.opencontainers.image.title"
 """The name under which ``oras pull`` writes a layer."""
 
 
-def publish(folder: Path, bundle: Path, tag: str = "latest", model: str = "") -> Artifact:
+def publish(folder: Path, bundle: Path, tag: str = "latest", model: str = "") -> LayoutBundle:
     """Add a bundle to a layout, which is made if it is missing. Every byte of the bundle is checked first.
 
     The same bundle gives the same bytes, and so the same digest. The index is written last: until then the
@@ -109,7 +109,7 @@ def publish(folder: Path, bundle: Path, tag: str = "latest", model: str = "") ->
     write_atomically(folder / "index.json", [content], 0o644)
     paths = [blob_path(folder, layer["digest"]) for layer in layers]
     signature = paths[1] if len(paths) > 1 else None
-    return Artifact(tag, entry["digest"], f"{name}.edgekit", paths[0], signature, layers[0]["size"])
+    return LayoutBundle(tag, entry["digest"], f"{name}.edgekit", paths[0], signature, layers[0]["size"])
 
 
 def _facts(bundle: Bundle, name: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ DRAFT = "metadata.new."
 
 
 @dataclass(frozen=True)
-class Seen:
+class ChannelState:
     """A channel as it is now.
 
     Attributes:
@@ -49,7 +49,7 @@ class Seen:
 @contextmanager
 def open_channel(
     files: HttpFiles, folder: Path, root: bytes, name: str, now: Callable[[], datetime]
-) -> Iterator[Seen]:
+) -> Iterator[ChannelState]:
     """Fetch and check what a channel says.
 
     Args:
@@ -83,7 +83,9 @@ def open_channel(
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _opened(files: HttpFiles, draft: Path, root: bytes, name: str, now: Callable[[], datetime]) -> Seen:
+def _opened(
+    files: HttpFiles, draft: Path, root: bytes, name: str, now: Callable[[], datetime]
+) -> ChannelState:
     updater = _updater(files, draft, root)
     updater.refresh()
 
@@ -107,7 +109,7 @@ def _opened(files: HttpFiles, draft: Path, root: bytes, name: str, now: Callable
         return parse_release(target(release_path(name, model, number)))
 
     channel = parse_channel(name, target(f"{name}/{INDEX}").custom)
-    return Seen(channel, release, target, _clock_note(files, draft, channel, now()))
+    return ChannelState(channel, release, target, _clock_note(files, draft, channel, now()))
 
 
 def _clock_note(files: HttpFiles, draft: Path, channel: Channel, now: datetime) -> str:

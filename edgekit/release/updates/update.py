@@ -25,7 +25,7 @@ from edgekit.errors import UpdateError, UsageError
 from edgekit.release.updates.download import download, rebuild, remove_others
 from edgekit.release.updates.http_files import HttpFiles
 from edgekit.release.updates.releases import Release, Target, choose
-from edgekit.release.updates.tuf_metadata import Seen, open_channel, utc_now
+from edgekit.release.updates.tuf_metadata import ChannelState, open_channel, utc_now
 from edgekit.signing.trusted_keys import sha256_of
 from edgekit.system import ownership
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
@@ -113,7 +113,7 @@ def _updated(
     store: Store,
     files: HttpFiles,
     folder: Path,
-    seen: Seen,
+    seen: ChannelState,
     model: str,
     device: str,
     size_limit_bytes: int,
@@ -155,7 +155,7 @@ def _updated(
 
 
 def _install(
-    store: Store, files: HttpFiles, downloads: Path, seen: Seen, release: Release, notes: list[str]
+    store: Store, files: HttpFiles, downloads: Path, seen: ChannelState, release: Release, notes: list[str]
 ) -> int:
     """Fetch a release, as a difference where there is one, and install it; how many bytes were downloaded."""
     slot = store.slot(release.bundle)
@@ -185,7 +185,7 @@ def _install(
     return fetched + (0 if signature is None else signature.size_bytes)
 
 
-def _delta(store: Store, seen: Seen, release: Release) -> tuple[Path, Target | None]:
+def _delta(store: Store, seen: ChannelState, release: Release) -> tuple[Path, Target | None]:
     """The installed bundle, and the difference between it and a release, if one helps."""
     old = Path()
     if not release.deltas or find_spec("zstandard") is None:
@@ -228,7 +228,7 @@ def _device(folder: Path) -> str:
     return known
 
 
-def _followed(store: Store, folder: Path, seen: Seen) -> list[str]:
+def _followed(store: Store, folder: Path, seen: ChannelState) -> list[str]:
     """Models of the channel that this device has installed a release of: of several, what it has now."""
     records = {model: _record(folder, seen.channel.name, model) for model in seen.channel.models}
     known = [model for model, record in records.items() if record]

@@ -36,7 +36,7 @@ Key = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _CachedOutputs:
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
     size_bytes: int
@@ -65,7 +65,7 @@ class ExactCache:
         self.hits = self.misses = 0
         self._runs, self._limit_bytes, self._metrics = runs, size_bytes, metrics
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Key, _Entry] = OrderedDict()
+        self._entries: OrderedDict[Key, _CachedOutputs] = OrderedDict()
         self._size_bytes = 0
         self._active: object = runs.active
 
@@ -108,7 +108,7 @@ class ExactCache:
     ) -> None:
         size_bytes = sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
         fits = size_bytes <= self._limit_bytes
-        entry = _Entry(_copied(inputs), _copied(outputs), size_bytes) if fits else None
+        entry = _CachedOutputs(_copied(inputs), _copied(outputs), size_bytes) if fits else None
         with self._lock:
             self.misses += 1
             # The active variant may have changed during the run.

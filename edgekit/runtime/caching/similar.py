@@ -29,7 +29,7 @@ class Similar:
 
     Args:
         runs: Predicts on a cache miss; when its active variant changes, the cache is cleared.
-        calibration: Of this model, and granted.
+        calibration: Calibration of this model, which must be granted.
         metrics: Counts each hit, as the outcome ``reused``.
 
     Attributes:

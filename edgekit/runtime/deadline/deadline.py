@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError, blame_of, reason_of
 from edgekit.runtime.background import Preparation
-from edgekit.runtime.deadline.watchdog import DeadlineExceededError, Watched, cutoff_s, first_answer
+from edgekit.runtime.deadline.watchdog import DeadlineExceededError, WatchedRunner, cutoff_s, first_answer
 from edgekit.runtime.device_builds.memory import resident_mb
 from edgekit.runtime.fallback.policy import Failure
 from edgekit.runtime.session_state import StateCallback
@@ -43,7 +43,7 @@ class LateAnswer(NamedTuple):
 
     Attributes:
         outputs: The first good answer; None: there was none.
-        problem: What the active variant raised, or that it timed out.
+        problem: Exception of the active variant, or its timeout.
         standby: The standby's variant if the outputs are its; "" if they are not.
         failed: The standby's variant and its failure, if it failed.
     """
@@ -58,7 +58,7 @@ class Deadline:
     """The deadline of one session, its standby variant and its hung runs.
 
     Attributes:
-        deadline_s: Of a whole request.
+        deadline_s: Deadline of a whole request.
         late: Number of answers after their deadline.
         latest_s: Longest time of an answer after its deadline, from the beginning of the request.
     """
@@ -70,13 +70,13 @@ class Deadline:
         self.late, self.latest_s = 0, 0.0
         self._notes: tuple[str, ...] = ()
         self._zeros = {spec.name: spec.zeros() for spec in inputs}
-        self._active: Watched | None = None
+        self._active: WatchedRunner | None = None
         self._standby_name = ""
-        self._standby: Watched | None = None
+        self._standby: WatchedRunner | None = None
         self._standby_load: Preparation | None = None
         self._took_s: dict[str, float] = {}
         self._memory_mb: dict[int, int] = {}
-        self._abandoned: list[tuple[str, Watched]] = []
+        self._abandoned: list[tuple[str, WatchedRunner]] = []
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -88,7 +88,9 @@ class Deadline:
         late = f"{answers} later than the deadline of {limit_ms:g} ms; the latest took {latest_ms:.0f} ms"
         return (*self._notes, late)
 
-    def watch(self, variant: str, open_runner: Callable[[], Runner], on_state: StateCallback) -> Watched:
+    def watch(
+        self, variant: str, open_runner: Callable[[], Runner], on_state: StateCallback
+    ) -> WatchedRunner:
         """Load a variant under the watchdog, and run it once, because the first run is slower than later
         ones.
 
@@ -97,7 +99,7 @@ class Deadline:
             Exception: what ``open_runner`` or the run raised.
         """
         before_mb = resident_mb(os.getpid())
-        watched = Watched(open_runner)
+        watched = WatchedRunner(open_runner)
         try:
             watched.load(max(LOAD_S, self.deadline_s))
             on_state("warming", variant)
@@ -115,7 +117,7 @@ class Deadline:
 
     def set_active(self, runner: Runner | None) -> None:
         """Set the runner that gets requests first."""
-        self._active = runner if isinstance(runner, Watched) else None
+        self._active = runner if isinstance(runner, WatchedRunner) else None
         self._set_limit()
 
     def load_standby(self, name: str, open_runner: Callable[[], Runner]) -> None:
@@ -151,14 +153,14 @@ class Deadline:
             return None
         load, self._standby_load = self._standby_load, None
         runner = load.take()
-        self._standby = runner if isinstance(runner, Watched) else None
+        self._standby = runner if isinstance(runner, WatchedRunner) else None
         self._set_limit()
         if self._standby is not None:
             return None
         name, self._standby_name = self._standby_name, ""
         return name, load.why
 
-    def take_standby(self, name: str) -> Watched | None:
+    def take_standby(self, name: str) -> WatchedRunner | None:
         """Return the standby, if it is this variant, once it is loaded; the caller then owns it."""
         if name == self._standby_name and self._standby_load is not None:
             self._standby_load.wait()  # sooner than another load
@@ -182,7 +184,7 @@ class Deadline:
     ) -> LateAnswer:
         """Return the first good answer of the active runner, if ``problem`` is that it timed out, and of an
         idle standby, which it starts."""
-        if not isinstance(active, Watched) or not isinstance(problem, DeadlineExceededError):
+        if not isinstance(active, WatchedRunner) or not isinstance(problem, DeadlineExceededError):
             return LateAnswer(None, problem)
         self.poll_standby()
         name, standby = self._standby_name, self._standby
@@ -208,7 +210,7 @@ class Deadline:
     @staticmethod
     def began_s(runner: Runner | None) -> float:
         """When a request began, on ``time.monotonic()``: with the last run of this runner, or now."""
-        return runner.began_s if isinstance(runner, Watched) else time.monotonic()
+        return runner.began_s if isinstance(runner, WatchedRunner) else time.monotonic()
 
     def note_if_late(self, began_s: float) -> None:
         """Count the answer of a request that began then, if it is late now."""
@@ -218,7 +220,7 @@ class Deadline:
 
     def note_if_hung(self, variant: str, runner: Runner | None) -> bool:
         """Return whether a failed runner has not returned; if so, count and note it."""
-        if not isinstance(runner, Watched) or not runner.stuck:
+        if not isinstance(runner, WatchedRunner) or not runner.stuck:
             return False
         self._abandoned.append((variant, runner))
         size = f"its {mb} MB" if (mb := self._memory_mb.pop(id(runner), 0)) else "its memory"

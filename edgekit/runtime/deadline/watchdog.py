@@ -48,7 +48,7 @@ def cutoff_s(deadline_s: float, fallback_s: float | None) -> float:
     """When to time a run out, so that the fallback still meets the deadline.
 
     Args:
-        deadline_s: Of the whole request.
+        deadline_s: Deadline of the whole request.
         fallback_s: Time of the fallback's run; None if there is none, or it is unknown.
 
     >>> round(cutoff_s(0.1, 0.01), 3), cutoff_s(0.1, 0.08), cutoff_s(0.1, None)
@@ -66,17 +66,17 @@ class FirstAnswer(NamedTuple):
     Attributes:
         runner: The runner whose outputs these are; None: none gave any.
         outputs: Its outputs.
-        problems: What the others raised, or the timeout, by ``id`` of the runner.
+        problems: Exceptions of the others, or the timeout, by ``id`` of the runner.
     """
 
-    runner: Watched | None
+    runner: WatchedRunner | None
     outputs: dict[str, Array]
     problems: Mapping[int, Exception]
 
 
 def first_answer(
-    late: Watched,
-    standby: Watched | None,
+    late: WatchedRunner,
+    standby: WatchedRunner | None,
     feeds: Mapping[str, Array],
     check: Callable[[Mapping[str, Array]], None],
     limit_s: float,
@@ -88,7 +88,7 @@ def first_answer(
         standby: An idle runner, or None.
         feeds: Those of the run.
         check: Raises what is wrong with outputs.
-        limit_s: How long to wait.
+        limit_s: Longest time to wait.
     """
     replies = late.replies
     running = {id(late.state): late}
@@ -118,12 +118,12 @@ def first_answer(
     return FirstAnswer(None, {}, problems)
 
 
-def _next_reply(replies: Replies, limit_s: float, running: Collection[Watched]) -> Reply:
+def _next_reply(replies: Replies, limit_s: float, running: Collection[WatchedRunner]) -> Reply:
     """Return the next reply of ``running``. Raises queue.Empty after ``limit_s``."""
     return replies.get(timeout=max(0.0, limit_s))
 
 
-class Watched:
+class WatchedRunner:
     """A runner in a thread of its own. One call at a time, as with any runner; the first is ``load``.
 
     Args:
@@ -135,7 +135,7 @@ class Watched:
         began_s: When the last run began, on ``time.monotonic()``.
         first_run_s: Time of the first run; 0 before it.
         timed_out: The last call timed out.
-        replies: Where the answer of the last run arrives.
+        replies: Queue in which the result of the last run arrives.
         state: The thread's.
     """
 

@@ -45,7 +45,7 @@ REASON_LIMIT_CHARS = 300
 
 
 @dataclass(frozen=True)
-class Limits:
+class EngineLimits:
     """Resource limits of a build.
 
     Attributes:
@@ -71,7 +71,7 @@ class BuildResult:
         code: Its exit code; negative for the signal that killed it.
         killed: Why this process killed it; empty if it did not.
         result: Its result file; empty if missing or unreadable.
-        sha256: Of the engine file; empty if there is none.
+        sha256: SHA-256 of the engine file; empty if there is none.
         log: The last line of its output.
     """
 
@@ -110,7 +110,7 @@ def why_failed(ended: BuildResult) -> str:
     return ""
 
 
-class Build:
+class EngineBuild:
     """An engine being built. ``stage`` is one of STAGES; ``why`` is the reason of a failure.
 
     Args:
@@ -120,7 +120,7 @@ class Build:
         limits: Resource limits.
     """
 
-    def __init__(self, store: EngineStore, name: str, command: Sequence[str], limits: Limits) -> None:
+    def __init__(self, store: EngineStore, name: str, command: Sequence[str], limits: EngineLimits) -> None:
         self.name = name
         self.stage = "waiting"
         self.why = ""
@@ -220,7 +220,7 @@ class Build:
         return ""
 
 
-def check_engine(store: EngineStore, name: str, limits: Limits) -> Decision:
+def check_engine(store: EngineStore, name: str, limits: EngineLimits) -> Decision:
     """Decide what to do about an engine. A damaged one is set aside and counts as a failure. Otherwise a
     faulty disk would cause a build at every start."""
     state = store.state(name)
@@ -232,7 +232,7 @@ def check_engine(store: EngineStore, name: str, limits: Limits) -> Decision:
 
 
 def ready_or_build(
-    store: EngineStore, name: str, command: Callable[[], Sequence[str]], limits: Limits
+    store: EngineStore, name: str, command: Callable[[], Sequence[str]], limits: EngineLimits
 ) -> Path:
     """Return the engine of a fingerprint, if it is built; else start its build, or continue to wait for it.
 
@@ -255,7 +255,7 @@ def ready_or_build(
         if running is None or running.done:
             if not _running:
                 atexit.register(_stop_all)  # a child that dies with its app would count as interrupted
-            running = _running[name] = Build(store, name, command(), limits)
+            running = _running[name] = EngineBuild(store, name, command(), limits)
     raise EngineNotReady("its engine is being built on this device", running)
 
 
@@ -265,7 +265,7 @@ def _machine_error(why: str) -> EngineError:
     return error
 
 
-_running: dict[str, Build] = {}
+_running: dict[str, EngineBuild] = {}
 _running_lock = threading.Lock()
 
 

@@ -65,7 +65,7 @@ class Ledger:
 
 
 @dataclass(frozen=True)
-class Room:
+class FreeSpace:
     """Free disk and memory, and what a build needs, in MB."""
 
     disk_mb: int
@@ -82,7 +82,7 @@ class Decision:
     why: str = ""
 
 
-def decide(state: EngineState, ledger: Ledger, room: Room) -> Decision:
+def decide(state: EngineState, ledger: Ledger, room: FreeSpace) -> Decision:
     """Decide whether to use, build or skip an engine.
 
     >>> decide("absent", Ledger(), Room(900, 900, 100, 100))
@@ -239,10 +239,10 @@ class EngineStore:
             else:
                 yield True
 
-    def room(self, needs_disk_mb: int, needs_memory_mb: int) -> Room:
+    def room(self, needs_disk_mb: int, needs_memory_mb: int) -> FreeSpace:
         private_folder(self.root)
         disk_mb = shutil.disk_usage(self.root).free >> 20
-        return Room(disk_mb, free_memory_mb(), needs_disk_mb, needs_memory_mb)
+        return FreeSpace(disk_mb, free_memory_mb(), needs_disk_mb, needs_memory_mb)
 
     def _refuse_foreign(self) -> None:
         with contextlib.suppress(FileNotFoundError):

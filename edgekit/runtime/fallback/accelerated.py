@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
-from edgekit.runtime.fallback.policy import Candidate, LoadOrder
+from edgekit.runtime.fallback.policy import LoadOrder, RankedVariant
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 from edgekit.target.accelerators import KINDS
@@ -48,7 +48,7 @@ def with_copies(order: LoadOrder, options: SessionOptions) -> LoadOrder:
             if kind == "gpu":
                 own = [variant for variant in own if precision_of(variant.precision).is_float] or own
             if _can_be_accelerated(own[0]):
-                copies.append(Candidate(accelerated_copy(own[0], kind), None))
+                copies.append(RankedVariant(accelerated_copy(own[0], kind), None))
     groups = (order.candidates, copies) if options.device == "auto" else (copies, order.candidates)
     return order._replace(candidates=(*groups[0], *groups[1]))
 

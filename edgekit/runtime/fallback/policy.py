@@ -81,7 +81,7 @@ class Cooldown(NamedTuple):
     recovered_s: float | None = None
 
 
-class Candidate(NamedTuple):
+class RankedVariant(NamedTuple):
     """A variant that may run, and its expected time of a run here; None if unknown."""
 
     variant: Variant
@@ -95,7 +95,7 @@ class LoadOrder(NamedTuple):
         engine, if none of that engine's variants is.
     """
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[RankedVariant, ...]
     skipped: Mapping[str, str]
     unusable_request: Variant | None = None
 
@@ -126,7 +126,7 @@ def built_for_processor(
     Args:
         variants: All of the bundle.
         profiles: The bundle's, by name.
-        kind: As ``cpu.processor_kind()`` gives it.
+        kind: Result of ``cpu.processor_kind()``.
     """
     timings = [v.evidence.get("timing") for v in variants]
     machines = {t["machine"] for t in timings if isinstance(t, dict) and isinstance(t.get("machine"), str)}
@@ -175,7 +175,7 @@ def rank(
         variants: All of them, in the order of the bundle.
         times_ms: Expected times by variant name, of :func:`estimates`.
         requested: The engine to try first, or None.
-        preferred: Of :func:`built_for_processor`; ranked before the others whatever the times are.
+        preferred: Result of :func:`built_for_processor`; ranked before the others whatever the times are.
         named: The variant to try before all others, or None.
         unsuited: Variants that this processor does not compute as declared -> why; they are skipped.
     """
@@ -191,7 +191,7 @@ def rank(
         key = (*first, *deferral, variant.name not in preferred)
         groups.setdefault(key, []).append(variant)
     ordered = [v for key in sorted(groups) for v in _fastest_first(groups[key], times_ms)]
-    candidates = tuple(Candidate(v, times_ms.get(v.name)) for v in ordered)
+    candidates = tuple(RankedVariant(v, times_ms.get(v.name)) for v in ordered)
     unusable = None
     if requested is not None and all(v.target != requested for v in usable):
         unusable = next((v for v in variants if v.target == requested), None)
@@ -209,7 +209,7 @@ def _small_of(variant: Variant) -> str | None:
     return str(small.get("variant")) if isinstance(small, dict) else ""
 
 
-def best_candidate(order: LoadOrder, failures: Mapping[str, Failure]) -> Candidate | None:
+def best_candidate(order: LoadOrder, failures: Mapping[str, Failure]) -> RankedVariant | None:
     """Return the best candidate that has not failed; None if all have."""
     return next((c for c in order.candidates if c.variant.name not in failures), None)
 
@@ -234,7 +234,7 @@ def after_failure(known: Cooldown | None, now_s: float) -> Cooldown:
 
 def due_for_retry(
     order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str | None, now_s: float
-) -> Candidate | None:
+) -> RankedVariant | None:
     """The best variant that ranks before the active one and whose cooldown is over; None if there is none.
 
     Args:
@@ -254,7 +254,7 @@ def is_cooling(order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str 
 
 def _cooling(
     order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str | None
-) -> Iterator[tuple[Candidate, Cooldown]]:
+) -> Iterator[tuple[RankedVariant, Cooldown]]:
     """Variants in cooldown that rank before the active one, best first."""
     for candidate in order.candidates:
         name = candidate.variant.name
@@ -284,7 +284,7 @@ def retry_candidates(
 
 def next_standby(
     order: LoadOrder, failures: Mapping[str, Failure], active: str | None, hanging: Collection[str]
-) -> Candidate | None:
+) -> RankedVariant | None:
     """Return the variant to keep loaded beside the active one: the best one that has not failed, else the
     best one that failed by timing out and whose run has returned."""
     others = [c for c in order.candidates if c.variant.name != active]
@@ -298,7 +298,7 @@ def without(order: LoadOrder, name: str, why: str) -> LoadOrder:
     return order._replace(candidates=candidates, skipped={**order.skipped, name: why})
 
 
-def move_to_front(order: LoadOrder, name: str) -> tuple[Candidate, LoadOrder]:
+def move_to_front(order: LoadOrder, name: str) -> tuple[RankedVariant, LoadOrder]:
     """Return the candidate of that name, and the order in which it is the best."""
     (candidate,) = (c for c in order.candidates if c.variant.name == name)
     others = tuple(c for c in order.candidates if c is not candidate)
@@ -306,7 +306,7 @@ def move_to_front(order: LoadOrder, name: str) -> tuple[Candidate, LoadOrder]:
 
 
 def explain_fallbacks(
-    order: LoadOrder, failures: Mapping[str, Failure], active: Candidate
+    order: LoadOrder, failures: Mapping[str, Failure], active: RankedVariant
 ) -> tuple[Fallback, ...]:
     """Return the fallbacks from the best candidate to the active one.
 
@@ -336,7 +336,7 @@ def explain_fallbacks(
     )
 
 
-def promotion(order: LoadOrder, from_: str, to: Candidate, reason: str) -> Fallback:
+def promotion(order: LoadOrder, from_: str, to: RankedVariant, reason: str) -> Fallback:
     """Return the change to a better variant than the active one."""
     before = next((c for c in order.candidates if c.variant.name == from_), to)
     return Fallback(

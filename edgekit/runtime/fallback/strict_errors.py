@@ -12,7 +12,7 @@ from edgekit.errors import (
     ProfileError,
     reason_of,
 )
-from edgekit.runtime.fallback.policy import Candidate, LoadOrder
+from edgekit.runtime.fallback.policy import LoadOrder, RankedVariant
 from edgekit.system.interrupts import pass_on
 from edgekit.target import registry
 
@@ -31,7 +31,7 @@ def request_unusable(order: LoadOrder, options: SessionOptions) -> NoVariantErro
     )
 
 
-def variant_failed(candidate: Candidate, problem: Exception) -> EngineError:
+def variant_failed(candidate: RankedVariant, problem: Exception) -> EngineError:
     """Return the error for a variant that does not load or run."""
     name = candidate.variant.name
     kind = NonFiniteOutputError if isinstance(problem, NonFiniteOutputError) else EngineError
@@ -40,7 +40,7 @@ def variant_failed(candidate: Candidate, problem: Exception) -> EngineError:
 
 def engine_missing(
     order: LoadOrder,
-    candidate: Candidate,
+    candidate: RankedVariant,
     options: SessionOptions,
     problem: MissingDependency | ProfileError,
 ) -> MissingDependency:

@@ -11,10 +11,10 @@ from time import monotonic
 
 from edgekit.errors import MissingDependency
 from edgekit.runtime.fallback.policy import (
-    Candidate,
     Cooldown,
     Failure,
     LoadOrder,
+    RankedVariant,
     after_failure,
     due_for_retry,
 )
@@ -60,7 +60,7 @@ class VariantHealth:
         if cooldown is not None and cooldown.recovered_s is None:
             self.cooldowns[name] = cooldown._replace(recovered_s=monotonic())
 
-    def due_for_retry(self, order: LoadOrder, active: str | None) -> Candidate | None:
+    def due_for_retry(self, order: LoadOrder, active: str | None) -> RankedVariant | None:
         """Return the best variant that ranks before the active one and whose cooldown is over, or None."""
         return due_for_retry(order, self.cooldowns, active, monotonic())
 

@@ -23,7 +23,7 @@ def checked_messages(messages: object, context: int) -> list[dict[str, Any]]:
     """Messages of a chat, copied.
 
     Raises:
-        UsageError: they are no list of mappings with a role and a content, both texts; or are too long for
+        UsageError: they are not a list of mappings with a role and a content, both texts; or are too long for
             the context.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
@@ -48,13 +48,13 @@ def chat_tokens(
     """Return the tokens of a chat; special ones come from the template alone.
 
     Args:
-        render: Of ``compile_template``.
-        variables: Of the template, e.g. ``bos_token``.
-        tokenizer: Of the model.
-        messages: Of ``checked_messages``.
+        render: Result of ``compile_template``.
+        variables: Variables of the template, e.g. ``bos_token``.
+        tokenizer: Tokenizer of the model.
+        messages: Result of ``checked_messages``.
 
     Raises:
-        UsageError: the template refuses these messages, or one is no text.
+        UsageError: the template refuses these messages, or one is not a text.
         CardError: the template fails, or goes beyond its bounds.
     """
     mark = BEGIN + secrets.token_hex(8)

@@ -19,7 +19,7 @@ from edgekit.target import registry
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
-    from edgekit.runtime.fallback.policy import Candidate, Fallback
+    from edgekit.runtime.fallback.policy import Fallback, RankedVariant
     from edgekit.target.decoder import DecoderRunner
 
 
@@ -27,7 +27,7 @@ class OneDecoder:
     """A decoder that was loaded elsewhere: there is no other one.
 
     Attributes:
-        identity: What its caches belong to; "" keeps none on disk.
+        identity: Identity of the model to which its caches belong; "" keeps none on disk.
     """
 
     def __init__(self, runner: DecoderRunner, name: str = "decoder", identity: str = "") -> None:
@@ -174,7 +174,7 @@ class DecoderChain(Chain["DecoderRunner"]):
             variant.target, unpacked.files, variant.options, self._options.threads, self._plan[0].capacity
         )
 
-    def _activate(self, candidate: Candidate) -> None:
+    def _activate(self, candidate: RankedVariant) -> None:
         artifact = local_timings.artifact(self._bundle, candidate.variant)
         self.identity = f"{artifact} {self.active.engine}"
         super()._activate(candidate)

@@ -160,4 +160,4 @@ def _json(schema: Mapping[str, Any]) -> str:
     try:
         return json.dumps(dict(schema))
     except (TypeError, ValueError, RecursionError) as problem:
-        raise UsageError(f"json_schema is no JSON: {problem}") from None
+        raise UsageError(f"json_schema is not valid JSON: {problem}") from None

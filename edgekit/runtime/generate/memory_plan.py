@@ -111,9 +111,9 @@ def check_draft_memory(name: str, plan: MemoryPlan, spare_bytes: int) -> None:
     """Refuse a draft for which there is not enough memory beside the model.
 
     Args:
-        name: Of its variant.
-        plan: What it needs; no caches are kept.
-        spare_bytes: What the model leaves, as ``check_memory`` said.
+        name: Name of its variant.
+        plan: Memory that it needs; no caches are kept.
+        spare_bytes: Memory that the model leaves, from ``check_memory``.
 
     Raises:
         EngineError: it needs more; the text has the figures.

@@ -13,7 +13,7 @@ LIMIT_BYTES = 64 << 20
 """Memory of saved caches: 1,400 tokens of SmolLM2-135M in float32."""
 
 
-class _Entry(NamedTuple):
+class _Prefix(NamedTuple):
     tokens: list[int]
     cache: Array
 
@@ -22,7 +22,8 @@ class PrefixCache:
     """Saved caches, the most recently used last. Not thread-safe.
 
     Args:
-        limit_bytes: Of all caches together; the least recently used are dropped first. 0 keeps none.
+        limit_bytes: Maximum size of all caches together; the least recently used are dropped first. 0 keeps
+            none.
 
     Attributes:
         files: Caches on disk; None: none are there.
@@ -31,7 +32,7 @@ class PrefixCache:
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.files: PrefixFiles | None = None
-        self._entries: list[_Entry] = []
+        self._entries: list[_Prefix] = []
 
     @property
     def size_bytes(self) -> int:
@@ -66,8 +67,8 @@ class PrefixCache:
 
         Args:
             tokens: The whole text of the cache.
-            cache: Of ``DecoderRunner.save``, [2 * layers, heads, tokens, size]; copied if it is part of
-                another array.
+            cache: Result of ``DecoderRunner.save``, [2 * layers, heads, tokens, size]; copied if it is part
+                of another array.
         """
         entries = []
         for entry in self._entries:
@@ -81,7 +82,7 @@ class PrefixCache:
         if not tokens or cache.nbytes > self.limit_bytes:
             return
         owned = cache.copy() if cache.base is not None else cache
-        self._entries.append(_Entry(tokens[:], owned))
+        self._entries.append(_Prefix(tokens[:], owned))
         while self.size_bytes > self.limit_bytes:
             del self._entries[0]
 

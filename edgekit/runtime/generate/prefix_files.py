@@ -40,8 +40,8 @@ class PrefixFiles:
     """The files of one model. Not thread-safe; other processes may use them at the same time.
 
     Args:
-        identity: Of the artifact and the engine's version.
-        limit_bytes: Of all models' files.
+        identity: Hash of the artifact and the engine's version.
+        limit_bytes: Maximum size of all models' files.
 
     Attributes:
         note: Why nothing is kept; empty if it is.

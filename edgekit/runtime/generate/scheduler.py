@@ -33,14 +33,14 @@ CHECK_S = 0.05
 """Seconds after which a waiting caller checks whether the stepping one was interrupted."""
 
 
-class Request:
+class ScheduledCall:
     """A function that a caller wants to have run between two engine steps.
 
     Attributes:
         call: The function.
         present: Lock that the caller holds while it waits for the result.
         thread: Identifier of the caller's thread.
-        result, error: What the function returned or raised.
+        result, error: Return value or exception of the function.
         done: Whether ``result`` or ``error`` is set.
     """
 
@@ -63,7 +63,7 @@ class Request:
             self._signal.release()
 
 
-class LogitsRequest(Request):
+class LogitsRequest(ScheduledCall):
     """A request for the logits of a text.
 
     Attributes:
@@ -98,8 +98,8 @@ class Scheduler:
         self.decoder = decoder
         self.closed = self.lost = False
         self._lock = RLock()  # reentrant: a signal handler of the app may call the session
-        self._requests: list[Request] = []
-        self._stepper: Request | None = None
+        self._requests: list[ScheduledCall] = []
+        self._stepper: ScheduledCall | None = None
         self._last_batch: list[LogitsRequest] = []
         self._step_s = 0.0
         self._batched = self._batched_tokens = 0
@@ -124,7 +124,7 @@ class Scheduler:
         """Return the result of a function that runs between two engine steps."""
         if self._steps_here():
             return call()
-        result: T = self._result_of(Request(call))
+        result: T = self._result_of(ScheduledCall(call))
         return result
 
     def _steps_here(self) -> bool:
@@ -132,7 +132,7 @@ class Scheduler:
         stepper = self._stepper
         return stepper is not None and stepper.thread == get_ident() and stepper.present.locked()
 
-    def _result_of(self, request: Request) -> Any:
+    def _result_of(self, request: ScheduledCall) -> Any:
         with request.present:
             with self._lock:
                 self._requests = [*self._requests, request]
@@ -157,7 +157,7 @@ class Scheduler:
                 del error  # its traceback refers to this frame
         return result
 
-    def _is_stepper(self, request: Request) -> bool:
+    def _is_stepper(self, request: ScheduledCall) -> bool:
         with self._lock:
             if self._stepper is None or not self._stepper.present.locked():
                 self._stepper = request
@@ -181,7 +181,7 @@ class Scheduler:
                 self._reply(request, error=problem)
             return
 
-    def _waiting(self) -> list[Request]:
+    def _waiting(self) -> list[ScheduledCall]:
         """Return the requests to serve. Drop those whose caller was interrupted; reply to those whose text is
         to stop."""
         with self._lock:
@@ -231,7 +231,7 @@ class Scheduler:
         with self._lock:  # others first, before the next part
             self._requests = [*(r for r in self._requests if r is not request), request]
 
-    def _joins_batch(self, request: Request) -> bool:
+    def _joins_batch(self, request: ScheduledCall) -> bool:
         """Return whether a text lacks only its next token, so that a batch can compute it."""
         pool = self.decoder.pool if self.decoder.batches else None
         if pool is None or not isinstance(request, LogitsRequest) or request.rows != 1:
@@ -280,7 +280,7 @@ class Scheduler:
             request.stream.cached_tokens = max(0, len(request.tokens) - computed)
         self._reply(request, logits)
 
-    def _reply(self, request: Request, result: Any = None, error: Exception | None = None) -> None:
+    def _reply(self, request: ScheduledCall, result: Any = None, error: Exception | None = None) -> None:
         """Set the result of a request and wake its caller."""
         with self._lock:
             if not request.done:

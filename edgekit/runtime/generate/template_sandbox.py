@@ -111,7 +111,7 @@ def _environment() -> Any:
 
     allowed = frozenset(METHODS.split())
 
-    class Environment(ImmutableSandboxedEnvironment):  # type: ignore[misc]
+    class TemplateEnvironment(ImmutableSandboxedEnvironment):  # type: ignore[misc]
         """Counts what the template does; :meth:`begin` is called before each text."""
 
         intercepted_binops = frozenset(["+", "*", "%", "**"])
@@ -188,7 +188,7 @@ def _environment() -> Any:
                     raise CardError("the chat template computes a number of more than 64 bits")
             return value
 
-    environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment = TemplateEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     own: dict[str, Callable[..., Any]] = {
         "join": _joined, "replace": _replaced, "tojson": _json, "round": _rounded, "trim": _trimmed,
     }  # fmt: skip

@@ -16,7 +16,8 @@ class TextParts(NamedTuple):
     Attributes:
         tokenizer: The content of ``tokenizer.json``.
         stop_ids: Tokens that end a text.
-        template: Of a chat, in Jinja as Hugging Face's tokenizers have it; "": the model is not for chats.
+        template: Chat template, in Jinja as Hugging Face's tokenizers have it; "": the model is not for
+            chats.
         bos_id: The token that begins a text, which the tokenizer itself puts there; None: there is none.
         context: Most tokens of a text; None: as many as the decoder has positions for.
     """
@@ -32,7 +33,7 @@ def parts_of(bundle: Bundle) -> TextParts:
     """Return the parts of a bundle.
 
     Raises:
-        UsageError: it is no language model.
+        UsageError: it is not a language model.
         CardError: its card is malformed.
         BundleError: a file that the card names is absent or damaged.
     """
@@ -40,13 +41,13 @@ def parts_of(bundle: Bundle) -> TextParts:
     from edgekit.processing.generation import is_generation, read_generation
 
     if bundle.card is None or not is_generation(bundle.card):
-        raise UsageError(f"{bundle.name} is no language model; open it with edgekit.runtime.Session")
+        raise UsageError(f"{bundle.name} is not a language model; open it with edgekit.runtime.Session")
     card = read_generation(bundle.card, f"{bundle.name}: card")
     template = ""
     if card.chat_template:
         try:
             template = read_card_file(bundle, card.chat_template).decode("utf-8")
         except UnicodeDecodeError:
-            raise CardError(f"{bundle.name}: {card.chat_template} is no UTF-8 text") from None
+            raise CardError(f"{bundle.name}: {card.chat_template} is not UTF-8 text") from None
     tokenizer = read_card_file(bundle, card.tokenizer)
     return TextParts(tokenizer, card.stop_ids, template, card.bos_id, card.context_length)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.generate.text_tokens import TextTokenizer
     from edgekit.tensor_spec import Array
 
-    class Source(Protocol):
+    class LogitsSource(Protocol):
         """Source of logits: a session."""
 
         tokenizer: TextTokenizer
@@ -65,7 +65,7 @@ class TextStream:
 
     def __init__(
         self,
-        session: Source,
+        session: LogitsSource,
         prompt: list[int],
         options: GenerateOptions,
         *,

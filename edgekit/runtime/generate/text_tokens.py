@@ -13,11 +13,11 @@ from edgekit.processing.tokenizer_bounds import TOKEN_CHARS, TokenizerBounds
 CHARS_A_TOKEN = 32
 """A text of more characters for each token of the context is refused before it is split."""
 REPLACEMENT = "\ufffd"
-"""What a decoder gives for bytes that are no character, or not all of one yet."""
+"""Replacement that a decoder returns for bytes that are not a character, or not all of one yet."""
 KEPT_TOKENS = 4
 """A character of UTF-8 has at most four bytes, and each token at least one of them."""
 WAITING_LIMIT = 32
-"""Tokens that wait for a character; after so many, what they are is no text."""
+"""Tokens that wait for a character; after so many they are not text."""
 
 
 class TextTokenizer:
@@ -31,7 +31,7 @@ class TextTokenizer:
         special: The texts of its special tokens.
 
     Raises:
-        CardError: the file is no tokenizer.
+        CardError: the file is not a tokenizer.
         MissingDependency: the package is not installed.
     """
 
@@ -62,7 +62,7 @@ class TextTokenizer:
             raise UsageError(f"a text must be a str, not a {type(text).__name__}")
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise UsageError(
-                "the text holds half of a surrogate pair, which is no character; decode it again"
+                "the text holds half of a surrogate pair, which is not a character; decode it again"
             )
         with self._lock:
             self._bounds.check(text)  # with the lock: those that wait for a slow text are refused after it

@@ -23,7 +23,7 @@ from edgekit.bundle.device_evidence import times_of_this_processor
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.runtime import local_timings
 from edgekit.runtime.fallback.policy import Fallback, estimates
-from edgekit.runtime.latency.drift import Baseline, Drift, baseline_from, baseline_of, step
+from edgekit.runtime.latency.drift import Baseline, DriftState, baseline_from, baseline_of, step
 from edgekit.runtime.latency.switching import PrecisionChoice, SwitchingState, decide, missed, p95
 from edgekit.runtime.metrics.metrics import timed_predict
 from edgekit.runtime.streaming.replica import Replica, variant_of
@@ -53,7 +53,7 @@ class Alert:
     """A stage has become too slow, or has recovered.
 
     Attributes:
-        stage: Of ``processing/latency_contract.py``, or ``end_to_end``.
+        stage: Stage of ``processing/latency_contract.py``, or ``end_to_end``.
         text: The message.
     """
 
@@ -67,7 +67,7 @@ class _StageMonitor:
     def __init__(self, baseline: Baseline | None) -> None:
         self.baseline = baseline
         self.first: list[float] = []
-        self.drift = Drift()
+        self.drift = DriftState()
 
 
 class Budget:

@@ -2,7 +2,7 @@
 
 CUSUM (Page 1954): a cumulative sum of the log likelihood ratio between "5 % slower" and "13 % slower". Up to
 5 % the sum keeps returning to 0; at 15 % it reaches the limit. Times are compared as logarithms, because
-slowdowns multiply, and each is clipped at the baseline's reach, so that a single outlier is no drift.
+slowdowns multiply, and each is clipped at the baseline's reach, so one outlier is not taken for drift.
 
     baseline = baseline_of(times)
     drift = Drift()
@@ -70,7 +70,7 @@ def baseline_from(table: Json) -> Baseline | None:
 
 
 @dataclass(frozen=True)
-class Drift:
+class DriftState:
     """The state of a stage.
 
     Attributes:
@@ -86,7 +86,7 @@ class Drift:
     drifted: bool = False
 
 
-def step(drift: Drift, baseline: Baseline, seconds: float) -> tuple[Drift, float | None]:
+def step(drift: DriftState, baseline: Baseline, seconds: float) -> tuple[DriftState, float | None]:
     """Add one measurement.
 
     Returns:
@@ -97,8 +97,8 @@ def step(drift: Drift, baseline: Baseline, seconds: float) -> tuple[Drift, float
     over = min(max(math.log(max(seconds, FLOOR_S)) - baseline.centre, -reach), reach)
     score = drift.score + (DRIFTED - TOLERATED) / baseline.spread**2 * (over - (TOLERATED + DRIFTED) / 2)
     if score <= 0:
-        return Drift(), 0.0 if drift.drifted else None
+        return DriftState(), 0.0 if drift.drifted else None
     lasted, excess = drift.lasted + 1, drift.excess + over
     reports = not drift.drifted and score >= LIMIT and lasted >= SUSTAINED
-    now = Drift(min(score, LIMIT), lasted, excess, drift.drifted or reports)
+    now = DriftState(min(score, LIMIT), lasted, excess, drift.drifted or reports)
     return now, math.expm1(excess / lasted) if reports else None

@@ -26,7 +26,7 @@ class Signals(NamedTuple):
     """One reading; None: not reported.
 
     Attributes:
-        temperature_c: Of the hottest zone.
+        temperature_c: Temperature of the hottest zone.
         hot: Whether a zone has reached the trip point at which the kernel throttles.
         clock_share: The processor's maximum clock now, as a share of its full clock.
         throttled: Whether the board reports throttling (Raspberry Pi).
@@ -66,7 +66,7 @@ def read(root: str | Path = "/") -> Signals:
     """Read all signals, in about a millisecond. Never raises: what cannot be read is None.
 
     Args:
-        root: Where ``sys`` and ``proc`` are.
+        root: Folder that holds ``sys`` and ``proc``.
     """
     root = Path(root)
     temperature_c, hot = _heat(root / "sys/class/thermal")

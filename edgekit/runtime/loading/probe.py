@@ -49,7 +49,7 @@ class ProbeResult(NamedTuple):
     """The result of a probe.
 
     Attributes:
-        why: What failed; empty on success.
+        why: Reason of the failure; empty on success.
         engine: Name and version of the engine; empty if the child did not get that far.
         cacheable: Whether the next probe would give the same result.
         blame: The cause, as in ``EdgeKitError.blame``.
@@ -71,7 +71,7 @@ def probe_failure(bundle: Bundle, variant: Variant, threads: int) -> str:
 def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
     """Return the probe result of a variant, from the cache if possible.
 
-    A missing engine is no failure: loading reports it better. A target that prepares its variants on the
+    A missing engine is not a failure: loading reports it better. A target that prepares its variants on the
     device, in a child process of its own, is not probed; only the target can say so, never a bundle.
     """
     copy = registry.ACCELERATOR in variant.options

@@ -29,7 +29,7 @@ DIGEST_CHARS = 12
 """Of a bundle's digest, as in a snapshot."""
 
 
-class _State(Protocol):
+class _ReportState(Protocol):
     @property
     def given_up(self) -> tuple[tuple[str, str], ...]: ...
 
@@ -38,7 +38,7 @@ class ReportedStore(Protocol):
     """Part of :class:`edgekit.runtime.Store` that a report reads."""
 
     @property
-    def state(self) -> _State: ...
+    def state(self) -> _ReportState: ...
 
 
 class DeviceReport:
@@ -46,8 +46,8 @@ class DeviceReport:
 
     Args:
         device: Name of the device, its own in the fleet.
-        device_class: What it is, e.g. ``rpi5``: devices of a class are compared with each other.
-        channel: Of its updates.
+        device_class: Class of the device, e.g. ``rpi5``: devices of a class are compared with each other.
+        channel: Channel of its updates.
         store: The store that the session came from: bundles that it gave up are reported.
 
     Raises:

@@ -33,7 +33,7 @@ class Histogram:
 
     Attributes:
         count: Number of values.
-        sum: Of all values.
+        sum: Sum of all values.
         low: The minimum; infinity if empty.
         high: The maximum.
         zeros: Values of at most 2 ** -30, 0 included.

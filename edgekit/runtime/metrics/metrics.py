@@ -83,7 +83,7 @@ class Metrics:
         """Record the time of a request by stage; ``end_to_end`` is the sum.
 
         Args:
-            seconds: By stage.
+            seconds: Seconds by stage.
             engine: The one that ran it; None: the active one.
         """
         engine = self._session.active.engine if engine is None else engine
@@ -164,7 +164,7 @@ class Metrics:
 
 
 def _deferrals_of(session: SessionProtocol) -> tuple[int, int] | None:
-    """Answers and deferrals of the loaded variant; None where it is no deferral."""
+    """Answers and deferrals of the loaded variant; None if it is not a deferral."""
     try:
         if session.active.engine != deferral.NAME:
             return None

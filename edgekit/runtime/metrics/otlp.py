@@ -36,7 +36,7 @@ def body(snapshot: Mapping[str, Any], resource: Mapping[str, str] | None = None)
     """Return a snapshot as the body of a POST to ``/v1/metrics``.
 
     Args:
-        snapshot: Of ``Metrics.snapshot``.
+        snapshot: Result of ``Metrics.snapshot``.
         resource: Resource attributes, e.g. ``service.name`` and ``device.id``; by default only
             ``service.name`` and ``host.arch`` are sent.
     """

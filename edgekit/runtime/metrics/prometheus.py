@@ -41,7 +41,7 @@ def text(snapshot: Mapping[str, Any]) -> str:
     """Return a snapshot in the text format, version 0.0.4.
 
     Args:
-        snapshot: Of ``Metrics.snapshot``.
+        snapshot: Result of ``Metrics.snapshot``.
     """
     model = {"model": snapshot["model"], "version": snapshot["version"]}
     lines = _family("edgekit_model_info", "gauge", "What runs.")
@@ -78,7 +78,7 @@ def texts(snapshot: Mapping[str, Any]) -> str:
     """Metrics of texts in the text format, version 0.0.4.
 
     Args:
-        snapshot: Of ``TextMetrics.snapshot``.
+        snapshot: Result of ``TextMetrics.snapshot``.
     """
     lines: list[str] = []
     if "variant" in snapshot:
@@ -136,7 +136,7 @@ class Page:
         port: 0: any free one.
 
     Attributes:
-        url: Of the page.
+        url: Address of the page.
 
     Raises:
         OSError: the port is taken.

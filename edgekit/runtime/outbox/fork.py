@@ -19,7 +19,7 @@ def refuse_fork(pid: int) -> None:
         )
 
 
-class Connections(list[sqlite3.Connection]):
+class ForkedConnections(list[sqlite3.Connection]):
     """Open connections that are left open in a forked process.
 
     There SQLite would consider itself the last user of the file, checkpoint the log and delete it, while the
@@ -39,7 +39,7 @@ class Connections(list[sqlite3.Connection]):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
-_ALL: weakref.WeakValueDictionary[int, Connections] = weakref.WeakValueDictionary()
+_ALL: weakref.WeakValueDictionary[int, ForkedConnections] = weakref.WeakValueDictionary()
 
 
 def _leak_all() -> None:

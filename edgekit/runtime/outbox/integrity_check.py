@@ -50,7 +50,7 @@ def connected(path: object, size_bytes: int) -> sqlite3.Connection:
 
     Args:
         path: The file.
-        size_bytes: Of the file and its log: bounds the work and the size of a value.
+        size_bytes: Size of the file and its log: bounds the work and the size of a value.
     """
     connection = sqlite3.connect(str(path), timeout=0.2, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA trusted_schema = OFF")

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, TypeVar
 from edgekit.errors import UsageError
 from edgekit.runtime.outbox.fork import refuse_fork
 from edgekit.runtime.outbox.receipt import Receipt
-from edgekit.runtime.outbox.rows import KEY, PRIORITIES, Limits, Parcel
+from edgekit.runtime.outbox.rows import KEY, PRIORITIES, OutboxLimits, Parcel
 from edgekit.runtime.outbox.sinks import RowRefusedError, SinkDownError
 from edgekit.runtime.outbox.sqlite_store import OutboxStore
 from edgekit.system.interrupts import Background, pass_on
@@ -93,7 +93,7 @@ class Outbox:
         folder: str | Path,
         sink: Sink | None = None,
         *,
-        limits: Limits = Limits(),  # noqa: B008  (frozen)
+        limits: OutboxLimits = OutboxLimits(),  # noqa: B008  (frozen)
         commit_s: float = COMMIT_S,
     ) -> None:
         self._limits, self._commit_s, self._sink = limits, commit_s, sink

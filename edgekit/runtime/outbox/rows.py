@@ -18,15 +18,16 @@ SIZE = f"{ROW_BYTES} + length(CAST(key AS BLOB)) + length(body)"
 
 
 @dataclass(frozen=True)
-class Limits:
+class OutboxLimits:
     """Limits of an outbox; on disk it takes up to three times ``size_bytes`` plus twice ``memory_bytes``.
 
     Attributes:
-        size_bytes: Of all rows, keys and bodies; above it the least important, then the oldest, are dropped.
+        size_bytes: Maximum size of all rows, keys and bodies; above it the least important, then the oldest,
+            are dropped.
         age_s: Older rows are dropped.
         row_bytes: Maximum size of a body.
         tries: Refusals by the backend after which a row is quarantined.
-        memory_bytes: Of rows waiting for the disk, beside as many that are being written.
+        memory_bytes: Maximum size of rows waiting for the disk, beside as many that are being written.
     """
 
     size_bytes: int = 64 << 20
@@ -43,9 +44,9 @@ class Parcel:
     Attributes:
         key: Unique; a backend drops repetitions by it.
         kind: ``result``, ``metric`` or ``log``.
-        body: As put by the app.
+        body: Body that the app put.
         made_unix_s: When, on the device's clock, which may have been wrong.
-        tries: How often a backend refused it.
+        tries: Number of times that a backend refused it.
         why: Its last reason.
     """
 

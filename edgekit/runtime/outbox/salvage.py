@@ -40,8 +40,8 @@ class Log(NamedTuple):
     """The frames of a write-ahead log: page numbers and file offsets.
 
     Attributes:
-        valid: What SQLite reads: up to the last commit before the first wrong checksum.
-        late: What follows, if it contains a commit; else empty.
+        valid: Part that SQLite reads: up to the last commit before the first wrong checksum.
+        late: Rest, if it contains a commit; else empty.
     """
 
     valid: Sequence[tuple[int, int]] = ()
@@ -54,7 +54,7 @@ class Rescue(NamedTuple):
     Attributes:
         parcels: The rows with correct checksums, the oldest first.
         damaged: Number of corrupt rows.
-        counts: By name, without the clock.
+        counts: Counts by name, without the clock.
     """
 
     parcels: list[Parcel]
@@ -127,7 +127,7 @@ def rescued(path: Path, copy: Path, first_page: bytes) -> Rescue:
     Args:
         path: The damaged file.
         copy: Path for a working copy; the caller removes it and the files next to it.
-        first_page: Of an empty outbox: its schema replaces a damaged one.
+        first_page: First page of an empty outbox: its schema replaces a damaged one.
 
     Raises: OSError: there is no space for the copy.
     """

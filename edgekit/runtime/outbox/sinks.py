@@ -53,7 +53,7 @@ class FolderSink:
 
     Args:
         folder: Created if missing.
-        suffix: Of the files, e.g. ``.json``.
+        suffix: Suffix of the files, e.g. ``.json``.
     """
 
     def __init__(self, folder: str | Path, suffix: str = ".bin") -> None:
@@ -82,9 +82,9 @@ class HttpSink:
 
     Args:
         url: The endpoint, e.g. ``https://backend.example/rows``.
-        headers: Of every request, e.g. ``{"Authorization": "Bearer ..."}``.
-        timeout_s: Of one row.
-        content_type: Of the bodies.
+        headers: Headers of every request, e.g. ``{"Authorization": "Bearer ..."}``.
+        timeout_s: Time limit for one row.
+        content_type: Media type of the bodies.
         context: For https; None: the system's certificates.
     """
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import UsageError
-from edgekit.runtime.outbox.fork import Connections
+from edgekit.runtime.outbox.fork import ForkedConnections
 from edgekit.runtime.outbox.integrity_check import (
     CHECK,
     COUNTS,
@@ -36,7 +36,7 @@ from edgekit.runtime.outbox.integrity_check import (
     trust,
     why_of,
 )
-from edgekit.runtime.outbox.rows import COLUMNS, PRIORITIES, SIZE, Limits, Parcel, crc_of, parcel_of
+from edgekit.runtime.outbox.rows import COLUMNS, PRIORITIES, SIZE, OutboxLimits, Parcel, crc_of, parcel_of
 from edgekit.runtime.outbox.salvage import PAGE_BYTES, header_fault, log_of, remove, rescued
 from edgekit.system.atomic_files import flush_folder
 
@@ -58,14 +58,14 @@ class OutboxStore:
     def __init__(
         self,
         folder: Path,
-        limits: Limits,
+        limits: OutboxLimits,
         monotonic_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self.folder, self._limits = folder, limits
         self._monotonic_s, self._wall_s = monotonic_s, wall_s
         self._size_bytes, self._flushed = 0, True
-        self._connections = Connections()  # of the lock, then of the file
+        self._connections = ForkedConnections()  # of the lock, then of the file
         self._pid = os.getpid()
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ class Call:
             self._done.set()
 
 
-class Calls:
+class RemoteCalls:
     """The threads for requests to a server, each with its own connection; created on demand."""
 
     def __init__(self, client: Callable[[], Client]) -> None:

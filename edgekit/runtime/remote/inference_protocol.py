@@ -76,9 +76,9 @@ class Client:
     Args:
         connection: The connection; its URL is what precedes ``/v2``.
         model: Its name on the server.
-        inputs: Of the local model; the server's must match.
+        inputs: Inputs of the local model; the server's must match.
         outputs: Likewise.
-        version: Of the model on the server; empty: the server's default.
+        version: Version of the model on the server; empty: the server's default.
 
     Raises:
         UsageError: the shape of an output depends on the data.

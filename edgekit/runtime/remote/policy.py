@@ -96,7 +96,7 @@ def second_opinion(
     Args:
         confidence: In the device's outputs.
         threshold: The confidence that is enough.
-        left_s: Of the deadline.
+        left_s: Time left until the deadline.
         remote_s: p95 of the server; None: unknown.
         why_not: Why the server must not be used now.
     """
@@ -140,7 +140,7 @@ class Breaker:
     Attributes:
         state: ``closed``, ``open``, ``probing`` or ``half-open``.
         until_s: When an open one may probe.
-        pauses: How often it opened since it was last closed.
+        pauses: Number of times that it opened since it was last closed.
         calls: Since it was last closed.
         failed, slow: Moving averages.
         trying: Half-open, and the one trial call is running.

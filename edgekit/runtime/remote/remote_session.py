@@ -23,7 +23,7 @@ import numpy as np
 from edgekit.errors import EdgeKitError, EngineError, UsageError
 from edgekit.runtime.http_connection import ConnectionFailedError, HttpConnection
 from edgekit.runtime.loading.output_checks import OutputChecks
-from edgekit.runtime.remote.calls import Call, Calls
+from edgekit.runtime.remote.calls import Call, RemoteCalls
 from edgekit.runtime.remote.inference_protocol import DATATYPES, AnswerError, Client
 from edgekit.runtime.remote.policy import (
     ENOUGH,
@@ -48,7 +48,7 @@ PROBE_S = 2.0
 RETRY_PAUSE_S = 0.01
 
 
-class Answer(dict[str, Array]):
+class RemoteResult(dict[str, Array]):
     """The outputs by name, and where they come from.
 
     Attributes:
@@ -80,12 +80,12 @@ class RemoteSession:
         url: The server's, without ``/v2``.
         model: Its name there.
         policy: One of the four.
-        deadline_ms: Of a request. The local run itself is not interrupted; see ``Session(deadline_ms=)`` for
-            runs that hang.
+        deadline_ms: Deadline of a request. The local run itself is not interrupted; see
+            ``Session(deadline_ms=)`` for runs that hang.
         confidence: For that policy: computes a confidence from the device's outputs.
         threshold: The confidence from which the device's outputs are kept.
-        version: Of the model on the server; empty: the server's default.
-        headers: Of every request, e.g. an authorization.
+        version: Version of the model on the server; empty: the server's default.
+        headers: Headers of every request, e.g. an authorization.
         context: For https; None: the system's certificates.
 
     Raises:
@@ -133,17 +133,17 @@ class RemoteSession:
             return Client(wire, model, session.inputs, session.outputs, version)
 
         client()  # validates the URL
-        self._calls = Calls(client)
+        self._calls = RemoteCalls(client)
         if policy != "local-only":
             self._why_not()  # starts the readiness check
 
     # --- running -----------------------------------------------------------------------------------------
 
-    def run(self, feeds: Mapping[str, Array]) -> Answer:
+    def run(self, feeds: Mapping[str, Array]) -> RemoteResult:
         """Run once, on the device or the server.
 
         Args:
-            feeds: As for ``Session.run``.
+            feeds: Inputs by name, the same as for ``Session.run``.
 
         Raises:
             UsageError: ``feeds`` does not fit, or the session is closed.
@@ -178,7 +178,7 @@ class RemoteSession:
         call: Call | None,
         why_not: str,
         began_s: float,
-    ) -> Answer:
+    ) -> RemoteResult:
         """Return the server's outputs after the device failed; raise the device's error without them."""
         if call is None and self.policy != "local-only" and not why_not:
             call = self._send(feeds, began_s + self._deadline_s)
@@ -193,7 +193,7 @@ class RemoteSession:
         remote_s: float | None,
         why_not: str,
         began_s: float,
-    ) -> Answer:
+    ) -> RemoteResult:
         """The device's outputs if their confidence is high enough, else the server's if they come in time."""
         assert self._confidence is not None
         device_confidence, end_s = float(self._confidence(outputs)), began_s + self._deadline_s
@@ -208,13 +208,15 @@ class RemoteSession:
             why = f"confidence {device_confidence:.3g}, but {call.missing(began_s)}"
         return self._answer(outputs, "local", why, began_s)
 
-    def _answer(self, outputs: Mapping[str, Array] | None, path: str, why: str, began_s: float) -> Answer:
+    def _answer(
+        self, outputs: Mapping[str, Array] | None, path: str, why: str, began_s: float
+    ) -> RemoteResult:
         assert outputs is not None
         took_s = time.monotonic() - began_s
         with self._lock:
             self._counts[path] += 1
             self._counts["late"] += took_s > self._deadline_s
-        return Answer(outputs, path, why, 1000 * took_s)
+        return RemoteResult(outputs, path, why, 1000 * took_s)
 
     def _run_local(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         began_s = time.monotonic()

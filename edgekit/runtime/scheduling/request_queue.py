@@ -61,7 +61,7 @@ class Requests:
         runs: Runs the requests; it must outlive this.
         limit: Maximum number of queued requests.
         batching: Runs several requests at once where that is faster; None: one by one.
-        delay_ms: How long a request may wait, while nothing runs, for others to fill a batch. 0: only
+        delay_ms: Longest time that a request waits, while nothing runs, for others to fill a batch. 0: only
             requests that are queued anyway, during a run, are batched.
         shed: Refuse at once what, by the runs so far, would not be answered by its deadline, and do not
             begin a run that would not end by it.

@@ -66,9 +66,10 @@ class Store:
             for tools that start nothing.
         trusted_keys: PEM files of public keys. Given, only bundles that one of them has signed are run. Needs
             the extra ``trust``.
-        name: Of one of several models, each with its own states; they share the slots. None: the only one.
-        window: What a candidate must show before :meth:`observe` commits it. None: five minutes and 100
-            answers.
+        name: Name of one of several models, each with its own states; they share the slots. None: the only
+            one.
+        window: Time and predictions that a candidate needs before :meth:`observe` commits it. None: five
+            minutes and 100 answers.
         clock: Monotonic, in seconds.
 
     Raises:
@@ -98,7 +99,7 @@ class Store:
         self.name, self.window, self._clock = name, window or HealthWindow(), clock
         keys = None if trusted_keys is None else TrustedKeys(trusted_keys)
         self.opened: str | None = None
-        self._watched = health.Watched(clock())
+        self._watched = health.WatchedBundle(clock())
         self._files = StoreFiles(
             self.root, name
         )  # and no reference back: a cycle would hold its locks until gc
@@ -202,7 +203,7 @@ class Store:
         worse than the committed bundle's (:mod:`edgekit.runtime.store.health`); then open the store again.
 
         Args:
-            metrics: Of the session that runs it. What they counted before the first call is not considered.
+            metrics: Metrics of the session that runs it. Counts before the first call are ignored.
 
         Returns:
             ``candidate``, ``committed`` (also for the factory's bundle) or ``rolled back``.
@@ -235,8 +236,9 @@ class Store:
         """Commit a bundle: it works, by the app's own checks. :meth:`observe` does this by itself.
 
         Args:
-            digest: Which one; None: the one this object opened, even if another was installed since. A bundle
-                that was given up meanwhile, or whose file is gone, is not confirmed, and ``notes`` says so.
+            digest: Digest of the bundle; None: the one this object opened, even if another was installed
+                since. A bundle that was given up meanwhile, or whose file is gone, is not confirmed, and
+                ``notes`` says so.
 
         Raises:
             UsageError: this object opened nothing, and no digest is given.
@@ -334,7 +336,7 @@ class Store:
         self._files.change(lambda state: uncounted(state, digest))
 
     def _has_opened(self, digest: str) -> None:
-        self.opened, self._watched = digest, health.Watched(self._clock())
+        self.opened, self._watched = digest, health.WatchedBundle(self._clock())
 
     def _resolve(self, digest: str | None, what: str) -> str:
         if digest is None:

@@ -44,7 +44,7 @@ class HealthWindow(NamedTuple):
     answers: int = 100
 
 
-class Watch(NamedTuple):
+class CandidateWatch(NamedTuple):
     """A candidate that is watched.
 
     Attributes:
@@ -58,14 +58,14 @@ class Watch(NamedTuple):
     counts: Counts = Counts()
 
 
-def seen(watch: Watch, counts: Counts, now_s: float) -> Watch:
+def seen(watch: CandidateWatch, counts: Counts, now_s: float) -> CandidateWatch:
     """With the counts as they are now; a new failure begins a new window."""
     if counts.failed > watch.counts.failed:
-        return Watch(now_s, counts, counts)
+        return CandidateWatch(now_s, counts, counts)
     return watch._replace(counts=counts)
 
 
-def is_healthy(watch: Watch, window: HealthWindow, now_s: float) -> bool:
+def is_healthy(watch: CandidateWatch, window: HealthWindow, now_s: float) -> bool:
     """Return whether the window is over.
 
     >>> watch = seen(Watch(0.0), Counts(100, 0, 1), 10.0)
@@ -107,7 +107,7 @@ def worth_storing(answers: int, stored: int) -> bool:
     return COUNTS_FROM <= answers <= COUNTS_LIMIT and answers >= 2 * stored
 
 
-class Watched:
+class WatchedBundle:
     """The bundle that a store has opened, from its start on.
 
     Args:
@@ -115,7 +115,7 @@ class Watched:
     """
 
     def __init__(self, now_s: float) -> None:
-        self._watch = Watch(now_s)
+        self._watch = CandidateWatch(now_s)
         self._before: Counts | None = None
 
     def since_start(self, counts: Counts) -> Counts:

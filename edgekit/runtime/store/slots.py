@@ -20,7 +20,7 @@ class Slots:
     """The slots of a store.
 
     Args:
-        slot: Where a digest's file is.
+        slot: Path of a digest's file.
         keys: One of them must have signed each bundle; None: no signature is asked for.
     """
 

@@ -39,9 +39,9 @@ class StoreState:
         stood_in: Committed bundles started as substitutes, because the active one could not be opened for a
             reason that may pass, and their starts since they were last confirmed: (digest, starts).
         minimum: The lowest version that is installed: the highest that was ever committed.
-        versions: Of the bundles above that have one: (digest, version).
-        answers: Of committed bundles, what :mod:`edgekit.runtime.store.health` compares a candidate with:
-            (digest, answers, those of them that failed or were a fallback's).
+        versions: Versions of the bundles above that have one: (digest, version).
+        answers: For committed bundles, counts with which :mod:`edgekit.runtime.store.health` compares a
+            candidate: (digest, answers, those of them that failed or were a fallback's).
     """
 
     serial: int = 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError, reason_of
 from edgekit.runtime.background import Preparation
-from edgekit.runtime.deadline.watchdog import Watched, cutoff_s
+from edgekit.runtime.deadline.watchdog import WatchedRunner, cutoff_s
 from edgekit.runtime.fallback.policy import Cooldown, after_failure
 from edgekit.runtime.loading import golden_check, unpacked_files
 from edgekit.runtime.loading.output_checks import OutputChecks
@@ -60,10 +60,10 @@ class Replica:
         self._session = session
         self._check = OutputChecks(session.outputs, lambda: bundle.golden).check
         self._threads = threads
-        self._limit = active if isinstance(active, Watched) else None
+        self._limit = active if isinstance(active, WatchedRunner) else None
         self._cooldown: Cooldown | None = None
         self._retry: Preparation | None = None
-        self._hung: Watched | None = None
+        self._hung: WatchedRunner | None = None
         self._runner: Runner | None = self._open()
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -79,7 +79,7 @@ class Replica:
             self._check(outputs)
         except Exception as problem:  # an engine may throw anything
             pass_on(problem)
-            self._hung = runner if isinstance(runner, Watched) else None
+            self._hung = runner if isinstance(runner, WatchedRunner) else None
             self._runner = None
             runner.close()
             self._fail(reason_of(problem))
@@ -136,12 +136,14 @@ class Replica:
                 self._cooldown = self._cooldown._replace(recovered_s=monotonic())
 
 
-def _watched(session: SessionProtocol, active: Watched, open_runner: Callable[[], Runner]) -> Watched:
+def _watched(
+    session: SessionProtocol, active: WatchedRunner, open_runner: Callable[[], Runner]
+) -> WatchedRunner:
     """A runner that leaves a session, whose active one has a timeout, the time to answer instead of it."""
     from edgekit.runtime.deadline.deadline import FIRST_RUN_S, LOAD_S  # here: most sessions have no deadline
 
     zeros = {spec.name: spec.zeros() for spec in session.inputs}
-    watched = Watched(open_runner, max(FIRST_RUN_S, active.limit_s))
+    watched = WatchedRunner(open_runner, max(FIRST_RUN_S, active.limit_s))
     try:
         watched.load(max(LOAD_S, active.limit_s))
         watched.run(zeros)

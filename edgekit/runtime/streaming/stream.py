@@ -49,10 +49,11 @@ class Result:
 
     Attributes:
         number: Index of the frame among those processed, from 0.
-        frame: What ``decode`` returned, or the item itself: the object, not a copy.
-        answer: As ``Session.predict`` returns it; the outputs if the item was feeds or the card has no task.
-        seconds: By stage (``processing/latency_contract.py``); their sum is the time from reading the frame
-            to the result.
+        frame: Result of ``decode``, or the item itself: the object, not a copy.
+        answer: Same result as of ``Session.predict``; the outputs if the item was feeds or the card has no
+            task.
+        seconds: Seconds by stage (``processing/latency_contract.py``); their sum is the time from reading the
+            frame to the result.
     """
 
     number: int
@@ -91,7 +92,8 @@ class Stream:
             parallel.
         order: Colour order of the frames, ``rgb`` or ``bgr``.
         newest: Skip frames that arrived while others were processed; else every frame is processed.
-        workers: How many; None: chosen by measuring. 1: three threads, one a stage, and the session's runner.
+        workers: Number of workers; None: chosen by measuring. 1: three threads, one a stage, and the
+            session's runner.
         metrics: Records each stage's time and each outcome.
         options: Decoding options that override the card's.
 

@@ -30,7 +30,7 @@ def decode(data: bytes, what: str, limit_bytes: int) -> Json:
 
     Args:
         data: The bytes.
-        what: What they are, for the error text.
+        what: Name of the data, for the error text.
         limit_bytes: Their limit.
 
     Raises:

@@ -32,7 +32,7 @@ def kind_of(value: Json) -> str:
 
 
 def only(table: Json, allowed: Sequence[str], where: str) -> None:
-    """Refuse what is no table and every key that is not in ``allowed``.
+    """Refuse anything but a table and every key that is not in ``allowed``.
 
     Raises:
         CardError: there is such a key.

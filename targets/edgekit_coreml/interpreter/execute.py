@@ -38,13 +38,13 @@ WRITE_STATE = "write_state"
 HALF_LIMIT = 65504.0
 """The largest finite float16."""
 UNTYPED = ("string", "other")
-"""Declared types of what is no array of numbers: a label, a dictionary of scores."""
+"""Declared types of values that are not arrays of numbers: a label, a dictionary of scores."""
 EXACT = frozenset({"cast", "quantize", "dequantize", "const"})
 """Operators whose scalars keep their type in strict mode."""
 
 
 @dataclass(frozen=True)
-class Step:
+class ReadyOperator:
     """Operator that is ready to run.
 
     Attributes:
@@ -88,7 +88,7 @@ class Executor:
         self._threads = threads
         self._mode = mode
         self._constants: dict[str, Any] = {}
-        self._steps: list[Step] = []
+        self._steps: list[ReadyOperator] = []
         known = set(program.inputs)
         pending: list[tuple[Op, dict[str, Any], dict[str, Any]]] = []
         for op in program.ops:
@@ -119,7 +119,7 @@ class Executor:
         kept = set(program.outputs)
         for number, (op, fixed, named) in enumerate(pending):
             done = tuple(n for n, at in last_read.items() if at == number and n not in kept)
-            self._steps.append(Step(op, KERNELS[op.type], fixed, named, done))
+            self._steps.append(ReadyOperator(op, KERNELS[op.type], fixed, named, done))
 
     def _split(self, op: Op, known: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The operands of an operator that are known, and the names of the others."""

@@ -86,7 +86,7 @@ def read_package(specification: Path, weights: Path | None) -> MilProgram:
     """
     try:
         blob = np.memmap(weights, np.uint8, "r") if weights is not None else np.zeros(0, np.uint8)
-        return _Reader(blob).program(specification.read_bytes())
+        return _MessageReader(blob).program(specification.read_bytes())
     except (KeyError, IndexError, struct.error, UnicodeDecodeError, ValueError, RecursionError) as problem:
         raise EngineError(f"{specification} is damaged: {type(problem).__name__} {problem}") from None
     except OSError as problem:
@@ -108,7 +108,7 @@ def find_in_package(manifest: Path) -> tuple[Path, Path | None]:
     return specification, weights
 
 
-class _Reader:
+class _MessageReader:
     """Reader that turns messages into the dataclasses above; holds the weight file."""
 
     def __init__(self, blob: Array) -> None:

@@ -70,8 +70,8 @@ class Cuda:
     def buffer(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Buffer:
         return Buffer(self, shape, dtype)
 
-    def stream(self) -> Stream:
-        return Stream(self)
+    def stream(self) -> CudaStream:
+        return CudaStream(self)
 
 
 class Buffer:
@@ -94,7 +94,7 @@ class Buffer:
         self._cuda.check("cudaFreeHost", self._host)
 
 
-class Stream:
+class CudaStream:
     """A CUDA stream, and one recorded graph that it can launch."""
 
     def __init__(self, cuda: Cuda) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.tensor_spec import Array, Json, TensorSpec
-from edgekit_tensorrt.device.cuda import Buffer, Cuda, Stream
+from edgekit_tensorrt.device.cuda import Buffer, Cuda, CudaStream
 
 KINDS = {
     "FLOAT": "float32",
@@ -75,7 +75,7 @@ class TensorRtRunner:
         plan: The serialized engine, built here.
         inputs: The source model's.
         outputs: The source model's.
-        precision: That the file says.
+        precision: Precision that the file states.
 
     Raises:
         EngineError: TensorRT does not load it, or it has other inputs and outputs.
@@ -96,7 +96,7 @@ class TensorRtRunner:
         self._trt_version = str(trt.__version__)
         self._graph_problem = ""
         self._buffers: dict[str, Buffer] = {}
-        self._stream: Stream | None = None
+        self._stream: CudaStream | None = None
         self._logger = _logger(trt)  # a runtime speaks to it as long as it lives
         self._runtime = runtime = trt.Runtime(self._logger)
         self._engine = engine = runtime.deserialize_cuda_engine(plan)

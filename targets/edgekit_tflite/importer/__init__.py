@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgekit.compiler.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
 from edgekit.tensor_spec import Array
 
 IDENTIFIER = b"TFL3"
@@ -30,7 +30,7 @@ def to_onnx(path: Path, options: ImportOptions) -> Converted:
     return convert_file(path, options)
 
 
-def answers(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
+def answers(path: Path, samples: Sequence[Mapping[str, Array]]) -> FrameworkOutputs:
     """Run the samples on LiteRT and return its outputs.
 
     Raises:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.tensor_spec import Array
-from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
+from edgekit_tflite.graph import Graph, Op, Tensor, TensorQuantization
 from edgekit_tflite.importer.element_types import DTYPES, NUMPY, SCALED
 from edgekit_tflite.importer.options import options_of
 from edgekit_tflite.importer.sparse import dense
@@ -223,7 +223,7 @@ def _halves(content: memoryview, shape: Sequence[int]) -> Array:
     return found
 
 
-def _quantization(entry: Table, shape: Sequence[int], dtype: str) -> Quantization | None:
+def _quantization(entry: Table, shape: Sequence[int], dtype: str) -> TensorQuantization | None:
     table = entry.table(TENSOR_QUANTIZATION, f"quantization of {entry.what}")
     if table is None:
         return None
@@ -240,7 +240,7 @@ def _quantization(entry: Table, shape: Sequence[int], dtype: str) -> Quantizatio
             raise DamagedFileError(f"{entry.what} has a scale that is not a positive number")
         return None  # of a type that has no use for it
     points = np.broadcast_to(zero_point if len(zero_point) else np.zeros(1, np.int64), scale.shape)
-    return Quantization(tuple(scale.tolist()), tuple(points.tolist()), axis if len(scale) > 1 else 0)
+    return TensorQuantization(tuple(scale.tolist()), tuple(points.tolist()), axis if len(scale) > 1 else 0)
 
 
 def _content(view: memoryview, buffer: Table) -> memoryview:

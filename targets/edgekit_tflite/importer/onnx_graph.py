@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 
 from edgekit.errors import ModelError
 from edgekit.tensor_spec import Array
-from edgekit_tflite.graph import Graph, Op, Quantization
+from edgekit_tflite.graph import Graph, Op, TensorQuantization
 from edgekit_tflite.importer.element_types import NUMPY, SCALED, element_type
 from edgekit_tflite.importer.file import TfliteFile
 from edgekit_tflite.importer.tensor_names import end_names, unique_names
@@ -101,7 +101,7 @@ class OnnxGraph:
         """Return the stored element type."""
         return self.source.tensors[i].dtype
 
-    def quantization(self, i: int) -> Quantization | None:
+    def quantization(self, i: int) -> TensorQuantization | None:
         """Return the quantization of integers that represent floats; None for floats and plain integers."""
         tensor = self.source.tensors[i]
         scaled = tensor.dtype in SCALED or (i in self._contents and tensor.dtype in ("int32", "int64"))
@@ -335,7 +335,7 @@ class OnnxGraph:
         self._stored[i] = stored
         return self._dequantize(stored, content, quantization, quantization.axis)
 
-    def _dequantize(self, stored: str, content: Array, quantization: Quantization, axis: int) -> str:
+    def _dequantize(self, stored: str, content: Array, quantization: TensorQuantization, axis: int) -> str:
         scale = np.array(quantization.scale, np.float32)
         points = np.array(quantization.zero_point).astype(content.dtype)
         one = len(scale) == 1
@@ -345,7 +345,7 @@ class OnnxGraph:
         self._is_16_bit |= content.dtype.itemsize == 2
         return self.node("DequantizeLinear", inputs, **({} if one else {"axis": axis}))
 
-    def _parameters(self, quantization: Quantization, dtype: str) -> tuple[str, str]:
+    def _parameters(self, quantization: TensorQuantization, dtype: str) -> tuple[str, str]:
         limits = np.iinfo(NUMPY[dtype])
         if not limits.min <= quantization.zero_point[0] <= limits.max:
             raise UnreadableError(
@@ -387,7 +387,7 @@ class OnnxGraph:
         return name
 
 
-def _dequantized(content: Array, quantization: Quantization) -> Array:
+def _dequantized(content: Array, quantization: TensorQuantization) -> Array:
     shape = [1] * content.ndim
     if len(quantization.scale) > 1:
         shape[quantization.axis] = -1

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.compiler.importers.contract import Answers
+from edgekit.compiler.importers.contract import FrameworkOutputs
 from edgekit.errors import EdgeKitError, EngineError
 from edgekit.system.confinement import die_with_parent
 from edgekit.tensor_spec import Array
@@ -35,7 +35,7 @@ SECONDS = 300.0
 """The most that all samples together may take."""
 
 
-def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
+def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> FrameworkOutputs:
     """Run the file on LiteRT.
 
     Args:
@@ -72,7 +72,7 @@ def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
         ]
     for answer in found:
         _clear_unset(graph, dict(zip(graph.outputs, answer.values(), strict=True)))
-    return Answers(version, found)
+    return FrameworkOutputs(version, found)
 
 
 def _clear_unset(graph: Graph, outputs: Mapping[int, Array]) -> None:

@@ -12,7 +12,7 @@ from edgekit_tflite.importer.onnx_graph import OnnxGraph, UnreadableError
 Read = Callable[[OnnxGraph, Op], None]
 
 
-class Reader(NamedTuple):
+class OpReader(NamedTuple):
     """Reader of an operator.
 
     Attributes:
@@ -26,9 +26,9 @@ class Reader(NamedTuple):
     outputs: int
 
 
-READERS: dict[str, Reader] = {}
+READERS: dict[str, OpReader] = {}
 """By the name of a builtin operator."""
-CUSTOM_READERS: dict[str, Reader] = {}
+CUSTOM_READERS: dict[str, OpReader] = {}
 """By the name of a custom operator."""
 
 
@@ -36,7 +36,7 @@ def reads(*codes: str, inputs: int = 1, outputs: int = 1) -> Callable[[Read], Re
     """Register a function for these operators."""
 
     def register(read: Read) -> Read:
-        READERS.update(dict.fromkeys(codes, Reader(read, inputs, outputs)))
+        READERS.update(dict.fromkeys(codes, OpReader(read, inputs, outputs)))
         return read
 
     return register
@@ -46,13 +46,13 @@ def reads_custom(name: str, *, inputs: int = 1, outputs: int = 1) -> Callable[[R
     """Register a function for a custom operator."""
 
     def register(read: Read) -> Read:
-        CUSTOM_READERS[name] = Reader(read, inputs, outputs)
+        CUSTOM_READERS[name] = OpReader(read, inputs, outputs)
         return read
 
     return register
 
 
-def find_reader(op: Op) -> Reader | None:
+def find_reader(op: Op) -> OpReader | None:
     """Return the reader of an operator; None if it is not supported."""
     return CUSTOM_READERS.get(op.options["custom_code"]) if op.code == "CUSTOM" else READERS.get(op.code)
 

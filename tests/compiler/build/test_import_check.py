@@ -13,7 +13,7 @@ import pytest
 from edgekit.compiler.build.import_check import ImportCheck, check_import
 from edgekit.compiler.build.variant_build import run_reference
 from edgekit.compiler.evaluate.random_samples import random_arrays, sample_ranges
-from edgekit.compiler.importers.contract import Answers, Importer
+from edgekit.compiler.importers.contract import FrameworkOutputs, Importer
 from edgekit.compiler.importers.conversion import Imported
 from edgekit.compiler.model.onnx_file import open_bytes, signature
 from edgekit.errors import ModelError
@@ -50,8 +50,8 @@ def compared(
     """Compare a model with an original that ``run`` computes."""
     data = onnx.parser.parse_model(text).SerializeToString()
 
-    def answers(samples: Samples) -> Answers:
-        return Answers("a framework", [{"y": run(sample["x"])} for sample in samples])
+    def answers(samples: Samples) -> FrameworkOutputs:
+        return FrameworkOutputs("a framework", [{"y": run(sample["x"])} for sample in samples])
 
     importer = Importer("a format", (), lambda head, path: False, lambda source, options: None)  # type: ignore[arg-type, return-value]
     imported = Imported(data, "m.bin", Path("m.bin"), "", importer, "fake", {}, (), "", answers, example)

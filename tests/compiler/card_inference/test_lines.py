@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.compiler.card_inference.lines import Line, key_path, table_text, toml_value
+from edgekit.compiler.card_inference.lines import CardLine, key_path, table_text, toml_value
 from edgekit.errors import CardError
 from edgekit.system.formats.toml_files import load_toml
 
@@ -31,16 +31,16 @@ def test_a_value_is_read_back(value: object) -> None:
 
 @pytest.mark.parametrize("name", ["images", "input.1", "input:0", "a b", "", "漢", 'a"b'])
 def test_a_table_s_name_is_read_back(name: str) -> None:
-    text = table_text(key_path("inputs", name), [Line("kind", "image")])
+    text = table_text(key_path("inputs", name), [CardLine("kind", "image")])
     assert load_toml(text, "text", CardError) == {"inputs": {name: {"kind": "image"}}}
 
 
 def test_a_long_comment_stands_above() -> None:
-    assert Line("a", 1, "short").text() == "a = 1  # short"
-    assert Line("a", 1, "x" * 120, guessed=True).text() == f"# guessed: {'x' * 120}\na = 1"
-    assert Line("a", 1).text() == "a = 1"
+    assert CardLine("a", 1, "short").text() == "a = 1  # short"
+    assert CardLine("a", 1, "x" * 120, guessed=True).text() == f"# guessed: {'x' * 120}\na = 1"
+    assert CardLine("a", 1).text() == "a = 1"
 
 
 def test_no_comment_leaves_its_line() -> None:
     """Names come from files, which may hold line breaks."""
-    assert load_toml(Line("a", 1, "b\nc = 2").text(), "text", CardError) == {"a": 1}
+    assert load_toml(CardLine("a", 1, "b\nc = 2").text(), "text", CardError) == {"a": 1}

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from edgekit.compiler.compress.obs_selection import ReaderData, fit, removal_order, with_ridge
-from edgekit.compiler.compress.reader_moments import Moments
+from edgekit.compiler.compress.reader_moments import ReaderMoments
 from edgekit.tensor_spec import Array
 
 
-def moments(x: Array) -> Moments:
+def moments(x: Array) -> ReaderMoments:
     """Of [rows, columns]."""
     mean = x.mean(axis=0)
-    return Moments(mean, (x - mean).T @ (x - mean) / len(x), len(x))
+    return ReaderMoments(mean, (x - mean).T @ (x - mean) / len(x), len(x))
 
 
 def data(seed: int, units: int = 6, block: int = 1, outputs: int = 4) -> ReaderData:

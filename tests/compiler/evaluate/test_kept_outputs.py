@@ -14,7 +14,7 @@ import pytest
 from edgekit.compiler.evaluate import kept_outputs
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
-from edgekit.compiler.evaluate.output_parts import Part
+from edgekit.compiler.evaluate.output_parts import OutputSlice
 from edgekit.tensor_spec import Array
 
 COMPARED = """
@@ -22,11 +22,11 @@ import resource, sys
 import numpy as np
 from edgekit.compiler.evaluate.fidelity import Evaluator
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs
-from edgekit.compiler.evaluate.output_parts import Part
+from edgekit.compiler.evaluate.output_parts import OutputSlice
 def runs(shift):
     for number in range(int(sys.argv[1])):
         yield {"y": np.full((4, 500_000), number + 1 + shift, np.float32)}
-parts = {"y": [Part(0, 0, 2, "a"), Part(0, 2, 4, "b")]}
+parts = {"y": [OutputSlice(0, 0, 2, "a"), OutputSlice(0, 2, 4, "b")]}
 found = Evaluator(None, keep_outputs(runs(0)), parts=parts).evaluate(keep_outputs(runs(0.5)))
 assert 0 < found.snr_db < 100
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
@@ -61,7 +61,7 @@ def test_scores_do_not_depend_on_where_outputs_are(monkeypatch: pytest.MonkeyPat
     rng = np.random.default_rng(0)
     expected = [{"y": rng.normal(0, 1, (2, 50)) * [[100], [1]]} for _ in range(4)]
     found = [{"y": each["y"] + rng.normal(0, 0.1, (2, 50))} for each in expected]
-    parts = {"y": [Part(0, 0, 1, "Mul"), Part(0, 1, 2, "Sigmoid")]}
+    parts = {"y": [OutputSlice(0, 0, 1, "Mul"), OutputSlice(0, 1, 2, "Sigmoid")]}
     in_memory = Evaluator(None, expected, parts=parts).evaluate(found)
     monkeypatch.setattr(kept_outputs, "KEPT_BYTES", 0)
     assert Evaluator(None, keep_outputs(expected), parts=parts).evaluate(keep_outputs(found)) == in_memory

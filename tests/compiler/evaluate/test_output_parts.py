@@ -12,7 +12,7 @@ import pytest
 
 from edgekit.compiler.build.build_options import Goal
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity, Score
-from edgekit.compiler.evaluate.output_parts import Part, find_parts, unlike
+from edgekit.compiler.evaluate.output_parts import OutputSlice, find_parts, unlike
 from edgekit.compiler.model.shape_inference import infer_shapes
 
 
@@ -23,20 +23,20 @@ def graph(body: str, outputs: str, inputs: str = "float[1,4,9] a, float[1,3,9] b
     return model.graph
 
 
-PIXELS, SCORES = Part(1, 0, 4, "Mul"), Part(1, 4, 7, "Sigmoid")
+PIXELS, SCORES = OutputSlice(1, 0, 4, "Mul"), OutputSlice(1, 4, 7, "Sigmoid")
 
 
 @pytest.mark.parametrize(
     ("moves", "expected"),
     [
         ("y = Identity (c)", [PIXELS, SCORES]),
-        ("y = Transpose <perm=[0,2,1]> (c)", [Part(2, 0, 4, "Mul"), Part(2, 4, 7, "Sigmoid")]),
+        ("y = Transpose <perm=[0,2,1]> (c)", [OutputSlice(2, 0, 4, "Mul"), OutputSlice(2, 4, 7, "Sigmoid")]),
         ("s = Constant <value=int64[4] {1,7,3,3}>() y = Reshape (c, s)", [PIXELS, SCORES]),
         ("s = Constant <value=int64[2] {1,63}>() y = Reshape (c, s)", []),  # the axis is gone
         ("y = Relu (c)", []),  # no move: one kind of value again
     ],
 )
-def test_a_concat_of_unlike_values_makes_parts(moves: str, expected: list[Part]) -> None:
+def test_a_concat_of_unlike_values_makes_parts(moves: str, expected: list[OutputSlice]) -> None:
     body = f"p = Mul (a, a) q = Sigmoid (b) c = Concat <axis=1> (p, q) {moves}"
     found = find_parts(graph(body, "float y"))
     assert found == ({"y": expected} if expected else {})

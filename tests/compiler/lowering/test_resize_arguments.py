@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.compiler.lowering.resize_arguments import repetition, resized_axes
-from edgekit.compiler.model.resize_matrix import Line
+from edgekit.compiler.model.resize_matrix import ResizeAxis
 from edgekit.diagnostics import Inexpressible
 from tests.compiler.lowering.node_inputs import Given, computed, constant, held, reference
 
@@ -27,7 +27,7 @@ def decoded(
     mode: str = "linear",
     transformation: str = "half_pixel",
     policy: str = "stretch",
-) -> list[Line]:
+) -> list[ResizeAxis]:
     return resized_axes(
         DATA.shape, out, roi, scales, sizes, axes=axes, coordinate_transformation_mode=transformation,
         keep_aspect_ratio_policy=policy, mode=mode,

@@ -17,7 +17,7 @@ import edgekit
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.sandbox import watch
 from edgekit.compiler.sandbox.contained import build_contained
-from edgekit.compiler.sandbox.limits import BYTES_BEYOND, MEMORY_MB, SECONDS, TIMES_MODEL, Limits
+from edgekit.compiler.sandbox.limits import BYTES_BEYOND, MEMORY_MB, SECONDS, TIMES_MODEL, ChildLimits
 from edgekit.errors import CrashError
 from edgekit.system.memory import UNKNOWN_BYTES
 from tests.compiler.sandbox.starving import STARVATIONS, Starving
@@ -87,13 +87,13 @@ def test_a_small_file_of_large_values_is_built(tmp_path: Path, monkeypatch: pyte
     """The limit follows the values: four that live together, of 400 MB each, in a file of 200 bytes."""
     monkeypatch.delenv(MEMORY_MB, raising=False)
     peaks: list[int] = []
-    close = watch.Watch.close
+    close = watch.ChildWatch.close
 
-    def noted(own: watch.Watch) -> None:
+    def noted(own: watch.ChildWatch) -> None:
         close(own)
         peaks.append(own.peak_bytes)
 
-    monkeypatch.setattr(watch.Watch, "close", noted)
+    monkeypatch.setattr(watch.ChildWatch, "close", noted)
     model = models.write(tmp_path, LARGE_VALUES)
     samples = [{"x": np.full((1, 1, 10_000, 1), 0.5, np.float32)}]
     bundle = edgekit.build(model, targets=["ort"], samples=samples)
@@ -109,13 +109,13 @@ def test_every_verb_that_computes_claims_its_memory_and_time(
     monkeypatch.delenv(MEMORY_MB, raising=False)
     monkeypatch.delenv(SECONDS, raising=False)
     claimed: list[tuple[int, float]] = []
-    close = watch.Watch.close
+    close = watch.ChildWatch.close
 
-    def noted(own: watch.Watch) -> None:
+    def noted(own: watch.ChildWatch) -> None:
         close(own)
         claimed.append((own.need().memory_bytes - own.limit_bytes, own.need().seconds - own.limit_s))
 
-    monkeypatch.setattr(watch.Watch, "close", noted)
+    monkeypatch.setattr(watch.ChildWatch, "close", noted)
     if what == "shrink":
         edgekit.shrink(spare_network(tmp_path), flops="-30%", samples=spare_samples())
     elif what == "network":
@@ -139,13 +139,13 @@ def test_the_time_limit_grows_to_the_need(need: bytes, most_s: float, limit_s: f
     path, ended = tmp_path / "need", threading.Event()
     path.write_bytes(need)
     process = subprocess.Popen(SLEEPING)
-    limits = Limits(1 << 30, 1 << 30, 0.2, most_s)
+    limits = ChildLimits(1 << 30, 1 << 30, 0.2, most_s)
 
     def end() -> None:
         process.kill()
         ended.set()
 
-    watching = watch.Watch(process.pid, limits, end, 0.0, lambda: (0, "", ""), path)
+    watching = watch.ChildWatch(process.pid, limits, end, 0.0, lambda: (0, "", ""), path)
     try:
         assert ended.wait(60)
     finally:

@@ -144,13 +144,13 @@ def test_a_candidate_that_died_is_not_compiled_again(tmp_path: Path, monkeypatch
 def test_time_is_that_of_all_children(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spent_s: list[float] = []
 
-    class Noted(watch.Watch):
+    class Noted(watch.ChildWatch):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             spent_s.append(self.spent_s)
 
     monkeypatch.setenv("FRAIL", "compile")
-    monkeypatch.setattr(contained, "Watch", Noted)
+    monkeypatch.setattr(contained, "ChildWatch", Noted)
     edgekit.build(model, targets=["frail", "brittle", "ort"])
     first, second, third = spent_s
     assert first < 0.1 < second < third

@@ -15,9 +15,9 @@ import pytest
 
 from edgekit.errors import UsageError, printable
 from edgekit.release.fleet.devices import fleets
-from edgekit.release.fleet.rollout import Finding, Verdict, judged, measures
+from edgekit.release.fleet.rollout import MeasureResult, Verdict, judged, measures
 from edgekit.release.fleet.rollout_text import as_json, sentence
-from edgekit.release.fleet.rows import Row, RowError, Unused, decoded, read_rows
+from edgekit.release.fleet.rows import DeviceRow, RowError, Unused, decoded, read_rows
 from edgekit.release.fleet.table import lines_of
 from edgekit.runtime import DeviceReport, Outbox, Session
 from edgekit.runtime.metrics.exporter import MetricsExporter
@@ -36,7 +36,9 @@ def session(engines: Engines) -> Iterator[Session]:
         yield session
 
 
-def row(bundle: str = OLD, device: str = "d", since: float = 0.0, until: float = 9.0, bad: int = 0) -> Row:
+def row(
+    bundle: str = OLD, device: str = "d", since: float = 0.0, until: float = 9.0, bad: int = 0
+) -> DeviceRow:
     content = DeviceReport(device, "rpi5", "stable")(snapshot_of(bundle, since, until, 300, bad))
     return decoded(content)
 
@@ -227,7 +229,7 @@ def test_an_equal_bundle_reaches_all_devices(liars: bool) -> None:
 
 def test_a_stage_that_can_tell_no_more_needs_devices() -> None:
     """Devices count once: 110 of them may leave the difference unknown for ever."""
-    finding = Finding(measures()[0], (5000, 110), 0.004, -0.002, 0.0101, "wait")
+    finding = MeasureResult(measures()[0], (5000, 110), 0.004, -0.002, 0.0101, "wait")
     verdict = Verdict(OLD, NEW, 120, 10_000, 2, False, (finding,))
     assert verdict.needs_devices
     assert sentence(verdict).startswith("wait: the devices of this stage cannot settle the difference")

@@ -13,13 +13,13 @@ import pytest
 
 from edgekit.release.fleet.devices import fleets
 from edgekit.release.fleet.rollout import judged
-from edgekit.release.fleet.rows import EARLIEST, Row, RowError, Unused, decoded, read_rows
+from edgekit.release.fleet.rows import EARLIEST, DeviceRow, RowError, Unused, decoded, read_rows
 from edgekit.runtime import DeviceReport
 from edgekit.runtime.metrics.histogram import MOST
 from tests.release.fleet.simulated_fleet import BEGAN, DAY_S, NEW, OLD, snapshot_of
 
 
-def rows_of(device: str, bad: int, **wrong: Any) -> list[Row]:
+def rows_of(device: str, bad: int, **wrong: Any) -> list[DeviceRow]:
     """500 answers with each bundle, two days each; ``wrong`` is of the new bundle's row."""
     old, new = (
         decoded(DeviceReport(device, "rpi5")(snapshot_of(bundle, DAY_S * since, DAY_S * until, 500, bad)))
@@ -29,7 +29,7 @@ def rows_of(device: str, bad: int, **wrong: Any) -> list[Row]:
 
 
 @cache
-def honest(worse: float) -> tuple[Row, ...]:
+def honest(worse: float) -> tuple[DeviceRow, ...]:
     """400 devices, half of which get the new bundle on the second day."""
     rng, found = np.random.default_rng(0), []
     for number in range(400):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.release.updates.http_files import HttpFiles, Limits
+from edgekit.release.updates.http_files import DownloadLimits, HttpFiles
 from edgekit.release.updates.publishing import publish
 from edgekit.release.updates.repository import Repository, now_utc
 from edgekit.release.updates.repository_keys import RoleKeys
@@ -18,7 +18,7 @@ from edgekit.runtime.store.bundle_store import Store
 from tests.fixtures.bundles import small_bundle, variant
 from tests.release.updates.file_server import FileServer, serving
 
-QUICK = Limits(connect_s=5, head_s=20, silence_s=20, wait_s=0.0, wait_limit_s=0.0)
+QUICK = DownloadLimits(connect_s=5, head_s=20, silence_s=20, wait_s=0.0, wait_limit_s=0.0)
 
 
 class World:

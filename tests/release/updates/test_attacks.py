@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import UpdateError
-from edgekit.release.updates.http_files import FetchError, HttpFiles, Limits
+from edgekit.release.updates.http_files import DownloadLimits, FetchError, HttpFiles
 from edgekit.runtime.session import Session
 from tests.fixtures.bundles import X
 from tests.fixtures.fake_engines import Engines
@@ -152,7 +152,7 @@ def test_an_endless_target(world: World) -> None:
 
 def test_slow_data_by_a_told_clock(world: World) -> None:
     times = iter(range(0, 100_000, 100))
-    files = HttpFiles(world.server.url, limits=Limits(attempts=1), clock=lambda: float(next(times)))
+    files = HttpFiles(world.server.url, limits=DownloadLimits(attempts=1), clock=lambda: float(next(times)))
     path = next(world.site.glob("targets/stable/detector/*.1.edgekit")).relative_to(world.site).as_posix()
 
     def drip(handler: Handler, content: bytes) -> bool:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from edgekit.errors import UpdateError
-from edgekit.release.updates.http_files import FetchError, HttpFiles, Limits
+from edgekit.release.updates.http_files import DownloadLimits, FetchError, HttpFiles
 from edgekit.release.updates.publishing import publish
 from tests.release.updates.conftest import QUICK, World
 from tests.release.updates.file_server import Handler
@@ -74,7 +74,7 @@ def test_a_run_goes_on_where_another_was_cut_off(world: World) -> None:
         return True
 
     world.server.fault = cut
-    world.limits = Limits(attempts=1)
+    world.limits = DownloadLimits(attempts=1)
     with pytest.raises(
         UpdateError, match=r"2000000 of \d+ bytes are here; the next run continues from there"
     ):
@@ -112,7 +112,7 @@ def test_a_full_disk_is_told_before_anything_is_fetched(world: World) -> None:
 def test_a_server_that_is_not_there(world: World) -> None:
     world.publish("a")
     world.server.url = "http://127.0.0.1:9"
-    world.limits = Limits(attempts=2, wait_s=0.0)
+    world.limits = DownloadLimits(attempts=2, wait_s=0.0)
     with pytest.raises(UpdateError, match=r"the repository can't be read: .*ConnectionRefusedError"):
         world.update()
 
@@ -122,14 +122,14 @@ def test_a_server_that_was_never_reached_is_not_waited_for_as_long(world: World)
     files = HttpFiles("http://127.0.0.1:9", sleep=waited.append)
     with pytest.raises(FetchError, match="ConnectionRefusedError"):
         files.read("timestamp.json", 100)
-    assert len(waited) == Limits().connect_attempts - 1
+    assert len(waited) == DownloadLimits().connect_attempts - 1
 
     world.server.fault = dropped
     waited.clear()
     files = HttpFiles(world.server.url, sleep=waited.append)
     with pytest.raises(FetchError, match="RemoteDisconnected"):
         files.read("timestamp.json", 100)
-    assert len(waited) == Limits().attempts - 1
+    assert len(waited) == DownloadLimits().attempts - 1
 
 
 def dropped(handler: Handler, _: bytes) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgekit.errors import BundleError, UpdateError
-from edgekit.release.updates.oci_layout import Artifact, open_artifact, update
+from edgekit.release.updates.oci_layout import LayoutBundle, open_artifact, update
 from edgekit.release.updates.oci_publishing import publish
 from edgekit.runtime.store.bundle_store import Store
 from tests.fixtures.bundles import small_bundle
@@ -21,7 +21,7 @@ FILE_PATH = "org.cncf.model.filepath"
 REF_NAME = "org.opencontainers.image.ref.name"
 
 
-def published(folder: Path) -> Artifact:
+def published(folder: Path) -> LayoutBundle:
     """``a.edgekit`` in ``folder/layout``, of tag v1."""
     return publish(folder / "layout", small_bundle().save(folder / "a.edgekit"), "v1")
 
@@ -29,7 +29,7 @@ def published(folder: Path) -> Artifact:
 class Crafted:
     """A layout whose JSON is changed and stored again under digests that fit."""
 
-    def __init__(self, folder: Path, published: Artifact) -> None:
+    def __init__(self, folder: Path, published: LayoutBundle) -> None:
         self.folder, self.blobs = folder, folder / "blobs" / "sha256"
         self.bundle = published.bundle
         self.index: Any = json.loads((folder / "index.json").read_bytes())
@@ -205,7 +205,7 @@ def test_a_blob_that_is_no_bundle_is_the_stores_to_refuse(tmp_path: Path) -> Non
     crafted = Crafted(layout, published(tmp_path))
     crafted.descriptor(**crafted.blob(b"#!/bin/sh", crafted.weights["mediaType"]))
     store = Store(tmp_path / "store", None)
-    with pytest.raises(BundleError, match="is not a bundle EdgeKit can open"):
+    with pytest.raises(BundleError, match="is not a bundle that EdgeKit can open"):
         update(store, f"{layout}:v1")
     assert store.state.current == ""
 

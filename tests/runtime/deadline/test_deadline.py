@@ -14,7 +14,7 @@ import pytest
 from edgekit.errors import EngineError, NoVariantError, UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.deadline.deadline import ABANDONED_LIMIT
-from edgekit.runtime.deadline.watchdog import DeadlineExceededError, Watched, cutoff_s
+from edgekit.runtime.deadline.watchdog import DeadlineExceededError, WatchedRunner, cutoff_s
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, doubled, throws
@@ -134,7 +134,7 @@ class Overdue:
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if feeds["x"][0, 0] < 0 and self.session is not None:
             active = self.session._chain.runner
-            assert isinstance(active, Watched)
+            assert isinstance(active, WatchedRunner)
             until(lambda: active.timed_out)
             if self.let_go is not None:
                 assert self.let_go.wait(60)
@@ -144,7 +144,7 @@ class Overdue:
 class Answered(threading.Event):
     """Set once a runner has answered what it was asked after this was made."""
 
-    def __init__(self, runner: Watched) -> None:
+    def __init__(self, runner: WatchedRunner) -> None:
         super().__init__()
         self.runner, self.asked = runner, runner.state.asked
 
@@ -153,7 +153,7 @@ class Answered(threading.Event):
         return True
 
 
-def standby_of(session: Session) -> Watched | None:
+def standby_of(session: Session) -> WatchedRunner | None:
     assert session._chain.deadline is not None
     return session._chain.deadline._standby
 
@@ -283,7 +283,7 @@ def test_what_opening_raises_is_raised() -> None:
     def refuses() -> FakeRunner:
         raise EngineError("no such operator")
 
-    watched = Watched(refuses)
+    watched = WatchedRunner(refuses)
     with pytest.raises(EngineError, match=r"^no such operator$"):
         watched.load(limit_s=20)
     watched.close()
@@ -296,7 +296,7 @@ def test_the_fallback_throws_too(engines: Engines, hang: Hang) -> None:
     variants = [*VARIANTS, variant("lite16", "tflite", p50_ms=11.0)]
     with Session(small_bundle(variants), deadline_ms=DEADLINE_MS) as session:
         standby = session._chain.deadline._standby  # type: ignore[union-attr]
-        assert isinstance(standby, Watched)
+        assert isinstance(standby, WatchedRunner)
         assert isinstance(standby._runner, FakeRunner)
         standby._runner.behaviour = throws
         np.testing.assert_array_equal(session.run({"x": -1 - X})["y"], -2 - 2 * X)
@@ -344,7 +344,7 @@ def test_the_fallback_gets_its_share_of_the_deadline() -> None:
 
 def test_a_watched_runner_alone(hang: Hang) -> None:
     engine = FakeEngine("ort")
-    watched = Watched(lambda: FakeRunner(engine, hang), limit_s=0.05)
+    watched = WatchedRunner(lambda: FakeRunner(engine, hang), limit_s=0.05)
     watched.load(limit_s=20)
     np.testing.assert_array_equal(watched.run({"x": X})["y"], 2 * X)
     assert (watched.device, watched.precision, watched.facts()) == ("CPU", "fp32", {})
@@ -362,7 +362,7 @@ def test_a_watched_runner_alone(hang: Hang) -> None:
 
 def test_a_watched_runner_raises_what_its_runner_raised() -> None:
     engine = FakeEngine("ort")
-    watched = Watched(lambda: FakeRunner(engine, throws), limit_s=5)
+    watched = WatchedRunner(lambda: FakeRunner(engine, throws), limit_s=5)
     watched.load(limit_s=20)
     with pytest.raises(RuntimeError, match="died"):
         watched.run({"x": X})

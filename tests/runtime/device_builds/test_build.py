@@ -18,7 +18,13 @@ import pytest
 
 from edgekit.errors import EngineError, EngineNotReady
 from edgekit.runtime.device_builds import build as device_build
-from edgekit.runtime.device_builds.build import Build, BuildResult, Limits, ready_or_build, why_failed
+from edgekit.runtime.device_builds.build import (
+    BuildResult,
+    EngineBuild,
+    EngineLimits,
+    ready_or_build,
+    why_failed,
+)
 from edgekit.runtime.device_builds.engine_store import ENGINE, EngineStore, Ledger
 from tests.fixtures.child_processes import children
 from tests.runtime.device_builds.fake_builder import CONTENT
@@ -32,9 +38,9 @@ def command(how: str) -> list[str]:
     return [sys.executable, "-SE", str(BUILDER), how]
 
 
-def built(how: str, limits: Limits | None = None) -> Build:
+def built(how: str, limits: EngineLimits | None = None) -> EngineBuild:
     """A build that ended."""
-    build = Build(EngineStore(), NAME, command(how), limits or Limits(seconds=60))
+    build = EngineBuild(EngineStore(), NAME, command(how), limits or EngineLimits(seconds=60))
     assert build.wait(60)
     return build
 
@@ -63,7 +69,7 @@ BAD = {
 
 @pytest.mark.parametrize("how", BAD)
 def test_a_bad_builder_leaves_no_engine_and_two_switch_it_off(how: str) -> None:
-    limits = Limits(seconds=0.3) if how == "hangs" else Limits(memory_mb=60)
+    limits = EngineLimits(seconds=0.3) if how == "hangs" else EngineLimits(memory_mb=60)
     build = built(how, limits)
     assert build.stage == "failed"
     assert build.why.startswith(BAD[how])
@@ -79,7 +85,7 @@ def test_another_fingerprint_is_not_switched_off() -> None:
     built("crashes")
     built("crashes")
     with pytest.raises(EngineNotReady) as found:
-        ready_or_build(EngineStore(), "e" * 64, lambda: command("works"), Limits())
+        ready_or_build(EngineStore(), "e" * 64, lambda: command("works"), EngineLimits())
     assert found.value.build.wait(30)
     assert EngineStore().state("e" * 64) == "whole"
 
@@ -92,7 +98,7 @@ def test_little_memory_left_for_others_ends_the_build(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("what", ["disk", "memory"])
 def test_no_room_is_said_and_counts_as_no_failure(what: str) -> None:
-    limits = Limits(needs_disk_mb=10**9) if what == "disk" else Limits(needs_memory_mb=10**9)
+    limits = EngineLimits(needs_disk_mb=10**9) if what == "disk" else EngineLimits(needs_memory_mb=10**9)
     words = rf"^\d+ MB of {what} are free; building needs 1000000000 MB$"
     with pytest.raises(EngineError, match=words):
         ready_or_build(EngineStore(), NAME, lambda: command("works"), limits)
@@ -102,12 +108,12 @@ def test_no_room_is_said_and_counts_as_no_failure(what: str) -> None:
 def test_the_first_call_builds_and_the_next_one_finds_it() -> None:
     store = EngineStore()
     with pytest.raises(EngineNotReady, match=r"^its engine is being built on this device$") as found:
-        ready_or_build(store, NAME, lambda: command("works"), Limits())
+        ready_or_build(store, NAME, lambda: command("works"), EngineLimits())
     with pytest.raises(EngineNotReady) as again:
-        ready_or_build(store, NAME, lambda: command("crashes"), Limits())
+        ready_or_build(store, NAME, lambda: command("crashes"), EngineLimits())
     assert again.value.build is found.value.build
     assert found.value.build.wait(30)
-    assert ready_or_build(store, NAME, lambda: command("crashes"), Limits()).read_bytes() == CONTENT
+    assert ready_or_build(store, NAME, lambda: command("crashes"), EngineLimits()).read_bytes() == CONTENT
 
 
 def test_a_damaged_engine_is_set_aside_and_built_again() -> None:
@@ -115,7 +121,7 @@ def test_a_damaged_engine_is_set_aside_and_built_again() -> None:
     store = EngineStore()
     (store.folder(NAME) / ENGINE).write_bytes(CONTENT[:-1])
     with pytest.raises(EngineNotReady) as found:
-        ready_or_build(store, NAME, lambda: command("works"), Limits())
+        ready_or_build(store, NAME, lambda: command("works"), EngineLimits())
     assert found.value.build.wait(30)
     assert store.state(NAME) == "whole"
     assert len([p for p in store.root.iterdir() if p.name.endswith(".damaged")]) == 1
@@ -126,9 +132,9 @@ def test_a_disk_that_damages_engines_does_not_get_one_at_every_start() -> None:
     for _ in range(2):
         built("works")
         (store.folder(NAME) / ENGINE).write_bytes(CONTENT[:-1])
-        device_build.check_engine(store, NAME, Limits())
+        device_build.check_engine(store, NAME, EngineLimits())
     with pytest.raises(EngineError, match=r"^disabled after 2 failures, the last: its file was damaged$"):
-        ready_or_build(store, NAME, lambda: command("works"), Limits())
+        ready_or_build(store, NAME, lambda: command("works"), EngineLimits())
 
 
 def test_a_builder_that_the_disk_has_no_room_for_counts_as_no_failure() -> None:
@@ -139,7 +145,7 @@ def test_a_builder_that_the_disk_has_no_room_for_counts_as_no_failure() -> None:
 
 
 def test_the_app_sees_where_the_build_is() -> None:
-    build = Build(EngineStore(), NAME, command("verifies"), Limits())
+    build = EngineBuild(EngineStore(), NAME, command("verifies"), EngineLimits())
     seen = [build.stage]
     while not build.done:
         if build.stage != seen[-1]:
@@ -153,7 +159,7 @@ def test_one_builder_at_a_time() -> None:
     store = EngineStore()
     with store.lock() as mine:
         assert mine
-        build = Build(store, NAME, command("works"), Limits())
+        build = EngineBuild(store, NAME, command("works"), EngineLimits())
         assert not build.wait(0.3)
         assert build.stage == "waiting"
     assert build.wait(30)
@@ -161,7 +167,7 @@ def test_one_builder_at_a_time() -> None:
 
 
 def test_a_build_that_is_stopped_counts_as_no_failure() -> None:
-    build = Build(EngineStore(), NAME, command("hangs"), Limits())
+    build = EngineBuild(EngineStore(), NAME, command("hangs"), EngineLimits())
     time.sleep(0.1)
     build.stop()
     assert (build.stage, build.why) == ("failed", "stopped")
@@ -172,7 +178,7 @@ def test_a_cache_that_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "file"))
     with pytest.raises(EngineError, match=r"engines cannot be used: Not a directory$"):
-        ready_or_build(EngineStore(), NAME, lambda: command("works"), Limits())
+        ready_or_build(EngineStore(), NAME, lambda: command("works"), EngineLimits())
 
 
 def test_why_of_what_was_killed_is_ours() -> None:
@@ -206,7 +212,7 @@ def test_a_builder_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
     for number in range(200):
         store = EngineStore()
         name = f"{number:064d}"
-        build = Build(store, name, command("slowly"), Limits())
+        build = EngineBuild(store, name, command("slowly"), EngineLimits())
         while build.stage == "waiting":
             time.sleep(0.0005)
         time.sleep(draw.uniform(0, 1.3 * took))
@@ -224,10 +230,10 @@ def test_a_builder_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
 
 APP = """
 import sys
-from edgekit.runtime.device_builds.build import Build, Limits
+from edgekit.runtime.device_builds.build import EngineBuild, EngineLimits
 from edgekit.runtime.device_builds.engine_store import EngineStore
 print("begins", flush=True)
-build = Build(EngineStore(), sys.argv[1], sys.argv[2:], Limits())
+build = EngineBuild(EngineStore(), sys.argv[1], sys.argv[2:], EngineLimits())
 build.wait()
 """
 
@@ -270,7 +276,7 @@ def test_an_app_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
         assert (ledger.doing, ledger.process) == ("", "")
         assert ledger.interruptions <= 1
     assert set(states) == {"absent", "whole"}
-    build = Build(EngineStore(), NAME, command("works"), Limits())
+    build = EngineBuild(EngineStore(), NAME, command("works"), EngineLimits())
     assert build.wait(30)
     assert build.stage == "ready"
     assert not hidden_folders(EngineStore())
@@ -316,7 +322,7 @@ def test_five_builds_that_died_with_their_app_switch_it_off() -> None:
     store = EngineStore()
     store.remember(NAME, Ledger(interruptions=5))
     with pytest.raises(EngineError, match=r"^disabled: the app died during 5 builds$"):
-        ready_or_build(store, NAME, lambda: command("works"), Limits())
+        ready_or_build(store, NAME, lambda: command("works"), EngineLimits())
 
 
 def test_a_process_that_died_while_it_loaded_is_a_failure() -> None:
@@ -359,18 +365,20 @@ def test_no_engine_of_a_folder_that_others_may_write_to_is_loaded_or_built(above
     place.chmod(0o777)
     what = f"{place}, where it is" if above else "it"
     with pytest.raises(EngineError) as error:
-        ready_or_build(store, NAME, lambda: command("works"), Limits())
+        ready_or_build(store, NAME, lambda: command("works"), EngineLimits())
     assert str(error.value) == f"{store.root} cannot be used: other users can write to {what}"
     assert error.value.blame == "machine"
     for look in (store.state, store.ledger):
         with pytest.raises(PermissionError):
             look(NAME)
-    build = Build(store, "e" * 64, command("works"), Limits())
+    build = EngineBuild(store, "e" * 64, command("works"), EngineLimits())
     assert build.wait(60)
     assert build.why == str(error.value)
     place.chmod(0o700)
     assert [path.name for path in store.root.glob("e*")] == []
-    assert ready_or_build(store, NAME, lambda: command("works"), Limits()) == store.folder(NAME) / ENGINE
+    assert (
+        ready_or_build(store, NAME, lambda: command("works"), EngineLimits()) == store.folder(NAME) / ENGINE
+    )
     store.folder(NAME).chmod(0o770)
     assert store.state(NAME) == "damaged"
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.errors import EngineError, NoVariantError
 from edgekit.runtime import Session
-from edgekit.runtime.deadline.watchdog import Watched
+from edgekit.runtime.deadline.watchdog import WatchedRunner
 from edgekit.target import EngineInfo, registry
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, FakeRunner, change, throws
@@ -52,7 +52,7 @@ def test_it_is_no_standby(engines: Engines) -> None:
     with Session(small_bundle(variants), deadline_ms=60_000) as session:
         session.run({"x": X})
         assert engines["ort"].loaded == []
-        assert isinstance(session.runner, Watched)
+        assert isinstance(session.runner, WatchedRunner)
         assert isinstance(session.runner._runner, FakeRunner)
         session.runner._runner.behaviour = throws
         with pytest.raises(NoVariantError):

@@ -18,7 +18,7 @@ import pytest
 from edgekit.errors import EngineError, NoVariantError, UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.background import OPTION
-from edgekit.runtime.deadline.watchdog import Watched
+from edgekit.runtime.deadline.watchdog import WatchedRunner
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, doubled
@@ -183,9 +183,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def hangs_at_once(monkeypatch: pytest.MonkeyPatch, weather: Weather) -> None:
     """Nobody waits for a deadline: what hangs is overdue as soon as it does."""
-    answer = Watched._wait_for
+    answer = WatchedRunner._wait_for
 
-    def answered(watched: Watched, answers: Any, limit_s: float, overdue: str) -> dict[str, Array]:
+    def answered(watched: WatchedRunner, answers: Any, limit_s: float, overdue: str) -> dict[str, Array]:
         while answers.empty() and watched._thread._ident not in weather.hung:
             time.sleep(0.0001)
         return answer(watched, answers, limit_s if not answers.empty() else 0.0, overdue)
@@ -195,7 +195,7 @@ def hangs_at_once(monkeypatch: pytest.MonkeyPatch, weather: Weather) -> None:
             time.sleep(0.0001)
         return replies.get(timeout=0.0)
 
-    monkeypatch.setattr(Watched, "_wait_for", answered)
+    monkeypatch.setattr(WatchedRunner, "_wait_for", answered)
     monkeypatch.setattr("edgekit.runtime.deadline.watchdog._next_reply", next_reply)
 
 

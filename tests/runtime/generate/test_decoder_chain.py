@@ -150,7 +150,7 @@ def test_an_option_that_does_not_fit_is_one_error(
 
 
 def test_what_is_no_language_model_says_so(loader: Loader) -> None:
-    with pytest.raises(UsageError, match=r"is no language model; open it with edgekit.runtime.Session"):
+    with pytest.raises(UsageError, match=r"is not a language model; open it with edgekit.runtime.Session"):
         TextSession(small_bundle())
     with pytest.raises(CardError, match=r"stop_ids must be 1 to 64 tokens"):
         TextSession(language_bundle("ort-fp32", stop_ids=[]))

@@ -68,7 +68,7 @@ def test_a_grammar_is_obeyed(opened: Open) -> None:
         ({"grammar": "start: /(/"}, "grammar can't be used: "),
         ({"grammar": "x" * (1 << 21)}, "grammar has 2097152 characters; 262144 are allowed"),
         ({"json_schema": {"type": "nothing"}}, "json_schema can't be used: "),
-        ({"json_schema": {"a": {1, 2}}}, "json_schema is no JSON: "),
+        ({"json_schema": {"a": {1, 2}}}, "json_schema is not valid JSON: "),
         ({"json_schema": {"$ref": "#/nowhere"}}, "json_schema can't be used: "),
         ({"json_schema": nested(200)}, "json_schema can't be used: recursion limit exceeded"),
         ({"grammar": "start: " + '"w" ' * 60_000}, "grammar can't be used: at 1(8): grammar size"),

@@ -138,7 +138,7 @@ def test_a_request_whose_caller_was_interrupted_is_dropped(
 
     stream = session.generate("x" * 300)
     with held(session._scheduler), monkeypatch.context() as patch:
-        patch.setattr("edgekit.runtime.generate.scheduler.Request.wait", interrupt)
+        patch.setattr("edgekit.runtime.generate.scheduler.ScheduledCall.wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             next(stream)
     assert session.facts()["caches"] == 1

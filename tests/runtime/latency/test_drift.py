@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.runtime.latency.drift import Baseline, Drift, baseline_from, baseline_of, step
+from edgekit.runtime.latency.drift import Baseline, DriftState, baseline_from, baseline_of, step
 
 SEEDS = range(20)
 
@@ -21,7 +21,7 @@ def times(seed: int, count: int, spread: float, factor: float = 1.0) -> list[flo
 
 def watch(baseline: Baseline, seconds: list[float]) -> list[tuple[int, float]]:
     """What is told, and after how many times."""
-    drift, told = Drift(), []
+    drift, told = DriftState(), []
     for place, value in enumerate(seconds):
         drift, change = step(drift, baseline, value)
         if change is not None:
@@ -75,5 +75,5 @@ def test_a_baseline_is_remembered_as_it_was() -> None:
 
 
 def test_nothing_takes_no_time() -> None:
-    drift, change = step(Drift(), baseline_of([0.0, 0.0]), 0.0)
-    assert (drift, change) == (Drift(), None)
+    drift, change = step(DriftState(), baseline_of([0.0, 0.0]), 0.0)
+    assert (drift, change) == (DriftState(), None)

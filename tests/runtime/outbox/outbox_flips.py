@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from edgekit.runtime.outbox.rows import Limits
+from edgekit.runtime.outbox.rows import OutboxLimits
 from edgekit.runtime.outbox.sinks import RowRefusedError
 from tests.runtime.outbox.outbox_parts import ListSink, put_all, quick
 
@@ -28,7 +28,7 @@ def at_rest(place: Path) -> AtRest:
     draw = random.Random(0)
     bodies: dict[str, bytes] = {}
     sink = ListSink()
-    with quick(place / "made", Limits(tries=1)) as outbox:
+    with quick(place / "made", OutboxLimits(tries=1)) as outbox:
 
         def put(numbers: range) -> None:
             for number in numbers:

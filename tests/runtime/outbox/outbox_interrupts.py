@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.runtime.outbox.outbox import Outbox
-from edgekit.runtime.outbox.rows import Limits, Parcel
+from edgekit.runtime.outbox.rows import OutboxLimits, Parcel
 
 STILL_S = 60.0
 """A call that takes longer stands still: the process tells where, and ends."""
@@ -86,7 +86,7 @@ def interrupted(place: Path, interrupts: int, seed: int) -> Counter[str]:
         return done
 
     def opened() -> Outbox:
-        return Outbox(place, limits=Limits(size_bytes=1 << 30, memory_bytes=1 << 30), commit_s=0.001)
+        return Outbox(place, limits=OutboxLimits(size_bytes=1 << 30, memory_bytes=1 << 30), commit_s=0.001)
 
     outbox, other_ends = opened(), threading.Event()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgekit.runtime.outbox.outbox import Outbox
-from edgekit.runtime.outbox.rows import Limits, Parcel
+from edgekit.runtime.outbox.rows import OutboxLimits, Parcel
 
 
 class ListSink:
@@ -32,8 +32,8 @@ class ListSink:
         return [parcel.key for parcel in self.parcels]
 
 
-def quick(folder: Path, limits: Limits | None = None) -> Outbox:
-    return Outbox(folder, limits=limits or Limits(), commit_s=0.0)
+def quick(folder: Path, limits: OutboxLimits | None = None) -> Outbox:
+    return Outbox(folder, limits=limits or OutboxLimits(), commit_s=0.0)
 
 
 def put_all(outbox: Outbox, *keys: str, kind: str = "result", body: bytes = b"body") -> None:

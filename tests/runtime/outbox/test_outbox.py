@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgekit.errors import UsageError
 from edgekit.runtime.outbox.outbox import Outbox
-from edgekit.runtime.outbox.rows import PRIORITIES, Limits, Parcel
+from edgekit.runtime.outbox.rows import PRIORITIES, OutboxLimits, Parcel
 from edgekit.runtime.outbox.sinks import RowRefusedError, SinkDownError
 from edgekit.runtime.outbox.sqlite_store import OutboxStore
 from tests.runtime.outbox.outbox_parts import ListSink, put_all, quick
@@ -78,7 +78,7 @@ def test_the_important_kinds_go_first(tmp_path: Path) -> None:
 
 def test_no_room_drops_the_least_important_then_the_oldest_and_counts(tmp_path: Path) -> None:
     row = 100 + 2 + 900  # what a row of a two letter key takes
-    with quick(tmp_path, Limits(size_bytes=4 * row)) as outbox:
+    with quick(tmp_path, OutboxLimits(size_bytes=4 * row)) as outbox:
         for key, kind in (("l1", "log"), ("r1", "result"), ("l2", "log"), ("m1", "metric"), ("r2", "result")):
             put_all(outbox, key, kind=kind, body=bytes(900))
         put_all(outbox, "r3", body=bytes(900))  # l2 goes
@@ -100,7 +100,7 @@ def test_whatever_comes_the_caps_hold_and_nothing_more_important_goes(rows: list
 
     limit_bytes = 10_000
     with tempfile.TemporaryDirectory() as folder:
-        store = OutboxStore(Path(folder), Limits(size_bytes=limit_bytes))
+        store = OutboxStore(Path(folder), OutboxLimits(size_bytes=limit_bytes))
         for number, (kind, size_bytes) in enumerate(rows):
             before = {p.key: p for p in store.waiting(100, 1 << 30)}
             new = Parcel(f"k{number}", kind, bytes(size_bytes), 0.0)
@@ -118,7 +118,7 @@ def test_whatever_comes_the_caps_hold_and_nothing_more_important_goes(rows: list
 
 
 def test_the_file_and_its_log_stay_within_the_disk_cap(tmp_path: Path) -> None:
-    limits = Limits(size_bytes=1 << 20, memory_bytes=1 << 20)
+    limits = OutboxLimits(size_bytes=1 << 20, memory_bytes=1 << 20)
     with quick(tmp_path, limits) as outbox:
         for size_bytes in (100, 2100, 4100):
             for _ in range(2_000_000 // size_bytes // 200):
@@ -135,7 +135,7 @@ class Clocks:
         self.wall_s, self.monotonic_s = wall_s, 50.0
 
     def store(self, folder: Path) -> OutboxStore:
-        return OutboxStore(folder, Limits(age_s=100.0), lambda: self.monotonic_s, lambda: self.wall_s)
+        return OutboxStore(folder, OutboxLimits(age_s=100.0), lambda: self.monotonic_s, lambda: self.wall_s)
 
 
 def test_what_is_too_old_is_dropped_and_counted(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_row_that_is_refused_again_and_again_is_quarantined_and_can_be_release
             raise RowRefusedError("no such field")
 
     sink = ListSink(refuse)
-    with quick(tmp_path, Limits(tries=3)) as outbox:
+    with quick(tmp_path, OutboxLimits(tries=3)) as outbox:
         put_all(outbox, "a", "bad", "b")
         assert [outbox.deliver(sink).refused for _ in range(4)] == [1, 1, 1, 0]
         assert sink.keys == ["a", "b"]
@@ -216,7 +216,7 @@ def test_a_row_that_kills_the_backend_holds_nobody_up_and_is_found_out(tmp_path:
             raise OSError("it answered 500")
 
     sink = ListSink(crash)
-    with quick(tmp_path, Limits(tries=2)) as outbox:
+    with quick(tmp_path, OutboxLimits(tries=2)) as outbox:
         put_all(outbox, "poison", "a", "b")
         for _ in range(4):
             outbox.deliver(sink)
@@ -231,7 +231,7 @@ def test_an_outage_quarantines_nothing(tmp_path: Path, problem: Exception) -> No
         raise problem
 
     sink = ListSink(fail)
-    with quick(tmp_path, Limits(tries=2)) as outbox:
+    with quick(tmp_path, OutboxLimits(tries=2)) as outbox:
         put_all(outbox, *"abc")
         for _ in range(20):
             delivery = outbox.deliver(sink)
@@ -249,7 +249,7 @@ def test_an_outage_quarantines_nothing(tmp_path: Path, problem: Exception) -> No
 
 
 def test_what_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
-    with quick(tmp_path, Limits(row_bytes=10)) as outbox:
+    with quick(tmp_path, OutboxLimits(row_bytes=10)) as outbox:
         with pytest.raises(UsageError) as error:
             outbox.put(bytes(11))
         assert str(error.value) == "the body is 11 bytes; expected at most 10 bytes"

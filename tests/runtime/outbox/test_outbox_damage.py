@@ -17,7 +17,7 @@ import pytest
 
 from edgekit.runtime.outbox import sqlite_store
 from edgekit.runtime.outbox.integrity_check import HIGHEST_SEQ
-from edgekit.runtime.outbox.rows import Limits
+from edgekit.runtime.outbox.rows import OutboxLimits
 from edgekit.runtime.outbox.sqlite_store import OutboxStore
 from edgekit.system import atomic_files
 from tests.runtime.outbox.outbox_flips import after_a_flip, at_rest
@@ -234,7 +234,7 @@ def test_a_rebuilt_file_is_flushed_before_and_its_folder_after_it_gets_its_name(
     damaged(tmp_path)
     monkeypatch.setattr(os, "replace", replaced)
     monkeypatch.setattr(sqlite_store, "flush_folder", flushed)
-    OutboxStore(tmp_path, Limits()).close()
+    OutboxStore(tmp_path, OutboxLimits()).close()
     # The first folder is that of the draft's making.
     assert happened[:4] == ["folder", "draft.db -> rows-2.db", "folder", "rows-1.db -> damaged.db"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.runtime.outbox.outbox import Outbox
-from edgekit.runtime.outbox.rows import Limits, Parcel
+from edgekit.runtime.outbox.rows import OutboxLimits, Parcel
 from tests.fixtures.threads import until
 from tests.runtime.outbox.outbox_parts import ListSink, put_all, quick
 
@@ -118,7 +118,7 @@ def test_what_was_delivered_and_not_written_down_is_not_sent_again(tmp_path: Pat
 
 
 def test_a_full_disk_holds_rows_in_memory_up_to_the_cap_and_drops_the_least_important(tmp_path: Path) -> None:
-    with Outbox(tmp_path, limits=Limits(memory_bytes=10_000), commit_s=0.0) as outbox:
+    with Outbox(tmp_path, limits=OutboxLimits(memory_bytes=10_000), commit_s=0.0) as outbox:
         full = threading.Event()
         append = outbox._store.append
 
@@ -140,7 +140,7 @@ def test_a_full_disk_holds_rows_in_memory_up_to_the_cap_and_drops_the_least_impo
 
 
 def test_a_write_that_fails_costs_no_result_that_came_meanwhile(tmp_path: Path) -> None:
-    with Outbox(tmp_path, limits=Limits(memory_bytes=10_000), commit_s=0.0) as outbox:
+    with Outbox(tmp_path, limits=OutboxLimits(memory_bytes=10_000), commit_s=0.0) as outbox:
         begun, end = threading.Event(), threading.Event()
         append = outbox._store.append
 

@@ -20,7 +20,7 @@ from edgekit.compiler.build.build_bundle import build_bundle
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
 from edgekit.runtime import Session, local_timings
-from edgekit.runtime.device_builds.build import NO_ROOM, Limits
+from edgekit.runtime.device_builds.build import NO_ROOM, EngineLimits
 from edgekit.runtime.device_builds.engine_store import ENGINE, EngineStore
 from tests.conftest import NEEDS
 from tests.fixtures.child_processes import children
@@ -212,7 +212,7 @@ def test_the_builder_stands_back(jetson: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_the_page_says_what_a_build_may_take() -> None:
-    limits = Limits()
+    limits = EngineLimits()
     page = " ".join((Path(__file__).parents[3] / "docs" / "tensorrt.md").read_text("utf-8").split())
     assert (
         f"needs {limits.needs_memory_mb} MB of free memory and {limits.needs_disk_mb} MB of free disk. It is"

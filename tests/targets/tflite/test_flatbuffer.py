@@ -11,7 +11,7 @@ import pytest
 from edgekit_tflite import assembly
 from edgekit_tflite.compile import FILE
 from edgekit_tflite.flatbuffer import OPTIONS, Program, pack
-from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
+from edgekit_tflite.graph import Graph, Op, Tensor, TensorQuantization
 from edgekit_tflite.kernel_types import KERNEL_TYPES
 from edgekit_tflite.op_versions import VERSIONS, op_version
 from edgekit_tflite.records import unpacked
@@ -118,7 +118,7 @@ def test_large_constants_that_are_equal_are_stored_once() -> None:
     other[-1, -1] = -128
     columns = np.ascontiguousarray(large.T).T  # as a view, the same content
     for name, content in (("a", large), ("b", columns), ("c", other)):
-        scale = Quantization((0.5,), (0,)) if name == "b" else None
+        scale = TensorQuantization((0.5,), (0,)) if name == "b" else None
         graph.add_tensor(Tensor(name, content.shape, "int8", data=content, quantization=scale))
     data = pack(graph, ["x"], ["y"])
     model = read(data)
@@ -252,7 +252,7 @@ def test_versions_are_the_lowest_that_say_it(
 def test_quantization_is_written() -> None:
     graph = Graph()
     x = graph.add_tensor(Tensor("x", (2,), "float32"))
-    y = graph.add_tensor(Tensor("y", (2,), "int8", quantization=Quantization((0.5,), (3,))))
+    y = graph.add_tensor(Tensor("y", (2,), "int8", quantization=TensorQuantization((0.5,), (3,))))
     graph.add_op(Op("QUANTIZE", (x,), (y,)))
     graph.inputs, graph.outputs = [x], [y]
     tensor = read(pack(graph, ["x"], ["y"])).subgraphs[0].tensors[1]

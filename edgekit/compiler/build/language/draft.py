@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.bundle.draft_entry import KEY
 from edgekit.compiler.build.bundle_contents import variant_entry
-from edgekit.compiler.build.language.evaluation import Reference
+from edgekit.compiler.build.language.evaluation import TextReference
 from edgekit.compiler.build.language.variants import LanguageJob
 from edgekit.compiler.build.variant_build import VariantBuild
 from edgekit.compiler.model.language.language_model import LanguageModel
@@ -101,7 +101,7 @@ def draft_contents(
     return {KEY: extension}, entries
 
 
-def agreement(model: Reference, draft: LanguageJob) -> tuple[float, int]:
+def agreement(model: TextReference, draft: LanguageJob) -> tuple[float, int]:
     """Compute the share of the text's tokens at which both float references agree on the likeliest next one.
 
     Returns:

@@ -39,7 +39,7 @@ TIE = 0.01
 """Logits closer than this are a tie: engines sum in other orders."""
 
 
-class Reference(NamedTuple):
+class TextReference(NamedTuple):
     """Results of the float reference.
 
     Attributes:
@@ -66,7 +66,7 @@ class Reference(NamedTuple):
         return sum(map(len, self.likeliest))
 
 
-class Written(NamedTuple):
+class VariantTexts(NamedTuple):
     """Results of a variant on the same text and prompts.
 
     Attributes:
@@ -107,7 +107,7 @@ def _shipped(name: str) -> str:
     return files("edgekit.compiler.build.language").joinpath(name).read_text("utf-8")
 
 
-def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) -> Reference:
+def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) -> TextReference:
     """Run the float reference on the text and the golden prompts.
 
     Args:
@@ -137,7 +137,7 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
         raise EngineError(
             f"{model.name}: the float reference returns logits that are not finite; check the model file"
         )
-    return Reference(windows, likelihoods, likeliest, prompts, logits)
+    return TextReference(windows, likelihoods, likeliest, prompts, logits)
 
 
 def perplexity(likelihoods: Sequence[Array]) -> float:
@@ -147,8 +147,8 @@ def perplexity(likelihoods: Sequence[Array]) -> float:
 
 
 def written_by(
-    runner: DecoderRunner, reference: Reference, stop_ids: Sequence[int], windows: int | None = None
-) -> Written:
+    runner: DecoderRunner, reference: TextReference, stop_ids: Sequence[int], windows: int | None = None
+) -> VariantTexts:
     """Run a loaded decoder on the text and the golden prompts.
 
     Args:
@@ -179,7 +179,7 @@ def written_by(
     same = np.concatenate(likeliest) == np.concatenate(reference.likeliest[:windows])
     agreement = float(np.mean(same))
     each_seconds = min(whole for whole, length in seconds if length == longest) / longest
-    return Written(
+    return VariantTexts(
         len(likelihoods), perplexity(likelihoods), agreement, np.stack(logits), answers, each_seconds,
         token_seconds,
     )  # fmt: skip

@@ -18,8 +18,8 @@ from edgekit.bundle.variant import Status
 from edgekit.compiler.build.faults import Fault, Faults
 from edgekit.compiler.build.language.evaluation import (
     GREEDY_TOKENS,
-    Reference,
-    Written,
+    TextReference,
+    VariantTexts,
     calibration_tokens,
     float_choices,
     written_by,
@@ -61,7 +61,7 @@ class LanguageJob:
 
     model: LanguageModel
     decoder: ReferenceDecoder
-    reference: Reference
+    reference: TextReference
     context: int
     bars: Mapping[str, LanguageBar]
     force: bool
@@ -143,12 +143,12 @@ def _run(job: LanguageJob, variant: VariantBuild) -> None:
         variant.artifact = artifact._replace(files={})
 
 
-def _longest(reference: Reference) -> int:
+def _longest(reference: TextReference) -> int:
     longest = max(map(len, reference.prompts)) + GREEDY_TOKENS
     return max(longest, *(len(window) for window in reference.windows))
 
 
-def _figures(job: LanguageJob, written: Written, bar: LanguageBar) -> Generation:
+def _figures(job: LanguageJob, written: VariantTexts, bar: LanguageBar) -> Generation:
     return {
         "perplexity": _digits(written.perplexity),
         "float_perplexity": _digits(job.reference.perplexity(written.windows)),
@@ -159,7 +159,7 @@ def _figures(job: LanguageJob, written: Written, bar: LanguageBar) -> Generation
     }
 
 
-def _time(variant: VariantBuild, written: Written, load_ms: float, threads: int, engine: str) -> None:
+def _time(variant: VariantBuild, written: VariantTexts, load_ms: float, threads: int, engine: str) -> None:
     """Record the timing of a token, or the cached one: a rebuild has identical bytes."""
     digest = stored_timings.run_digest(variant.digest, variant.artifact.options)
     key = stored_timings.timing_key(digest, engine, threads, "generate")

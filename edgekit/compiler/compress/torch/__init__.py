@@ -44,7 +44,7 @@ def need_torch(doing: str) -> None:
     """Say what to install before an import of PyTorch fails.
 
     Args:
-        doing: What needs it, e.g. ``distilling a model``.
+        doing: Action that needs it, e.g. ``distilling a model``.
 
     Raises:
         MissingDependency: PyTorch is not installed.

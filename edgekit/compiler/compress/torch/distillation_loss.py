@@ -23,7 +23,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from edgekit.compiler.compress.torch.graph_program import Tensor
 from edgekit.compiler.compress.torch.trained_weights import PRODUCTS
-from edgekit.compiler.evaluate.output_parts import Part, find_parts
+from edgekit.compiler.evaluate.output_parts import OutputSlice, find_parts
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import int_of
 
@@ -53,15 +53,15 @@ class DetectorRows:
     classes: int
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[OutputSlice, ...]:
         """Return the parts: box, objectness and classes."""
-        last = Part(self.axis, self.classes, sys.maxsize, "")
+        last = OutputSlice(self.axis, self.classes, sys.maxsize, "")
         if self.objectness is None:
-            return Part(self.axis, 0, self.classes, ""), last
+            return OutputSlice(self.axis, 0, self.classes, ""), last
         place = self.objectness
-        return Part(self.axis, 0, place, ""), Part(self.axis, place, place + 1, ""), last
+        return OutputSlice(self.axis, 0, place, ""), OutputSlice(self.axis, place, place + 1, ""), last
 
-    def weights(self, part: Part, teacher: Tensor) -> Tensor | None:
+    def weights(self, part: OutputSlice, teacher: Tensor) -> Tensor | None:
         """Return the weight of each row of a part: ``[batch, *shape with 1 on the axis]``; None if equal.
 
         Args:
@@ -74,7 +74,7 @@ class DetectorRows:
             return scores if self.objectness is None else scores * self.objects(teacher)
         return None if self.objectness in (None, part.start) else self.objects(teacher)
 
-    def scores(self, part: Part) -> bool:
+    def scores(self, part: OutputSlice) -> bool:
         """Return whether a part contains scores of 0 to 1."""
         return part.start in (self.objectness, self.classes)
 
@@ -111,7 +111,7 @@ class Term:
     student: str
     teacher: str
     axis: int | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[OutputSlice, ...] = ()
     weight: float = 1.0
     rows: DetectorRows | None = None
     channels: tuple[int, ...] = ()
@@ -193,7 +193,7 @@ class DistillationLoss:
 
     def __init__(self, terms: Sequence[Term], answers: Mapping[str, Tensor]) -> None:
         self.terms = tuple(terms)
-        self._scales: dict[tuple[Term, Part | None], tuple[float, float]] = {}
+        self._scales: dict[tuple[Term, OutputSlice | None], tuple[float, float]] = {}
         for term in self.terms:
             for part in term.parts or (None,):
                 weights = _weights(term, part, answers[term.teacher])
@@ -237,7 +237,7 @@ def _of_logits(made: Tensor, wanted: Tensor, axis: int, variance: float) -> Tens
     return TEMPERATURE**2 * divergence.sum(axis).mean() + error
 
 
-def _of(value: Tensor, part: Part | None) -> Tensor:
+def _of(value: Tensor, part: OutputSlice | None) -> Tensor:
     """Return a part of ``[batch, *shape]``; the part's axis does not count the batch axis."""
     if part is None:
         return value
@@ -245,11 +245,11 @@ def _of(value: Tensor, part: Part | None) -> Tensor:
     return value.narrow(part.axis + 1, part.start, stop - part.start)
 
 
-def _weights(term: Term, part: Part | None, teacher: Tensor) -> Tensor | None:
+def _weights(term: Term, part: OutputSlice | None, teacher: Tensor) -> Tensor | None:
     return term.rows.weights(part, teacher) if term.rows is not None and part is not None else None
 
 
-def _are_scores(term: Term, part: Part | None) -> bool:
+def _are_scores(term: Term, part: OutputSlice | None) -> bool:
     return term.rows is not None and part is not None and term.rows.scores(part)
 
 

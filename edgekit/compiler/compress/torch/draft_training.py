@@ -26,7 +26,7 @@ TOGETHER = 16
 """Texts that are written in one step."""
 
 
-class Written(NamedTuple):
+class TrainingTexts(NamedTuple):
     """Texts of a model, all of one length, with its states at each token.
 
     Attributes:
@@ -39,9 +39,9 @@ class Written(NamedTuple):
     states: Tensor
     counts: Tensor
 
-    def part(self, chosen: Any) -> Written:
+    def part(self, chosen: Any) -> TrainingTexts:
         """Return some of the texts."""
-        return Written(self.tokens[chosen], self.states[chosen], self.counts[chosen])
+        return TrainingTexts(self.tokens[chosen], self.states[chosen], self.counts[chosen])
 
 
 def model_weights(model: LanguageModel) -> dict[str, Tensor]:
@@ -56,7 +56,7 @@ def write_texts(
     length: int,
     seed: int,
     say: Callable[[int], None],
-) -> Written:
+) -> TrainingTexts:
     """Generate the model's texts for these prompts, every other one greedy, the others sampled.
 
     Args:
@@ -81,9 +81,9 @@ def write_texts(
                 states.append(hidden(model.config, weights, tokens[:, -1:], cache))
         ended = torch.isin(tokens[:, len(prompts[0]) :], stops).cumsum(1) > 0
         alive = torch.cat([torch.ones(len(tokens), len(prompts[0]), dtype=torch.bool), ~ended], 1)
-        parts.append(Written(tokens, torch.cat(states, 1), alive))
+        parts.append(TrainingTexts(tokens, torch.cat(states, 1), alive))
         say(min(start + TOGETHER, len(prompts)))
-    return Written(*(torch.cat(list(each)) for each in zip(*parts, strict=True)))
+    return TrainingTexts(*(torch.cat(list(each)) for each in zip(*parts, strict=True)))
 
 
 def chosen_layers(layers: int, kept: int) -> list[int]:
@@ -110,8 +110,8 @@ class DraftTraining(TrainingLoop):
         self,
         config: DecoderConfig,
         weights: dict[str, Tensor],
-        training: Written,
-        validation: Written,
+        training: TrainingTexts,
+        validation: TrainingTexts,
         options: TrainingOptions,
     ) -> None:
         learned = [name for name in weights if name not in (EMBEDDING, HEAD)]
@@ -125,8 +125,8 @@ class DraftTraining(TrainingLoop):
         model: LanguageModel,
         weights: dict[str, Tensor],
         kept: int,
-        training: Written,
-        validation: Written,
+        training: TrainingTexts,
+        validation: TrainingTexts,
         options: TrainingOptions,
     ) -> DraftTraining:
         """Create a draft from ``kept`` of a model's layers."""
@@ -140,7 +140,7 @@ class DraftTraining(TrainingLoop):
             own[name] = weights[source] if name in (EMBEDDING, HEAD) else weights[source].clone()
         return cls(config, own, training, validation, options)
 
-    def loss_of(self, texts: Written) -> float:
+    def loss_of(self, texts: TrainingTexts) -> float:
         """Compute the mean divergence from the model, in nats per token."""
         total = tokens = 0.0
         with torch.no_grad():
@@ -150,7 +150,7 @@ class DraftTraining(TrainingLoop):
                 total, tokens = total + count * self._loss(part).item(), tokens + count
         return total / max(tokens, 1)
 
-    def agreement(self, texts: Written) -> float:
+    def agreement(self, texts: TrainingTexts) -> float:
         """Compute the share of tokens at which its likeliest next token is the model's."""
         same = tokens = 0
         with torch.no_grad():
@@ -161,14 +161,14 @@ class DraftTraining(TrainingLoop):
                 tokens += len(own)
         return same / max(tokens, 1)
 
-    def _rows(self, texts: Written) -> tuple[Tensor, Tensor]:
+    def _rows(self, texts: TrainingTexts) -> tuple[Tensor, Tensor]:
         """Compute the logits of the draft and of the model at the tokens that count."""
         states = hidden(self.config, self.weights, texts.tokens)
         own = logits(self.config, self.weights, states[texts.counts])
         with torch.no_grad():
             return own, logits(self.config, self.weights, texts.states[texts.counts])
 
-    def _loss(self, texts: Written) -> Tensor:
+    def _loss(self, texts: TrainingTexts) -> Tensor:
         own, wanted = self._rows(texts)
         return kl_div(log_softmax(own, -1), log_softmax(wanted, -1), reduction="batchmean", log_target=True)
 

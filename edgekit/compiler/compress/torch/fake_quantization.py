@@ -40,7 +40,8 @@ class FakeQuantizedModule(OnnxModule):
         placement: From :func:`~edgekit.compiler.compress.int8_placement.place_int8`.
         learned_scales: Whether scales and zero points of activations are trained; if not, they stay those of
             the samples.
-        scales: As of :class:`~edgekit.compiler.compress.torch.onnx_module.OnnxModule`.
+        scales: Scales, in the form that :class:`~edgekit.compiler.compress.torch.onnx_module.OnnxModule` has
+            them.
 
     Raises:
         UnsupportedError, UsageError: as of ``OnnxModule``.
@@ -88,7 +89,7 @@ class FakeQuantized(torch.nn.Module):  # type: ignore[misc]  # torch's types are
         graph: The network; its inputs and outputs have a batch of 1.
 
     Attributes:
-        graph: As given.
+        graph: The graph that was passed in.
     """
 
     def __init__(self, graph: FakeQuantizedModule) -> None:
@@ -130,7 +131,7 @@ def fake_quantize(
     Args:
         module: A ``torch.nn.Module``, or another model that ``edgekit.build`` takes. It is not changed.
         target: Name of a target or profile.
-        samples: What the module is called with, each a tensor or a tuple of them with a batch of 1; for other
+        samples: Arguments of the module, each a tensor or a tuple of them with a batch of 1; for other
             models arrays by input name. 16 or more.
         learned_scales: Whether scales of activations are trained; if not, they stay those of the samples.
 

@@ -26,7 +26,7 @@ Tensor = Any
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class GraphValue:
     """Value of the graph, for the functions of the table.
 
     Attributes:
@@ -47,7 +47,7 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class NodeStep:
     """Step of one node: ``outputs = function(*inputs)``.
 
     Attributes:
@@ -63,7 +63,7 @@ class Step:
     op_type: str
 
 
-class Program:
+class GraphProgram:
     """Builder for the op table: it makes a step of each node.
 
     Attributes:
@@ -72,42 +72,42 @@ class Program:
     """
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[NodeStep] = []
         self._node: ir.Node | None = None
-        self._values: dict[str, Value] = {}
+        self._values: dict[str, GraphValue] = {}
 
     def begin(self, node: ir.Node) -> None:
         self._node = node
 
-    def handle(self, value: ir.Value) -> Value:
+    def handle(self, value: ir.Value) -> GraphValue:
         name = str(value.name)
         if name not in self._values:
             self._values[name] = _described(value, array_of(value))
         return self._values[name]
 
-    def bind(self, value: ir.Value, handle: Value) -> None:
+    def bind(self, value: ir.Value, handle: GraphValue) -> None:
         self._values[str(value.name)] = handle
 
     def bind_unknown(self, value: ir.Value) -> None:
         self._values[str(value.name)] = _described(value, None)
 
     def emit(
-        self, function: Callable[..., Any], *inputs: Value | None, outputs: int = 1
-    ) -> tuple[Value, ...]:
+        self, function: Callable[..., Any], *inputs: GraphValue | None, outputs: int = 1
+    ) -> tuple[GraphValue, ...]:
         """Append the step of the current node.
 
         Args:
-            function: The function of the :class:`Step`.
+            function: The function of the :class:`NodeStep`.
             inputs: The node's inputs in their order.
             outputs: Number of the node's outputs that it makes.
         """
         assert self._node is not None
         made = tuple(_described(value, None) for value in self._node.outputs[:outputs])
         names = tuple(None if value is None else value.name for value in inputs)
-        self.steps.append(Step(names, function, tuple(each.name for each in made), self._node.op_type))
+        self.steps.append(NodeStep(names, function, tuple(each.name for each in made), self._node.op_type))
         return made
 
-    def out(self, index: int = 0) -> Value:
+    def out(self, index: int = 0) -> GraphValue:
         """Return an output of the current node, with its shape and type."""
         assert self._node is not None
         return _described(self._node.outputs[index], None)
@@ -119,13 +119,13 @@ class Program:
         return len(self._node.outputs)
 
 
-def _described(value: ir.Value, const: Array | None) -> Value:
+def _described(value: ir.Value, const: Array | None) -> GraphValue:
     dtype = "" if value.dtype is None else value.dtype.name.lower()
     dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
-    return Value(str(value.name or ""), static_dims(value) or (), dtype, const)
+    return GraphValue(str(value.name or ""), static_dims(value) or (), dtype, const)
 
 
-lower = OpTable[Value]("PyTorch")
+lower = OpTable[GraphValue]("PyTorch")
 """``ops_*.py`` fill it."""
 
 DTYPES: Mapping[str, Any] = {
@@ -146,6 +146,6 @@ def constant(array: Array) -> Tensor:
     return torch.from_numpy(np.array(array))
 
 
-def is_float(value: Value) -> bool:
+def is_float(value: GraphValue) -> bool:
     """Return whether gradients flow through a value."""
     return value.dtype.startswith("float")

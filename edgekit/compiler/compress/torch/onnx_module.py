@@ -27,7 +27,7 @@ import torch
 
 # These fill the table.
 from edgekit.compiler.compress.torch import ops_elementwise, ops_products, ops_quantize, ops_reduce, ops_shape  # noqa: F401
-from edgekit.compiler.compress.torch.graph_program import Program, Tensor, constant, lower
+from edgekit.compiler.compress.torch.graph_program import GraphProgram, Tensor, constant, lower
 from edgekit.compiler.compress.torch.trained_weights import trained_weights
 from edgekit.compiler.lowering.op_table import open_shapes
 from edgekit.compiler.model.rewriting import array_of, opset_of
@@ -51,7 +51,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
             the first layer then counts 128 times less.
 
     Attributes:
-        model: As given.
+        model: The model that was passed in.
         trained: Names of the weights that are parameters, in the order of ``weights()``.
 
     Raises:
@@ -69,7 +69,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         super().__init__()
         self.model = model
         self.trained = tuple(trained_weights(model) if trained is None else trained)
-        program = Program()
+        program = GraphProgram()
         findings = open_shapes(model, "PyTorch") or lower.lower(
             program, model.graph, opset_of(model.opset_imports.items())
         )

@@ -9,12 +9,19 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from edgekit.compiler.compress.torch.graph_program import DTYPES, Program, Tensor, Value, is_float, lower
+from edgekit.compiler.compress.torch.graph_program import (
+    DTYPES,
+    GraphProgram,
+    GraphValue,
+    Tensor,
+    is_float,
+    lower,
+)
 from edgekit.diagnostics import Inexpressible
 
 
 def _unary(op: str, function: Callable[[Tensor], Tensor]) -> None:
-    def lowering(b: Program, X: Value) -> tuple[Value, ...]:
+    def lowering(b: GraphProgram, X: GraphValue) -> tuple[GraphValue, ...]:
         return b.emit(function, X)
 
     lowering.__doc__ = f"``{op}`` of each element."
@@ -22,7 +29,7 @@ def _unary(op: str, function: Callable[[Tensor], Tensor]) -> None:
 
 
 def _binary(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    def lowering(b: Program, A: Value, B: Value) -> tuple[Value, ...]:
+    def lowering(b: GraphProgram, A: GraphValue, B: GraphValue) -> tuple[GraphValue, ...]:
         return b.emit(function, A, B)
 
     lowering.__doc__ = f"``{op}``, broadcast."
@@ -30,7 +37,7 @@ def _binary(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
 
 
 def _variadic(op: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    def lowering(b: Program, *data: Value) -> tuple[Value, ...]:
+    def lowering(b: GraphProgram, *data: GraphValue) -> tuple[GraphValue, ...]:
         return b.emit(lambda *given: reduce(function, given), *data)
 
     lowering.__doc__ = f"``{op}`` of any number of values, broadcast."
@@ -85,26 +92,28 @@ for _op, _two in {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}.
 
 
 @lower("Mean", since=8)
-def mean(b: Program, *data: Value) -> tuple[Value, ...]:
+def mean(b: GraphProgram, *data: GraphValue) -> tuple[GraphValue, ...]:
     """The mean of any number of values, broadcast."""
     return b.emit(lambda *given: reduce(torch.add, given) / len(given), *data)
 
 
 @lower("Div", since=7)
-def div(b: Program, A: Value, B: Value) -> tuple[Value, ...]:
+def div(b: GraphProgram, A: GraphValue, B: GraphValue) -> tuple[GraphValue, ...]:
     """Integers are divided towards zero."""
     mode = None if is_float(A) else "trunc"
     return b.emit(lambda x, y: torch.div(x, y, rounding_mode=mode), A, B)
 
 
 @lower("Where", since=9)
-def where(b: Program, condition: Value, X: Value, Y: Value) -> tuple[Value, ...]:
+def where(b: GraphProgram, condition: GraphValue, X: GraphValue, Y: GraphValue) -> tuple[GraphValue, ...]:
     """X where the condition holds, else Y."""
     return b.emit(torch.where, condition, X, Y)
 
 
 @lower("Clip", since=11)
-def clip(b: Program, input: Value, min: Value | None = None, max: Value | None = None) -> tuple[Value, ...]:
+def clip(
+    b: GraphProgram, input: GraphValue, min: GraphValue | None = None, max: GraphValue | None = None
+) -> tuple[GraphValue, ...]:
     """Between two numbers, each of which may be left out."""
 
     def run(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
@@ -121,62 +130,64 @@ def clip(b: Program, input: Value, min: Value | None = None, max: Value | None =
 
 @lower("Cast", since=9)
 def cast(
-    b: Program, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up"
-) -> tuple[Value, ...]:
+    b: GraphProgram, input: GraphValue, *, to: int, saturate: int = 1, round_mode: str = "up"
+) -> tuple[GraphValue, ...]:
     """To another element type."""
     dtype = _dtype(b.out())
     return b.emit(lambda x: x.to(dtype), input)
 
 
-def _dtype(value: Value) -> Any:
+def _dtype(value: GraphValue) -> Any:
     if value.dtype not in DTYPES:
         raise Inexpressible(f"{value.dtype or 'unknown'} elements are not supported in training")
     return DTYPES[value.dtype]
 
 
 @lower("LeakyRelu", since=6)
-def leaky_relu(b: Program, X: Value, *, alpha: float = 0.01) -> tuple[Value, ...]:
+def leaky_relu(b: GraphProgram, X: GraphValue, *, alpha: float = 0.01) -> tuple[GraphValue, ...]:
     """x, or alpha * x below 0."""
     return b.emit(lambda x: F.leaky_relu(x, alpha), X)
 
 
 @lower("Elu", since=6)
-def elu(b: Program, X: Value, *, alpha: float = 1.0) -> tuple[Value, ...]:
+def elu(b: GraphProgram, X: GraphValue, *, alpha: float = 1.0) -> tuple[GraphValue, ...]:
     """x, or alpha * (exp(x) - 1) below 0."""
     return b.emit(lambda x: F.elu(x, alpha), X)
 
 
 @lower("Celu", since=12)
-def celu(b: Program, X: Value, *, alpha: float = 1.0) -> tuple[Value, ...]:
+def celu(b: GraphProgram, X: GraphValue, *, alpha: float = 1.0) -> tuple[GraphValue, ...]:
     """x, or alpha * (exp(x / alpha) - 1) below 0."""
     return b.emit(lambda x: F.celu(x, alpha), X)
 
 
 @lower("Selu", since=6)
 def selu(
-    b: Program,
-    X: Value,
+    b: GraphProgram,
+    X: GraphValue,
     *,
     alpha: float = 1.67326319217681884765625,
     gamma: float = 1.05070102214813232421875,
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """gamma * x, or gamma * alpha * (exp(x) - 1) below 0."""
     return b.emit(lambda x: gamma * F.elu(x, alpha), X)
 
 
 @lower("HardSigmoid", since=6)
-def hard_sigmoid(b: Program, X: Value, *, alpha: float = 0.2, beta: float = 0.5) -> tuple[Value, ...]:
+def hard_sigmoid(
+    b: GraphProgram, X: GraphValue, *, alpha: float = 0.2, beta: float = 0.5
+) -> tuple[GraphValue, ...]:
     """alpha * x + beta between 0 and 1."""
     return b.emit(lambda x: torch.clamp(alpha * x + beta, 0, 1), X)
 
 
 @lower("ThresholdedRelu", since=10)
-def thresholded_relu(b: Program, X: Value, *, alpha: float = 1.0) -> tuple[Value, ...]:
+def thresholded_relu(b: GraphProgram, X: GraphValue, *, alpha: float = 1.0) -> tuple[GraphValue, ...]:
     """x above alpha, else 0."""
     return b.emit(lambda x: F.threshold(x, alpha, 0.0), X)
 
 
 @lower("Gelu", since=20)
-def gelu(b: Program, X: Value, *, approximate: str = "none") -> tuple[Value, ...]:
+def gelu(b: GraphProgram, X: GraphValue, *, approximate: str = "none") -> tuple[GraphValue, ...]:
     """Exact, or by tanh."""
     return b.emit(lambda x: F.gelu(x, approximate=approximate), X)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (PyTorch's own documents call it so)
 
-from edgekit.compiler.compress.torch.graph_program import Program, Tensor, Value, lower
+from edgekit.compiler.compress.torch.graph_program import GraphProgram, GraphValue, Tensor, lower
 from edgekit.compiler.lowering.sliding_windows import conv_window, transposed_window
 from edgekit.diagnostics import Inexpressible
 
@@ -24,10 +24,10 @@ def torch_pads(pads: Sequence[tuple[int, int]]) -> list[int]:
 
 @lower("Conv", since=1)
 def conv(
-    b: Program,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
+    b: GraphProgram,
+    X: GraphValue,
+    W: GraphValue,
+    B: GraphValue | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: Sequence[int] | None = None,
@@ -35,7 +35,7 @@ def conv(
     kernel_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """Emit a Conv of one to three spatial axes."""
     rank = X.rank - 2
     if rank not in CONV:
@@ -56,10 +56,10 @@ def conv(
 
 @lower("ConvTranspose", since=1)
 def conv_transpose(
-    b: Program,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
+    b: GraphProgram,
+    X: GraphValue,
+    W: GraphValue,
+    B: GraphValue | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: Sequence[int] | None = None,
@@ -69,7 +69,7 @@ def conv_transpose(
     output_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """Emit the whole result, and cut off the pads; output_padding adds zeros before the bias."""
     rank = X.rank - 2
     if rank not in CONV_TRANSPOSE:
@@ -91,16 +91,16 @@ def conv_transpose(
 
 @lower("Gemm", since=7)
 def gemm(
-    b: Program,
-    A: Value,
-    B: Value,
-    C: Value | None = None,
+    b: GraphProgram,
+    A: GraphValue,
+    B: GraphValue,
+    C: GraphValue | None = None,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
     transA: int = 0,
     transB: int = 0,
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """Emit alpha * A @ B + beta * C."""
 
     def run(a: Tensor, w: Tensor, c: Tensor | None = None) -> Tensor:
@@ -115,26 +115,26 @@ def gemm(
 
 
 @lower("MatMul", since=1)
-def matmul(b: Program, A: Value, B: Value) -> tuple[Value, ...]:
+def matmul(b: GraphProgram, A: GraphValue, B: GraphValue) -> tuple[GraphValue, ...]:
     """Emit a matrix product with numpy's semantics."""
     return b.emit(torch.matmul, A, B)
 
 
 @lower("Attention", since=23)
 def attention(
-    b: Program,
-    Q: Value,
-    K: Value,
-    V: Value,
-    attn_mask: Value | None = None,
-    past_key: Value | None = None,
-    past_value: Value | None = None,
+    b: GraphProgram,
+    Q: GraphValue,
+    K: GraphValue,
+    V: GraphValue,
+    attn_mask: GraphValue | None = None,
+    past_key: GraphValue | None = None,
+    past_value: GraphValue | None = None,
     *,
     is_causal: int = 0,
     scale: float | None = None,
     softcap: float = 0.0,
     **other: Any,
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """Emit attention of four dimensions with equal heads, the form of the pass recognize_attention."""
     heads = {each.shape[1] for each in (Q, K, V)}
     if {Q.rank, K.rank, V.rank} != {4} or len(heads) != 1 or past_key or past_value or is_causal or softcap:

@@ -9,7 +9,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from edgekit.compiler.compress.torch.graph_program import Program, Tensor, Value, constant, is_float, lower
+from edgekit.compiler.compress.torch.graph_program import (
+    GraphProgram,
+    GraphValue,
+    Tensor,
+    constant,
+    is_float,
+    lower,
+)
 from edgekit.compiler.compress.torch.ops_products import torch_pads
 from edgekit.compiler.lowering.reduce_axes import axes_from, reduced_axes
 from edgekit.compiler.lowering.sliding_windows import divisors, window
@@ -21,8 +28,8 @@ AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
 @lower("MaxPool", since=8)
 def max_pool(
-    b: Program,
-    X: Value,
+    b: GraphProgram,
+    X: GraphValue,
     *,
     kernel_shape: Sequence[int],
     auto_pad: str = "NOTSET",
@@ -31,7 +38,7 @@ def max_pool(
     pads: Sequence[int] | None = None,
     storage_order: int = 0,
     strides: Sequence[int] | None = None,
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """Padded by minus infinity as far as windows reach, which is what ceil_mode comes to."""
     rank = X.rank - 2
     if rank not in MAX_POOL or not is_float(X):
@@ -49,8 +56,8 @@ def max_pool(
 
 @lower("AveragePool", since=7)
 def average_pool(
-    b: Program,
-    X: Value,
+    b: GraphProgram,
+    X: GraphValue,
     *,
     kernel_shape: Sequence[int],
     auto_pad: str = "NOTSET",
@@ -59,7 +66,7 @@ def average_pool(
     dilations: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """The sum of each window over how many of its elements count."""
     rank = X.rank - 2
     size, out = X.shape[2:], b.out().shape[2:]
@@ -78,14 +85,14 @@ def average_pool(
 
 
 @lower("GlobalAveragePool", since=1)
-def global_average_pool(b: Program, X: Value) -> tuple[Value, ...]:
+def global_average_pool(b: GraphProgram, X: GraphValue) -> tuple[GraphValue, ...]:
     """The mean of each channel."""
     axes = tuple(range(2, X.rank))
     return b.emit(lambda x: x.mean(axes, keepdim=True), X)
 
 
 @lower("GlobalMaxPool", since=1)
-def global_max_pool(b: Program, X: Value) -> tuple[Value, ...]:
+def global_max_pool(b: GraphProgram, X: GraphValue) -> tuple[GraphValue, ...]:
     """The greatest of each channel."""
     axes = tuple(range(2, X.rank))
     return b.emit(lambda x: x.amax(axes, keepdim=True), X)
@@ -93,13 +100,13 @@ def global_max_pool(b: Program, X: Value) -> tuple[Value, ...]:
 
 def _reduction(op: str, function: Callable[[Tensor, tuple[int, ...], bool], Tensor]) -> None:
     def lowering(
-        b: Program,
-        data: Value,
-        axes: Value | None = None,
+        b: GraphProgram,
+        data: GraphValue,
+        axes: GraphValue | None = None,
         *,
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
-    ) -> tuple[Value, ...]:
+    ) -> tuple[GraphValue, ...]:
         over = reduced_axes(data.rank, axes, noop_with_empty_axes)
         if over is None:
             raise Inexpressible("it has no axes to reduce")
@@ -124,8 +131,8 @@ for _op, _function in {
 
 @lower("ArgMax", since=13)
 def arg_max(
-    b: Program, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
-) -> tuple[Value, ...]:
+    b: GraphProgram, data: GraphValue, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> tuple[GraphValue, ...]:
     """No gradient goes through it."""
     if select_last_index:
         raise Inexpressible("select_last_index is not supported in training")
@@ -133,28 +140,28 @@ def arg_max(
 
 
 @lower("Softmax", since=13)
-def softmax(b: Program, input: Value, *, axis: int = -1) -> tuple[Value, ...]:
+def softmax(b: GraphProgram, input: GraphValue, *, axis: int = -1) -> tuple[GraphValue, ...]:
     """Over one axis."""
     return b.emit(lambda x: torch.softmax(x, axis), input)
 
 
 @lower("LogSoftmax", since=13)
-def log_softmax(b: Program, input: Value, *, axis: int = -1) -> tuple[Value, ...]:
+def log_softmax(b: GraphProgram, input: GraphValue, *, axis: int = -1) -> tuple[GraphValue, ...]:
     """Over one axis."""
     return b.emit(lambda x: torch.log_softmax(x, axis), input)
 
 
 @lower("LayerNormalization", since=17)
 def layer_normalization(
-    b: Program,
-    X: Value,
-    Scale: Value,
-    B: Value | None = None,
+    b: GraphProgram,
+    X: GraphValue,
+    Scale: GraphValue,
+    B: GraphValue | None = None,
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """Mean 0 and variance 1 over the last axes, then scale and shift."""
     over = axes_from(axis, X.rank)
 
@@ -167,8 +174,14 @@ def layer_normalization(
 
 @lower("RMSNormalization", since=23)
 def rms_normalization(
-    b: Program, X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> tuple[Value, ...]:
+    b: GraphProgram,
+    X: GraphValue,
+    scale: GraphValue,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> tuple[GraphValue, ...]:
     """Root mean square 1 over the last axes, then scale."""
     over = axes_from(axis, X.rank)
     return b.emit(lambda x, s: x * torch.rsqrt((x * x).mean(over, True) + epsilon) * s, X, scale)
@@ -176,8 +189,8 @@ def rms_normalization(
 
 @lower("InstanceNormalization", since=6)
 def instance_normalization(
-    b: Program, input: Value, scale: Value, B: Value, *, epsilon: float = 1e-5
-) -> tuple[Value, ...]:
+    b: GraphProgram, input: GraphValue, scale: GraphValue, B: GraphValue, *, epsilon: float = 1e-5
+) -> tuple[GraphValue, ...]:
     """Mean 0 and variance 1 of each channel of each sample, then scale and shift."""
     over, wide = tuple(range(2, input.rank)), (-1, *[1] * (input.rank - 2))
 
@@ -189,15 +202,15 @@ def instance_normalization(
 
 @lower("GroupNormalization", since=21)
 def group_normalization(
-    b: Program,
-    X: Value,
-    scale: Value,
-    bias: Value,
+    b: GraphProgram,
+    X: GraphValue,
+    scale: GraphValue,
+    bias: GraphValue,
     *,
     num_groups: int,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """Mean 0 and variance 1 of each group of channels, then scale and shift."""
     wide = (-1, *[1] * (X.rank - 2))
 
@@ -210,17 +223,17 @@ def group_normalization(
 
 @lower("BatchNormalization", since=15)
 def batch_normalization(
-    b: Program,
-    X: Value,
-    scale: Value,
-    B: Value,
-    input_mean: Value,
-    input_var: Value,
+    b: GraphProgram,
+    X: GraphValue,
+    scale: GraphValue,
+    B: GraphValue,
+    input_mean: GraphValue,
+    input_var: GraphValue,
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """With the mean and variance of the model."""
     if training_mode:
         raise Inexpressible("training_mode=1 is not supported; export the model for inference")
@@ -239,7 +252,9 @@ def _standard(x: Tensor, over: tuple[int, ...], epsilon: float) -> Tensor:
 
 
 @lower("LpNormalization", since=1)
-def lp_normalization(b: Program, input: Value, *, axis: int = -1, p: int = 2) -> tuple[Value, ...]:
+def lp_normalization(
+    b: GraphProgram, input: GraphValue, *, axis: int = -1, p: int = 2
+) -> tuple[GraphValue, ...]:
     """Over its norm along one axis; 0 stays 0."""
 
     def run(x: Tensor) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from edgekit.compiler.compress.torch.graph_program import Program, Tensor, Value, constant, lower
+from edgekit.compiler.compress.torch.graph_program import GraphProgram, GraphValue, Tensor, constant, lower
 from edgekit.compiler.compress.torch.ops_products import torch_pads
 from edgekit.compiler.lowering.constant_inputs import constant_ints
 from edgekit.compiler.lowering.pad_amounts import pad_amounts
@@ -18,60 +18,69 @@ from edgekit.compiler.lowering.slice_ranges import slice_objects, slice_ranges
 from edgekit.diagnostics import Inexpressible
 
 
-def _to_shape(b: Program, *inputs: Value | None) -> tuple[Value, ...]:
+def _to_shape(b: GraphProgram, *inputs: GraphValue | None) -> tuple[GraphValue, ...]:
     """All of the first input's elements in their order, in the output's static shape."""
     shape = b.out().shape
     return b.emit(lambda x, *_: x.reshape(shape), *inputs)
 
 
 @lower("Reshape", since=5)
-def reshape(b: Program, data: Value, shape: Value, *, allowzero: int = 0) -> tuple[Value, ...]:
+def reshape(
+    b: GraphProgram, data: GraphValue, shape: GraphValue, *, allowzero: int = 0
+) -> tuple[GraphValue, ...]:
     """To the static shape of its output."""
     return _to_shape(b, data, shape)
 
 
 @lower("Flatten", since=1)
-def flatten(b: Program, input: Value, *, axis: int = 1) -> tuple[Value, ...]:
+def flatten(b: GraphProgram, input: GraphValue, *, axis: int = 1) -> tuple[GraphValue, ...]:
     """To two axes."""
     return _to_shape(b, input)
 
 
 @lower("Squeeze", since=13)
-def squeeze(b: Program, data: Value, axes: Value | None = None) -> tuple[Value, ...]:
+def squeeze(b: GraphProgram, data: GraphValue, axes: GraphValue | None = None) -> tuple[GraphValue, ...]:
     """Without axes of length 1."""
     return _to_shape(b, data, axes)
 
 
 @lower("Unsqueeze", since=13)
-def unsqueeze(b: Program, data: Value, axes: Value) -> tuple[Value, ...]:
+def unsqueeze(b: GraphProgram, data: GraphValue, axes: GraphValue) -> tuple[GraphValue, ...]:
     """With more axes of length 1."""
     return _to_shape(b, data, axes)
 
 
 @lower("Expand", since=8)
-def expand(b: Program, input: Value, shape: Value) -> tuple[Value, ...]:
+def expand(b: GraphProgram, input: GraphValue, shape: GraphValue) -> tuple[GraphValue, ...]:
     """Broadcast to the static shape of its output."""
     wanted = b.out().shape
     return b.emit(lambda x, _: x.expand(wanted), input, shape)
 
 
 @lower("Transpose", since=1)
-def transpose(b: Program, data: Value, *, perm: Sequence[int] | None = None) -> tuple[Value, ...]:
+def transpose(
+    b: GraphProgram, data: GraphValue, *, perm: Sequence[int] | None = None
+) -> tuple[GraphValue, ...]:
     """Axes in another order."""
     order = tuple(perm) if perm is not None else tuple(range(data.rank))[::-1]
     return b.emit(lambda x: x.permute(order), data)
 
 
 @lower("Concat", since=4)
-def concat(b: Program, *inputs: Value, axis: int) -> tuple[Value, ...]:
+def concat(b: GraphProgram, *inputs: GraphValue, axis: int) -> tuple[GraphValue, ...]:
     """One after the other."""
     return b.emit(lambda *given: torch.cat(given, axis), *inputs)
 
 
 @lower("Split", since=13)
 def split(
-    b: Program, input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
-) -> tuple[Value, ...]:
+    b: GraphProgram,
+    input: GraphValue,
+    split: GraphValue | None = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
+) -> tuple[GraphValue, ...]:
     """Into the lengths of its outputs."""
     count = b.output_count
     sizes = [b.out(index).shape[axis] for index in range(count)]
@@ -80,13 +89,13 @@ def split(
 
 @lower("Slice", since=10)
 def slice_(
-    b: Program,
-    data: Value,
-    starts: Value,
-    ends: Value,
-    axes: Value | None = None,
-    steps: Value | None = None,
-) -> tuple[Value, ...]:
+    b: GraphProgram,
+    data: GraphValue,
+    starts: GraphValue,
+    ends: GraphValue,
+    axes: GraphValue | None = None,
+    steps: GraphValue | None = None,
+) -> tuple[GraphValue, ...]:
     """Negative steps are a flip after positive ones."""
     found = slice_ranges(data.shape, starts, ends, axes, steps)
     taken = slice_objects(found.begin, found.step, found.shape)
@@ -102,14 +111,14 @@ def slice_(
 
 @lower("Pad", since=11)
 def pad(
-    b: Program,
-    data: Value,
-    pads: Value,
-    constant_value: Value | None = None,
-    axes: Value | None = None,
+    b: GraphProgram,
+    data: GraphValue,
+    pads: GraphValue,
+    constant_value: GraphValue | None = None,
+    axes: GraphValue | None = None,
     *,
     mode: str = "constant",
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """Constant, or elements of the data by their indices."""
     amounts = pad_amounts(data.shape, pads, axes, mode)
     taken = tuple(slice(at, at + n) for at, n in zip(amounts.begin, amounts.shape, strict=True))
@@ -138,7 +147,9 @@ _NUMPY: Any = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
 
 @lower("Gather", since=1)
-def gather(b: Program, data: Value, indices: Value, *, axis: int = 0) -> tuple[Value, ...]:
+def gather(
+    b: GraphProgram, data: GraphValue, indices: GraphValue, *, axis: int = 0
+) -> tuple[GraphValue, ...]:
     """Elements of one axis; negative indices count from its end."""
     before = (slice(None),) * (axis % data.rank)
     if indices.const is not None:
@@ -149,14 +160,16 @@ def gather(b: Program, data: Value, indices: Value, *, axis: int = 0) -> tuple[V
 
 
 @lower("Tile", since=6)
-def tile(b: Program, input: Value, repeats: Value) -> tuple[Value, ...]:
+def tile(b: GraphProgram, input: GraphValue, repeats: GraphValue) -> tuple[GraphValue, ...]:
     """Repeated along its axes."""
     times = constant_ints(repeats, "repeats")
     return b.emit(lambda x, _: x.repeat(times), input, repeats)
 
 
 @lower("DepthToSpace", since=1)
-def depth_to_space(b: Program, input: Value, *, blocksize: int, mode: str = "DCR") -> tuple[Value, ...]:
+def depth_to_space(
+    b: GraphProgram, input: GraphValue, *, blocksize: int, mode: str = "DCR"
+) -> tuple[GraphValue, ...]:
     """Channels to blocks of pixels."""
     n, c, h, w = input.shape
     s, deep = blocksize, c // blocksize**2
@@ -172,7 +185,7 @@ def depth_to_space(b: Program, input: Value, *, blocksize: int, mode: str = "DCR
 
 
 @lower("SpaceToDepth", since=1)
-def space_to_depth(b: Program, input: Value, *, blocksize: int) -> tuple[Value, ...]:
+def space_to_depth(b: GraphProgram, input: GraphValue, *, blocksize: int) -> tuple[GraphValue, ...]:
     """Blocks of pixels to channels."""
     n, c, h, w = input.shape
     s = blocksize
@@ -186,11 +199,11 @@ def space_to_depth(b: Program, input: Value, *, blocksize: int) -> tuple[Value, 
 
 @lower("Resize", since=13)
 def resize(
-    b: Program,
-    X: Value,
-    roi: Value | None = None,
-    scales: Value | None = None,
-    sizes: Value | None = None,
+    b: GraphProgram,
+    X: GraphValue,
+    roi: GraphValue | None = None,
+    scales: GraphValue | None = None,
+    sizes: GraphValue | None = None,
     *,
     antialias: int = 0,
     axes: Sequence[int] | None = None,
@@ -201,7 +214,7 @@ def resize(
     keep_aspect_ratio_policy: str = "stretch",
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> tuple[Value, ...]:
+) -> tuple[GraphValue, ...]:
     """Every mode, one axis after the other: by indices, or by a constant matrix."""
     lines = resized_axes(
         X.shape, b.out().shape, roi, scales, sizes, axes=axes, mode=mode,

@@ -17,7 +17,8 @@ class SeveralTargets(torch.nn.Module):  # type: ignore[misc]  # torch's types ar
 
     Args:
         placements: Target -> where its int8 rounds in the same network.
-        scales: As of :class:`~edgekit.compiler.compress.torch.onnx_module.OnnxModule`.
+        scales: Scales, in the form that :class:`~edgekit.compiler.compress.torch.onnx_module.OnnxModule` has
+            them.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ WITHOUT = ("proc",)
 
 
 @dataclass(frozen=True)
-class Block:
+class BasicBlock:
     """Basic block that was executed.
 
     Attributes:
@@ -88,7 +88,7 @@ class EmulatedEngine:
         self._stack.close()
         self._home = None
 
-    def count_blocks(self, artifact: Artifact, timeout_seconds: float) -> list[Block]:
+    def count_blocks(self, artifact: Artifact, timeout_seconds: float) -> list[BasicBlock]:
         """Return the code that an artifact's first run executes, on one thread.
 
         Raises:
@@ -202,7 +202,7 @@ def cpuinfo(processor: Processor, number: int) -> str:
     return "".join(f"{name}\t: {value}\n" for name, value in facts.items()) + "\n"
 
 
-def _parse(text: str, loaded: Mapping[str, int]) -> Iterator[Block]:
+def _parse(text: str, loaded: Mapping[str, int]) -> Iterator[BasicBlock]:
     """Parse the plugin's lines: address, runs and instructions of a block, hexadecimal."""
     libraries = sorted((start, name) for name, start in loaded.items())
     for line in text.splitlines():
@@ -212,4 +212,4 @@ def _parse(text: str, loaded: Mapping[str, int]) -> Iterator[Block]:
         at = int(address, 16)
         start, library = max((each for each in libraries if each[0] <= at), default=(0, ""))
         words = tuple(int(code[i : i + 8], 16) for i in range(0, len(code), 8))
-        yield Block(library, at - start, int(runs, 16), words)
+        yield BasicBlock(library, at - start, int(runs, 16), words)

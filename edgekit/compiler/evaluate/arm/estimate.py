@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.compiler.evaluate.arm.elf_symbols import FunctionNames
-from edgekit.compiler.evaluate.arm.emulator import Block, EmulatedEngine, emulator_folder
+from edgekit.compiler.evaluate.arm.emulator import BasicBlock, EmulatedEngine, emulator_folder
 from edgekit.compiler.evaluate.arm.instructions import class_of
 from edgekit.compiler.evaluate.arm.processors import PROCESSORS, Processor
 from edgekit.compiler.evaluate.samples import Sample
@@ -73,7 +73,7 @@ class Estimator:
         blocks = self._engine.count_blocks(artifact, timeout_seconds)
         return estimated(self.processor, ((self._function(block), block) for block in blocks))
 
-    def _function(self, block: Block) -> str:
+    def _function(self, block: BasicBlock) -> str:
         """The function of a block; the library's path where it has no name."""
         if not block.library:
             return ""
@@ -145,7 +145,7 @@ def ratio_estimator(
     return RatioEstimator(Estimator(engine, processor), parent, seconds)
 
 
-def estimated(processor: Processor, blocks: Iterable[tuple[str, Block]]) -> Estimate:
+def estimated(processor: Processor, blocks: Iterable[tuple[str, BasicBlock]]) -> Estimate:
     """The estimate for blocks of functions."""
     functions: dict[str, Counter[str]] = {}
     for function, block in blocks:

@@ -54,7 +54,7 @@ _NUMBERS = {
 _TEXT, _ARRAY = 8, 9
 
 
-class Tensor(NamedTuple):
+class GgufTensor(NamedTuple):
     """Location of a tensor in the file.
 
     Attributes:
@@ -82,7 +82,7 @@ class GgufFile:
 
     path: Path
     metadata: Mapping[str, Value]
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, GgufTensor]
     _file: PlainFile = field(repr=False)
 
     def read(self, name: str) -> Array:
@@ -188,7 +188,7 @@ def _placed(
     head_bytes: int,
     metadata: Mapping[str, Value],
     entries: list[tuple[str, tuple[int, ...], int, int]],
-) -> dict[str, Tensor]:
+) -> dict[str, GgufTensor]:
     """Locate the tensors. Check that each lies within the file and that they do not overlap."""
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment not in {1 << power for power in range(3, 21)}:
@@ -196,7 +196,7 @@ def _placed(
             f"{path}: its general.alignment is {alignment!s:.40}, not a power of two from 8 to 1 MB"
         )
     start = -(-head_bytes // alignment) * alignment
-    found: dict[str, Tensor] = {}
+    found: dict[str, GgufTensor] = {}
     for name, shape, number, offset in entries:
         label = f"{path}: tensor {name[:60]}"
         kind = ELEMENT_TYPES.get(number)
@@ -221,7 +221,7 @@ def _placed(
             )
         if name in found:
             raise ModelError(f"{path}: has tensor {name[:60]} twice")
-        found[name] = Tensor(kind, shape, start + offset, size_bytes)
+        found[name] = GgufTensor(kind, shape, start + offset, size_bytes)
     in_order = sorted(found.items(), key=lambda entry: entry[1].offset)
     for (one, tensor), (other, after) in pairwise(in_order):
         if tensor.offset + tensor.size_bytes > after.offset:

@@ -27,7 +27,7 @@ SIZES: Mapping[str, int] = {"F32": 4, "F16": 2, "BF16": 2}
 """Element types that are read -> bytes."""
 
 
-class Tensor(NamedTuple):
+class SafetensorsTensor(NamedTuple):
     """Location of a tensor: element type, shape, offset of its first byte in the file, size of its data."""
 
     dtype: str
@@ -46,7 +46,7 @@ class SafetensorsFile:
     """
 
     path: Path
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, SafetensorsTensor]
     _file: PlainFile = field(repr=False)
 
     def read(self, name: str) -> Array:
@@ -69,7 +69,7 @@ class SafetensorsFile:
         found: Array = values.reshape(tensor.shape)
         return found
 
-    def _bytes(self, tensor: Tensor) -> bytes:
+    def _bytes(self, tensor: SafetensorsTensor) -> bytes:
         raw = b""
         try:
             while len(raw) < tensor.size_bytes:  # a read gives at most 2 GB
@@ -117,7 +117,7 @@ def open_safetensors(path: Path) -> SafetensorsFile:
     return SafetensorsFile(path, tensors, file)
 
 
-def _tensor(label: str, entry: Json, start: int, file_bytes: int) -> Tensor:
+def _tensor(label: str, entry: Json, start: int, file_bytes: int) -> SafetensorsTensor:
     shape, offsets = (
         entry.get(key) if isinstance(entry, dict) else None for key in ("shape", "data_offsets")
     )
@@ -136,7 +136,7 @@ def _tensor(label: str, entry: Json, start: int, file_bytes: int) -> Tensor:
         raise ModelError(
             f"{label} is {dtype} {str(shape)[:60]} in {size_bytes} bytes; download the file again"
         )
-    return Tensor(dtype, tuple(shape), start + offsets[0], size_bytes)
+    return SafetensorsTensor(dtype, tuple(shape), start + offsets[0], size_bytes)
 
 
 def _are_sizes(values: Json, limit: int) -> bool:

@@ -30,7 +30,7 @@ KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _Direction:
     """One direction of a node.
 
     Attributes:
@@ -99,7 +99,7 @@ def rnn(node: ir.Node) -> onnx.GraphProto | None:
     return _unrolled(node, 1, ("Tanh",), _rnn_step)
 
 
-def _lstm_step(layer: _Layer) -> tuple[str | None, Step]:
+def _lstm_step(layer: _Direction) -> tuple[str | None, Step]:
     tape, (f, g, bend) = layer.tape, layer.activations
     product = layer.recurrent(0, 4)
     peepholes = layer.own(P) if input_of(layer.node, P) is not None else None
@@ -123,7 +123,7 @@ def _lstm_step(layer: _Layer) -> tuple[str | None, Step]:
     return layer.bias(), step
 
 
-def _gru_step(layer: _Layer) -> tuple[str | None, Step]:
+def _gru_step(layer: _Direction) -> tuple[str | None, Step]:
     tape, (f, g) = layer.tape, layer.activations
     both, new = layer.recurrent(0, 2), layer.recurrent(2, 3)
     biases = layer.biases()
@@ -145,7 +145,7 @@ def _gru_step(layer: _Layer) -> tuple[str | None, Step]:
     return None if biases is None else biases[0], step
 
 
-def _rnn_step(layer: _Layer) -> tuple[str | None, Step]:
+def _rnn_step(layer: _Direction) -> tuple[str | None, Step]:
     product, (f,) = layer.recurrent(0, 1), layer.activations
 
     def step(row: str, states: tuple[str, ...]) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def _rnn_step(layer: _Layer) -> tuple[str | None, Step]:
 
 
 def _unrolled(
-    node: ir.Node, gates: int, usual: Sequence[str], cell: Callable[[_Layer], tuple[str | None, Step]]
+    node: ir.Node, gates: int, usual: Sequence[str], cell: Callable[[_Direction], tuple[str | None, Step]]
 ) -> onnx.GraphProto | None:
     """Unroll all directions and layouts; ``cell`` returns the bias of x W' and the step of a layer.
 
@@ -178,7 +178,7 @@ def _unrolled(
     wholes: list[str] = []
     ends: list[tuple[str, ...]] = []
     for number in range(r[0]):
-        layer = _Layer(tape, node, number, gates, hidden, swapped, functions[number])
+        layer = _Direction(tape, node, number, gates, hidden, swapped, functions[number])
         bias, step = cell(layer)
         weights = tape("Transpose", layer.own(W), perm=[1, 0])
         rows = tape("Gemm", flat, weights, *([] if bias is None else [bias]))

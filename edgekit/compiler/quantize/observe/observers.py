@@ -74,7 +74,7 @@ class Observer:
     Args:
         name: Name of the tensor; seeds the draw of positions.
         axis: The channel axis; None to observe per tensor.
-        arrays: How many arrays will be passed to :meth:`update`.
+        arrays: Number of arrays that will be passed to :meth:`update`.
     """
 
     def __init__(self, name: str, axis: int | None, arrays: int) -> None:

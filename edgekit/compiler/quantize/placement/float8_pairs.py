@@ -38,8 +38,8 @@ def with_float8_pairs(
 
     Args:
         model: The canonical float graph. It is not changed.
-        rules: Of a target with symmetric int8, whose scales reach the largest value seen.
-        observations: By value name.
+        rules: Rules of a target with symmetric int8, whose scales reach the largest value seen.
+        observations: Observations by value name.
     """
     plan = place(model, rules, observations, RECIPE)
     weights = {}

@@ -23,7 +23,7 @@ from edgekit.compiler.evaluate.kept_outputs import keep_outputs
 from edgekit.compiler.evaluate.relative_time import CLEARLY_FASTER, FASTER, RelativeTimer
 from edgekit.compiler.evaluate.verify import check_output_form, write_files
 from edgekit.compiler.model.reference import reference_version
-from edgekit.compiler.quantize.causes import Cause, int8_causes, remedy
+from edgekit.compiler.quantize.causes import LossCause, int8_causes, remedy
 from edgekit.compiler.quantize.placement.kernels import find_kernels
 from edgekit.compiler.quantize.placement.placement_presets import floats_of, rules_of
 from edgekit.compiler.quantize.placement.qdq_graph import emit
@@ -215,7 +215,7 @@ class Candidates:
             del self._compiled_cache[next(iter(self._compiled_cache))]
         return compiled
 
-    def causes(self, config: CandidateConfig) -> list[tuple[Cause, str, float | None]]:
+    def causes(self, config: CandidateConfig) -> list[tuple[LossCause, str, float | None]]:
         """Return the causes of plain int8's accuracy loss, the worst first, each with the candidate's remedy
         and the remaining noise / signal, None in float."""
         context, plan = self._context, self.compile(config).plan

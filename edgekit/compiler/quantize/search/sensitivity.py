@@ -26,7 +26,7 @@ WORST_COUNTS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
-class Block:
+class WeightedKernel:
     """Kernel with weights.
 
     Attributes:
@@ -43,7 +43,7 @@ class Block:
     macs: int
 
 
-def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[Block]:
+def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[WeightedKernel]:
     """Return the kernels with weights, in the graph's order."""
     order = {node_name(node): index for index, node in enumerate(model.graph)}
     found = []
@@ -52,12 +52,15 @@ def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[Block]:
             names = [node_name(node) for node in kernel.nodes]
             indices = [order[name] for name in names]
             macs = _macs(kernel.nodes[0], kernel.rule.weight)
-            found.append(Block(kernel.name, frozenset(names), min(indices), max(indices), macs))
+            found.append(WeightedKernel(kernel.name, frozenset(names), min(indices), max(indices), macs))
     return found
 
 
 def float_regions(
-    model: ir.Model, blocks: Sequence[Block], noise: Mapping[str, float], min_noise_share: float = 0.0
+    model: ir.Model,
+    blocks: Sequence[WeightedKernel],
+    noise: Mapping[str, float],
+    min_noise_share: float = 0.0,
 ) -> list[frozenset[str]]:
     """Return sets of nodes to keep in float, the most promising first: much noise and few MACs.
 
@@ -91,7 +94,9 @@ def float_regions(
     return sorted(found, key=lambda nodes: (-found[nodes], len(nodes), sorted(nodes)))
 
 
-def _until(blocks: Sequence[Block], noise: Mapping[str, float], target_noise: float) -> Block:
+def _until(
+    blocks: Sequence[WeightedKernel], noise: Mapping[str, float], target_noise: float
+) -> WeightedKernel:
     """Return the first block at which the accumulated noise reaches the target."""
     reached = 0.0
     for block in blocks:
@@ -121,7 +126,7 @@ def single_kernel_plan(plan: QuantizationPlan, kernel: Kernel) -> QuantizationPl
     )
 
 
-def float_share_of(blocks: Sequence[Block], floats: Sequence[str]) -> float:
+def float_share_of(blocks: Sequence[WeightedKernel], floats: Sequence[str]) -> float:
     """Return the share (0 to 1) of all blocks' MACs that is in the named ones."""
     total = sum(block.macs for block in blocks)
     return round(sum(block.macs for block in blocks if block.name in set(floats)) / max(total, 1), 4)

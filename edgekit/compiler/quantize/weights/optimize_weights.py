@@ -255,7 +255,7 @@ def _round_product(
 
     Args:
         product: A layer with ``has_columns``.
-        x: Sample -> the input: integers of ``by``, or floats if that is None.
+        x: Sample -> the input: integers of ``by``, or floats if ``by`` is None.
         by: Quantization of the input.
         target: The sampled positions and the float outputs there.
         rules: The target's rules.

@@ -23,7 +23,7 @@ blocks, and errors are compensated within a block."""
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class InputMoments:
     """Moments of the quantized inputs x: sums over the sampled positions, in real units.
 
     Attributes:
@@ -45,7 +45,7 @@ def moments_of(
     target: Targets,
     recipe: Recipe,
     about_mean: bool,
-) -> Moments:
+) -> InputMoments:
     """Sum over the positions of all samples.
 
     Integer inputs are summed exactly, several samples in one matrix product, and scaled afterwards. Float
@@ -53,7 +53,7 @@ def moments_of(
 
     Args:
         product: Layer with ``has_columns``.
-        x: Maps a sample to the input: integers of ``by``, or floats if that is None.
+        x: Maps a sample to the input: integers of ``by``, or floats if ``by`` is None.
         by: Quantization of the input.
         target: The sampled positions and the float outputs there.
         recipe: Determines which moments are needed.
@@ -116,7 +116,7 @@ def moments_of(
                 cross[i] -= mean[:, of_block, None] * of_outputs[:, None, :]
             cross[i] *= scale[:, of_block, None]
     means = of_even / np.reshape(target.uniform, (-1, 1, 1)) * scale
-    return Moments(means, tuple(hessian), tuple(cross))
+    return InputMoments(means, tuple(hessian), tuple(cross))
 
 
 def _sums(rows: Array, by: Affine | None) -> Array:

@@ -74,7 +74,7 @@ def histories(model: ir.Model, plan: QuantizationPlan, settings: Mapping[str, st
 
     Args:
         model: The canonical float graph.
-        plan: Where pairs stand; an empty one for the histories of the float network.
+        plan: Positions of the pairs; an empty one for the histories of the float network.
         settings: Node -> what its weights depend on besides its inputs, for nodes whose weights are rounded.
     """
     of_value: dict[int, str] = {id(value): f"input {value.name}" for value in model.graph.inputs}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import (
     KERAS,
     NO_PICTURE,
@@ -16,7 +16,7 @@ from edgekit.compiler.card_inference.image_habits import (
     Habits,
 )
 from edgekit.compiler.card_inference.labels import label_line
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognized import (
     Draftable,
     ImageShape,
@@ -50,7 +50,7 @@ MLPERF_MFCC = {
 """mlcommons/tiny, benchmark/training/keyword_spotting/get_dataset.py."""
 
 
-def recognize_classifier(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_classifier(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """One output [1, classes], other dimensions 1; with a softmax at its end they are probabilities."""
     if len(facts.outputs) != 1:
         return None
@@ -64,7 +64,7 @@ def recognize_classifier(facts: Facts, image: ImageShape) -> Recognized | None:
     lines = [line for line in (label_line(facts.metadata, classes, output=output.name),) if line]
     if output.dtype in ("int8", "uint8") and (quantized := facts.quantization(output.name)):
         scale, zero = quantized
-        lines += [Line("scale", scale, "the graph's last QuantizeLinear"), Line("zero_point", zero)]
+        lines += [CardLine("scale", scale, "the graph's last QuantizeLinear"), CardLine("zero_point", zero)]
     decode = "probabilities" if probable else "logits"
     # A thousand numbers are classes; a few may be measurements too.
     guessed = not probable and classes not in (1000, 1001)
@@ -73,7 +73,7 @@ def recognize_classifier(facts: Facts, image: ImageShape) -> Recognized | None:
     )
 
 
-def habits_of(facts: Facts, image: ImageShape) -> Habits:
+def habits_of(facts: GraphFacts, image: ImageShape) -> Habits:
     """Return the image preprocessing of classifiers and embeddings of this origin."""
     if facts.is_ultralytics:
         return ULTRALYTICS_CLASSIFY
@@ -85,7 +85,7 @@ def habits_of(facts: Facts, image: ImageShape) -> Habits:
     return replace(KERAS, antialias=max(image.height, image.width) < SMALL)
 
 
-def recognize_text_classifier(facts: Facts, outputs: TextOutputs) -> Recognized | None:
+def recognize_text_classifier(facts: GraphFacts, outputs: TextOutputs) -> Recognized | None:
     """A few numbers for a text."""
     if len(outputs.vectors) != 1 or outputs.pooled:
         return None
@@ -97,7 +97,7 @@ def recognize_text_classifier(facts: Facts, outputs: TextOutputs) -> Recognized 
     return Recognized("classify", decode, {"scores": output.name}, why, NO_PICTURE, True, lines)
 
 
-def recognize_keywords(facts: Facts) -> Draftable | None:
+def recognize_keywords(facts: GraphFacts) -> Draftable | None:
     """MLPerf Tiny's keyword spotting: 49 frames of 10 MFCC, 12 classes."""
     if len(facts.inputs) != 1 or len(facts.outputs) != 1:
         return None
@@ -105,20 +105,20 @@ def recognize_keywords(facts: Facts) -> Draftable | None:
     if spec.shape != (1, 49, 10, 1) or math.prod(output.shape) != len(MLPERF_KEYWORDS):
         return None
     lines = [
-        Line("kind", "audio", "49 frames of 10 features: MLPerf Tiny's keyword spotting"),
-        Line("shape", spec.shape, "the model's own"),
-        Line("rate", RATE_HZ, "MLPerf Tiny's, as the next lines", True),
-        Line("window", RATE_HZ),
-        Line("hop", RATE_HZ // 2),
-        Line("normalize", "max"),
-        Line("features", MLPERF_MFCC),
+        CardLine("kind", "audio", "49 frames of 10 features: MLPerf Tiny's keyword spotting"),
+        CardLine("shape", spec.shape, "the model's own"),
+        CardLine("rate", RATE_HZ, "MLPerf Tiny's, as the next lines", True),
+        CardLine("window", RATE_HZ),
+        CardLine("hop", RATE_HZ // 2),
+        CardLine("normalize", "max"),
+        CardLine("features", MLPERF_MFCC),
     ]
     if spec.dtype != "float32":
         return None
     probable = "Softmax" in facts.activations(output.name)
     task = Recognized(
         "classify", "probabilities" if probable else "logits", {"scores": output.name}, "12 classes of words",
-        NO_PICTURE, lines=[Line("labels", MLPERF_KEYWORDS, "MLPerf Tiny's order", guessed=True)],
+        NO_PICTURE, lines=[CardLine("labels", MLPERF_KEYWORDS, "MLPerf Tiny's order", guessed=True)],
     )  # fmt: skip
     return Draftable({spec.name: lines}, task, {})
 

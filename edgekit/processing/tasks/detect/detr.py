@@ -52,9 +52,9 @@ def detect_detr(
 ) -> Detections:
     """``logits`` [1, queries, classes]; ``boxes`` [1, queries, 4]: centre x, centre y, width, height, 0 to 1.
 
-    softmax: the best class but for the last, which is no object (Carion et al., arXiv 2005.12872); sigmoid:
-    the best pairs of query and class (Zhu et al., Deformable DETR, arXiv 2010.04159; Zhao et al., RT-DETR,
-    arXiv 2304.08069). Both as in Hugging Face's ``post_process_object_detection``.
+    softmax: the best class except the last, which means "no object" (Carion et al., arXiv 2005.12872);
+    sigmoid: the best pairs of query and class (Zhu et al., Deformable DETR, arXiv 2010.04159; Zhao et al.,
+    RT-DETR, arXiv 2304.08069). Both as in Hugging Face's ``post_process_object_detection``.
     """
     logits = rows_of(outputs, "logits").astype(np.float32)
     boxes = rows_of(outputs, "boxes", 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import (
     CENTERFACE,
     CENTERNET,
@@ -14,7 +14,7 @@ from edgekit.compiler.card_inference.image_habits import (
     YOLOX,
 )
 from edgekit.compiler.card_inference.labels import label_line
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers, cells
 from edgekit.processing.tasks.detect.recognize_blazeface import recognize_blazeface
 from edgekit.processing.tasks.detect.recognize_yolo import recognize_yolo
@@ -26,7 +26,7 @@ MOST_QUERIES = 1000
 STRIDES = ((8, 16, 32), (8, 16, 32, 64))
 
 
-def recognize_yolox(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_yolox(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """One output [1, cells, 5 + classes], boxes not decoded: a Conv makes them, a Sigmoid the rest."""
     if len(facts.outputs) != 1 or len(facts.outputs[0].shape) != 3:
         return None
@@ -38,11 +38,11 @@ def recognize_yolox(facts: Facts, image: ImageShape) -> Recognized | None:
     why = f"{rows} rows are the cells of strides {list(strides)}, 5 + {columns - 5} columns, boxes raw"
     lines = [line for line in (label_line(facts.metadata, columns - 5),) if line]
     if strides != STRIDES[0]:
-        lines.append(Line("strides", strides, "the output has as many rows as these grids have cells"))
+        lines.append(CardLine("strides", strides, "the output has as many rows as these grids have cells"))
     return Recognized("detect", "yolox", {"predictions": output.name}, why, YOLOX, lines=lines)
 
 
-def recognize_ssd(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_ssd(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """Two outputs with as many rows: boxes [1, n, (1,) 4] and scores [1, n, classes]."""
     if len(facts.outputs) != 2:
         return None
@@ -57,13 +57,13 @@ def recognize_ssd(facts: Facts, image: ImageShape) -> Recognized | None:
     first = 1 if classes == 90 else 0
     lines = [line for line in (label_line(facts.metadata, classes, columns_from=first),) if line]
     if first:
-        lines.append(Line("first_class", 1, "90 columns are COCO's ids from 1: background is cut off"))
+        lines.append(CardLine("first_class", 1, "90 columns are COCO's ids from 1: background is cut off"))
     roles = {"boxes": boxes[0].name, "scores": scores[0].name}
     why = f"boxes and scores of {boxes[0].shape[1]} priors"
     return Recognized("detect", "ssd", roles, why, TENSORFLOW_SSD, guessed=True, lines=lines)
 
 
-def recognize_centerface(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_centerface(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """Four maps of the same size with 1, 2, 2 and 10 channels."""
     channels = [o.shape[1] for o in facts.outputs if len(o.shape) == 4]
     if channels != [1, 2, 2, 10] or len(facts.outputs) != 4:
@@ -73,11 +73,16 @@ def recognize_centerface(facts: Facts, image: ImageShape) -> Recognized | None:
     )
     why = "maps of 1, 2, 2 and 10 channels: heat, size, offset, five landmarks"
     return Recognized(
-        "detect", "centerface", roles, why, CENTERFACE, lines=[Line("labels", ("face",), "CenterFace's one")]
+        "detect",
+        "centerface",
+        roles,
+        why,
+        CENTERFACE,
+        lines=[CardLine("labels", ("face",), "CenterFace's one")],
     )
 
 
-def recognize_detr(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_detr(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """Logits [1, queries, classes] and boxes [1, queries, 4] that end in a sigmoid."""
     boxes = [o for o in facts.outputs if len(o.shape) == 3 and o.shape[2] == 4]
     logits = [o for o in facts.outputs if len(o.shape) == 3 and o.shape[2] != 4]
@@ -90,7 +95,7 @@ def recognize_detr(facts: Facts, image: ImageShape) -> Recognized | None:
         return None
     columns = logits[0].shape[2]
     softmax = columns in (81, 92)  # a last class for no object
-    lines = [] if softmax else [Line("activation", "sigmoid", "no class more for no object", True)]
+    lines = [] if softmax else [CardLine("activation", "sigmoid", "no class more for no object", True)]
     if labels := label_line(facts.metadata, columns - softmax):
         lines.append(labels)
     roles = {"logits": logits[0].name, "boxes": boxes[0].name}
@@ -98,7 +103,7 @@ def recognize_detr(facts: Facts, image: ImageShape) -> Recognized | None:
     return Recognized("detect", "detr", roles, why, DETR, guessed=True, lines=lines)
 
 
-def recognize_rtdetr(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_rtdetr(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """RT-DETR as Ultralytics exports it: one output [1, 300, 4 + classes], all 0 to 1."""
     if len(facts.outputs) != 1 or len(facts.outputs[0].shape) != 3:
         return None
@@ -111,7 +116,7 @@ def recognize_rtdetr(facts: Facts, image: ImageShape) -> Recognized | None:
     return Recognized("detect", "rtdetr", {"predictions": output.name}, why, RTDETR, lines=lines)
 
 
-def recognize_nanodet(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_nanodet(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """One output [1, cells, classes + 4 x 8]: NanoDet's distances from 0 to 7."""
     if len(facts.outputs) != 1 or len(facts.outputs[0].shape) != 3:
         return None
@@ -122,13 +127,13 @@ def recognize_nanodet(facts: Facts, image: ImageShape) -> Recognized | None:
         return None
     lines = [line for line in (label_line(facts.metadata, columns - 32),) if line]
     if strides != STRIDES[1]:
-        lines.append(Line("strides", strides, "the output has as many rows as these grids have cells"))
-        lines.append(Line("offset", 0.5, "three grids are NanoDet's, not NanoDet-Plus'", True))
+        lines.append(CardLine("strides", strides, "the output has as many rows as these grids have cells"))
+        lines.append(CardLine("offset", 0.5, "three grids are NanoDet's, not NanoDet-Plus'", True))
     why = f"{rows} rows are the cells of strides {list(strides)}, {columns - 32} classes + 4 x 8 distances"
     return Recognized("detect", "nanodet", {"predictions": output.name}, why, NANODET, lines=lines)
 
 
-def recognize_fastestdet(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_fastestdet(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """One map of 5 + classes channels at stride 16: a sigmoid, numbers as they are, a softmax."""
     if len(facts.outputs) != 1 or len(facts.outputs[0].shape) != 4:
         return None
@@ -143,7 +148,7 @@ def recognize_fastestdet(facts: Facts, image: ImageShape) -> Recognized | None:
     return Recognized("detect", "fastestdet", {"predictions": output.name}, why, FASTESTDET, lines=lines)
 
 
-def recognize_centernet(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_centernet(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """Three maps of one size: a heatmap of the classes, and two channels each for size and offset."""
     maps = [o for o in facts.outputs if len(o.shape) == 4]
     if len(maps) != 3 or len(facts.outputs) != 3 or len({o.shape[2:] for o in maps}) != 1:
@@ -155,13 +160,13 @@ def recognize_centernet(facts: Facts, image: ImageShape) -> Recognized | None:
     classes = heat[0].shape[1]
     lines = [line for line in (label_line(facts.metadata, classes),) if line]
     if "Sigmoid" in facts.activations(heat[0].name):
-        lines.append(Line("logits", False, "the heatmap ends in a sigmoid"))
+        lines.append(CardLine("logits", False, "the heatmap ends in a sigmoid"))
     roles = {"heatmap": heat[0].name, "size": pairs[0].name, "offset": pairs[1].name}
     why = f"maps of {classes}, 2 and 2 channels: heat, and size before offset as the project has them"
     return Recognized("detect", "centernet", roles, why, CENTERNET, guessed=True, lines=lines)
 
 
-def recognize_ssd_anchors(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_ssd_anchors(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """SSD whose boxes are relative to anchors that are not in the graph."""
     boxes = [o for o in facts.outputs if o.shape[-1:] == (4,) and len(o.shape) in (3, 4)]
     scores = [o for o in facts.outputs if len(o.shape) == 3 and o not in boxes]
@@ -171,7 +176,7 @@ def recognize_ssd_anchors(facts: Facts, image: ImageShape) -> Recognized | None:
         return None
     classes = scores[0].shape[-1]
     lines = (
-        [Line("first_class", 1, "91 columns are COCO's ids, the first is background")]
+        [CardLine("first_class", 1, "91 columns are COCO's ids, the first is background")]
         if classes == 91
         else []
     )
@@ -182,7 +187,7 @@ def recognize_ssd_anchors(facts: Facts, image: ImageShape) -> Recognized | None:
     return Recognized("detect", "ssd-anchors", roles, why, TENSORFLOW_SSD, guessed=True, lines=lines)
 
 
-def recognize_postprocessed(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_postprocessed(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """Three outputs of as many rows: boxes, scores and classes, which are integers or named so."""
     boxes = [o for o in facts.outputs if o.shape[-1:] == (4,)]
     rows = [o for o in facts.outputs if o not in boxes and max(o.shape, default=0) > 1]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import MEDIAPIPE, MEDIAPIPE_SIGNED
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized
 
 SHORT_RANGE = (8, 16, 16, 16)
@@ -26,7 +26,7 @@ SUBJECTS = {16: Subject("face", True), 18: Subject("palm", False), 12: Subject("
 """Numbers per box (4, and x, y of 6, 7 or 4 keypoints) -> the object class and its pixel range."""
 
 
-def recognize_blazeface(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_blazeface(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """Recognize two outputs with as many rows: one score each, and a box of 4 numbers and keypoints each."""
     if len(facts.outputs) != 2 or any(len(o.shape) != 3 for o in facts.outputs):
         return None
@@ -38,11 +38,13 @@ def recognize_blazeface(facts: Facts, image: ImageShape) -> Recognized | None:
     if not fitting:
         return None
     (strides, anchors), (label, signed) = fitting[0], SUBJECTS[columns]
-    lines = [Line("labels", (label,), f"{columns} numbers a box are those of MediaPipe's {label} detector")]
+    lines = [
+        CardLine("labels", (label,), f"{columns} numbers a box are those of MediaPipe's {label} detector")
+    ]
     if strides != SHORT_RANGE:
-        lines.append(Line("strides", strides, f"with {anchors} of each cell they make {rows} anchors"))
+        lines.append(CardLine("strides", strides, f"with {anchors} of each cell they make {rows} anchors"))
     if anchors != 2:
-        lines.append(Line("anchors", anchors))
+        lines.append(CardLine("anchors", anchors))
     why = f"{rows} anchors, a score and {columns} numbers for each"
     habits = MEDIAPIPE_SIGNED if signed else MEDIAPIPE
     roles = {"boxes": boxes.name, "scores": scores.name}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import ULTRALYTICS
 from edgekit.compiler.card_inference.labels import label_line, names_in
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, cells
 from edgekit.tensor_spec import TensorSpec
 
@@ -22,7 +22,7 @@ MOST_ROWS = 1000
 COCO_POINTS = 17
 
 
-def recognize_yolo(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_yolo(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """One output of predictions, and prototypes where masks are made of them.
 
     [1, 4 + classes + extra, cells] is YOLOv8's, [1, 3 x cells, 5 + classes + extra] YOLOv5's, and [1, n, 6 +
@@ -47,7 +47,7 @@ def recognize_yolo(facts: Facts, image: ImageShape) -> Recognized | None:
     if kind == "pose":
         points, numbers = _keypoints(facts)
         extra = points * numbers
-        lines = [Line("dimensions", 2, "the metadata's kpt_shape")] if numbers == 2 else []
+        lines = [CardLine("dimensions", 2, "the metadata's kpt_shape")] if numbers == 2 else []
     elif kind == "obb":
         extra = 1
     names = names_in(facts.metadata)
@@ -57,7 +57,9 @@ def recognize_yolo(facts: Facts, image: ImageShape) -> Recognized | None:
     if labels := label_line(facts.metadata, classes):
         lines.append(labels)
     if image.layout == "NHWC" and decode != "end2end":
-        lines.append(Line("normalized", True, "Ultralytics' TFLite files give positions from 0 to 1", True))
+        lines.append(
+            CardLine("normalized", True, "Ultralytics' TFLite files give positions from 0 to 1", True)
+        )
     roles = {"predictions": outputs[0].name}
     if prototypes:
         roles["prototypes"] = prototypes[0].name
@@ -91,7 +93,7 @@ def _channels(shape: tuple[int, ...], image: ImageShape) -> int:
     return shape[1] if shape[2:] == (image.height // 4, image.width // 4) else shape[3]
 
 
-def _keypoints(facts: Facts) -> tuple[int, int]:
+def _keypoints(facts: GraphFacts) -> tuple[int, int]:
     """Return the number of keypoints and the numbers per keypoint, from ``kpt_shape``."""
     try:
         points, numbers = ast.literal_eval(facts.metadata.get("kpt_shape", ""))

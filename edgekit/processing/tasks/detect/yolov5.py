@@ -11,13 +11,13 @@ from edgekit.processing.predictions.image_placement import ImagePlacement
 from edgekit.processing.tasks.decoder import Decoder, Outputs, classes_along
 from edgekit.processing.tasks.detect.boxes import corners, input_pixels, keep_best
 from edgekit.processing.tasks.detect.prediction import Detections
-from edgekit.processing.tasks.detect.yolov8 import Candidates, YoloOptions
+from edgekit.processing.tasks.detect.yolov8 import LikelyRows, YoloOptions
 from edgekit.tensor_spec import Array
 
 
 def yolov5_candidates(
     predictions: Array, options: YoloOptions, placed: ImagePlacement, extra: int = 0
-) -> Candidates:
+) -> LikelyRows:
     """Likely boxes of ``predictions`` [1, n, 5 + classes + extra].
 
     Raises:
@@ -36,7 +36,7 @@ def yolov5_candidates(
     confident = np.flatnonzero(best > np.float32(options.score))
     rows = rows[confident]
     boxes = input_pixels(rows[:, :4], placed) if options.normalized else rows[:, :4]
-    return Candidates(boxes, best[confident], classes[confident], rows[:, end:])
+    return LikelyRows(boxes, best[confident], classes[confident], rows[:, end:])
 
 
 def detect_yolov5(

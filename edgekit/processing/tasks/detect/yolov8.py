@@ -37,7 +37,7 @@ class YoloOptions(DetectOptions):
     normalized: bool = False
 
 
-class Candidates(NamedTuple):
+class LikelyRows(NamedTuple):
     """Boxes of the likely rows of a YOLO head, before NMS.
 
     Attributes:
@@ -55,7 +55,7 @@ class Candidates(NamedTuple):
 
 def yolov8_candidates(
     predictions: Array, options: YoloOptions, placed: ImagePlacement, extra: int = 0
-) -> Candidates:
+) -> LikelyRows:
     """Likely boxes of ``predictions`` [1, 4 + classes + extra, n].
 
     Raises:
@@ -71,7 +71,7 @@ def yolov8_candidates(
     if options.normalized:
         boxes = input_pixels(boxes, placed)
     extras = planes[end:, likely].T.astype(np.float32)
-    return Candidates(boxes, scores.astype(np.float32), classes, extras)
+    return LikelyRows(boxes, scores.astype(np.float32), classes, extras)
 
 
 def detect_yolov8(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import PADDLE_TEXT_FINDER
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers
 
 
-def recognize_text_finder(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_text_finder(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """PaddleOCR's DB: one map of one channel as large as the input, a sigmoid at its end."""
     if len(facts.outputs) != 1 or not facts.is_paddle:
         return None

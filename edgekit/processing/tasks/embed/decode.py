@@ -55,7 +55,7 @@ def embed_mean(
 def embed_first(
     outputs: Outputs, options: EmbedOptions, placed: object, labels: Sequence[str] = ()
 ) -> Embedding:
-    """``tokens`` [1, n, d]: the first one that is no padding, e.g. BERT's [CLS]."""
+    """``tokens`` [1, n, d]: the first one that is not padding, e.g. BERT's [CLS]."""
     mask = getattr(placed, "mask", None)
     first = 0 if mask is None else int(np.argmax(mask))
     return embed({"embedding": _tokens(outputs)[first]}, options, placed, labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import ARCFACE, NO_PICTURE
 from edgekit.compiler.card_inference.labels import names_in
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers, TextOutputs
@@ -14,7 +14,7 @@ EMBEDDINGS = (64, 128, 256, 384, 512, 768, 1024, 1280, 2048)
 """Lengths of vectors that networks are trained to give; few data sets have as many classes."""
 
 
-def recognize_embedding(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_embedding(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """One vector of such a length without a softmax."""
     if len(facts.outputs) != 1 or names_in(facts.metadata):
         return None
@@ -29,7 +29,7 @@ def recognize_embedding(facts: Facts, image: ImageShape) -> Recognized | None:
     return Recognized("embed", "vector", {"embedding": output.name}, why, habits, guessed=True)
 
 
-def recognize_text_embedding(facts: Facts, outputs: TextOutputs) -> Recognized | None:
+def recognize_text_embedding(facts: GraphFacts, outputs: TextOutputs) -> Recognized | None:
     """One long vector for a text, or one for each of its tokens."""
     if outputs.pooled and not outputs.sequences:
         output = outputs.pooled[0]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import MEDIAPIPE
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers
 from edgekit.tensor_spec import TensorSpec
 
 FACE_MESH, HAND, BODY = 468 * 3, 21 * 3, 39 * 5
 
 
-def recognize_landmarks(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_landmarks(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """Coordinates in one row, and how surely there is a face, hand or body."""
     by_size: dict[int, list[TensorSpec]] = {}
     for output in facts.outputs:
@@ -29,7 +29,7 @@ def recognize_landmarks(facts: Facts, image: ImageShape) -> Recognized | None:
         if kind == "hand" and len(single) > 1:
             roles["handedness"] = single[1].name
             lines = [
-                Line(
+                CardLine(
                     "labels", ("right", "left"), "MediaPipe's order, of a picture that is not mirrored", True
                 )
             ]
@@ -38,9 +38,9 @@ def recognize_landmarks(facts: Facts, image: ImageShape) -> Recognized | None:
             roles["heatmap"] = heatmaps[0].name
         if kind == "face":
             logits = not facts.activations(single[0].name) & {"Sigmoid"}
-            lines = [] if logits else [Line("logits", False, "a sigmoid is in the graph")]
+            lines = [] if logits else [CardLine("logits", False, "a sigmoid is in the graph")]
         elif not facts.activations(single[0].name) & {"Sigmoid"}:
-            lines = [*lines, Line("logits", True, "no sigmoid at the end of the presence")]
+            lines = [*lines, CardLine("logits", True, "no sigmoid at the end of the presence")]
         why = f"{size} numbers are {what} points, beside {len(single)} single ones"
         return Recognized("landmarks", kind, roles, why, MEDIAPIPE, lines=lines)
     return None

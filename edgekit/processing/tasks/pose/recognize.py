@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import MOVENET
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers
 
 COCO_POINTS = 17
 
 
-def recognize_movenet(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_movenet(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """One output [1, 1, 17, 3], or [1, 6, 56] for several persons."""
     if len(facts.outputs) != 1:
         return None

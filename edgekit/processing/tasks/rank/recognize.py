@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import NO_PICTURE
 from edgekit.compiler.card_inference.recognized import Recognized, Recognizers, TextOutputs
 
 
-def recognize_reranker(facts: Facts, outputs: TextOutputs) -> Recognized | None:
+def recognize_reranker(facts: GraphFacts, outputs: TextOutputs) -> Recognized | None:
     """One number for a text: mostly how well it fits another one."""
     if len(outputs.vectors) != 1 or outputs.vectors[0].shape[1] != 1:
         return None

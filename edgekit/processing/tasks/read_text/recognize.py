@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import LINE_READER, PADDLE_LINE_READER
 from edgekit.compiler.card_inference.labels import names_in
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers
 
 LEAST_STRIDE, MOST_STRIDE = 2, 16
 """Pixels of the input's width for each step of a line reader."""
 
 
-def recognize_line_reader(facts: Facts, image: ImageShape) -> Recognized | None:
+def recognize_line_reader(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     """CTC: scores of many classes at each of many steps along a flat picture, one of them a blank."""
     if len(facts.outputs) != 1 or len(facts.outputs[0].shape) != 3 or image.width < 2 * image.height:
         return None
@@ -23,14 +23,18 @@ def recognize_line_reader(facts: Facts, image: ImageShape) -> Recognized | None:
     if not LEAST_STRIDE <= image.width / steps <= MOST_STRIDE:
         return None
     lines = (
-        [] if "Softmax" in facts.activations(output.name) else [Line("logits", True, "no softmax at the end")]
+        []
+        if "Softmax" in facts.activations(output.name)
+        else [CardLine("logits", True, "no softmax at the end")]
     )
     named = names_in(facts.metadata)
     missing = classes - len(named[0]) if named else 0
     if named and missing in (1, 2):
         if missing == 2:
-            lines.append(Line("space", True, "one class more than the metadata's characters and the blank"))
-        lines.append(Line("labels", named[0], f"the model's metadata, {named[1]!r}"))
+            lines.append(
+                CardLine("space", True, "one class more than the metadata's characters and the blank")
+            )
+        lines.append(CardLine("labels", named[0], f"the model's metadata, {named[1]!r}"))
     why = f"{steps} steps of {classes} classes along a line of text"
     habits = PADDLE_LINE_READER if facts.is_paddle else LINE_READER
     return Recognized("read-text", "ctc", {"scores": output.name}, why, habits, not facts.is_paddle, lines)

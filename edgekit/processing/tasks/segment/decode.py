@@ -24,8 +24,8 @@ class SegmentOptions:
 
     Attributes:
         layout: Layout of the scores: ``NCHW`` or ``NHWC``.
-        resize: What is resized to the frame. ``scores`` interpolates before the best class is taken, as in
-            MMSegmentation, SegFormer and torchvision's references. ``classes`` takes the best class first,
+        resize: Array that is resized to the frame. ``scores`` interpolates before the best class is taken, as
+            in MMSegmentation, SegFormer and torchvision's references. ``classes`` takes the best class first,
             then the nearest cell, as in DeepLab's and TFLite's examples.
     """
 

@@ -12,7 +12,7 @@ from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.detect.boxes import corners, input_pixels
 from edgekit.processing.tasks.detect.end2end import End2EndOptions, end2end_rows
 from edgekit.processing.tasks.detect.yolov5 import yolov5_candidates
-from edgekit.processing.tasks.detect.yolov8 import Candidates, YoloOptions, yolov8_candidates
+from edgekit.processing.tasks.detect.yolov8 import LikelyRows, YoloOptions, yolov8_candidates
 from edgekit.processing.tasks.segment_instances.prediction import Instances
 from edgekit.processing.tasks.segment_instances.prototypes import check_prototypes, instances
 from edgekit.tensor_spec import Array
@@ -57,7 +57,7 @@ def segment_end2end(
 
 
 def _kept(
-    found: Candidates, prototypes: Array, options: YoloOptions, placed: ImagePlacement, labels: Sequence[str]
+    found: LikelyRows, prototypes: Array, options: YoloOptions, placed: ImagePlacement, labels: Sequence[str]
 ) -> Instances:
     boxes = corners(found.boxes)
     kept = suppress(boxes, found.scores, options.rivals(found.classes), options.iou, options.top)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from edgekit.compiler.card_inference.facts import Facts
+from edgekit.compiler.card_inference.facts import GraphFacts
 from edgekit.compiler.card_inference.image_habits import NO_PICTURE
-from edgekit.compiler.card_inference.lines import Line
+from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognized import Draftable, Recognized, Recognizers
 from edgekit.tensor_spec import TensorSpec
 
@@ -17,7 +17,7 @@ SHORTEST, LONGEST = 256, 1 << 20
 """Samples of a window."""
 
 
-def recognize_voice_activity(facts: Facts) -> Draftable | None:
+def recognize_voice_activity(facts: GraphFacts) -> Draftable | None:
     """Samples in, one probability out, and states that come out as they go in."""
     states = _states(facts)
     rest = [spec for spec in facts.inputs if spec.name not in states]
@@ -30,26 +30,26 @@ def recognize_voice_activity(facts: Facts) -> Draftable | None:
     if not states or not facts.outputs:
         return None
     lines = [
-        Line("kind", "audio", "one row of floats"),
-        Line("shape", sound.shape),
-        Line("rate", RATE_HZ, "the usual rate of speech", True),
+        CardLine("kind", "audio", "one row of floats"),
+        CardLine("shape", sound.shape),
+        CardLine("rate", RATE_HZ, "the usual rate of speech", True),
     ]
     if sound.shape[-1] == SILERO_WINDOW:
-        lines[-1] = Line("rate", RATE_HZ, "Silero's, with windows of 576 samples")
-        lines.append(Line("context", SILERO_CONTEXT, "Silero's: the last samples of the run before"))
+        lines[-1] = CardLine("rate", RATE_HZ, "Silero's, with windows of 576 samples")
+        lines.append(CardLine("context", SILERO_CONTEXT, "Silero's: the last samples of the run before"))
     inputs = {sound.name: lines}
     for spec in facts.inputs:
         if spec.name in states:
             inputs[spec.name] = [
-                Line("kind", "tensor", f"a state: what {states[spec.name]} was, zeros at first"),
-                Line("shape", spec.shape),
+                CardLine("kind", "tensor", f"a state: what {states[spec.name]} was, zeros at first"),
+                CardLine("shape", spec.shape),
             ]
     for spec in rates:
         inputs[spec.name] = [
-            Line("kind", "tensor", "one integer: the rate"),
-            Line("shape", spec.shape),
-            Line("value", RATE_HZ),
-            Line("dtype", spec.dtype),
+            CardLine("kind", "tensor", "one integer: the rate"),
+            CardLine("shape", spec.shape),
+            CardLine("value", RATE_HZ),
+            CardLine("dtype", spec.dtype),
         ]
     why = f"one number beside {len(states)} outputs like an input: states"
     guessed = sound.shape[-1] != SILERO_WINDOW
@@ -59,7 +59,7 @@ def recognize_voice_activity(facts: Facts) -> Draftable | None:
     return Draftable(inputs, task, states)
 
 
-def _states(facts: Facts) -> dict[str, str]:
+def _states(facts: GraphFacts) -> dict[str, str]:
     """Inputs of which there is an output of the same shape and dtype, in the order of both."""
     free = list(facts.outputs)
     found = {}

@@ -11,7 +11,7 @@ import pytest
 from edgekit.compiler.evaluate.arm import estimate
 from edgekit.compiler.evaluate.arm import instructions as a64
 from edgekit.compiler.evaluate.arm.elf_symbols import FunctionNames
-from edgekit.compiler.evaluate.arm.emulator import Block, cpuinfo
+from edgekit.compiler.evaluate.arm.emulator import BasicBlock, cpuinfo
 from edgekit.compiler.evaluate.arm.processors import PROCESSORS
 from edgekit.errors import EngineError
 from edgekit.target.contract import Artifact
@@ -52,10 +52,16 @@ def test_every_class_has_a_price() -> None:
 
 def test_functions_are_bounded_one_by_one() -> None:
     blocks = [
-        ("xnn_f32_gemm_minmax_ukernel_6x8__asm_aarch64_neonfma_ld128", Block("lib", 0, 100, (FMLA, FMLA))),
-        ("xnn_qs8_qc8w_igemm_minmax_fp32_ukernel_4x16c4__neondot", Block("lib", 64, 10, (SDOT, SDOT, ADD))),
-        ("xnn_qs8_qc8w_igemm_minmax_fp32_ukernel_1x16c4__neondot", Block("lib", 96, 10, (SDOT,))),
-        ("memcpy", Block("libc", 0, 3, (ADD, ADD, ADD))),
+        (
+            "xnn_f32_gemm_minmax_ukernel_6x8__asm_aarch64_neonfma_ld128",
+            BasicBlock("lib", 0, 100, (FMLA, FMLA)),
+        ),
+        (
+            "xnn_qs8_qc8w_igemm_minmax_fp32_ukernel_4x16c4__neondot",
+            BasicBlock("lib", 64, 10, (SDOT, SDOT, ADD)),
+        ),
+        ("xnn_qs8_qc8w_igemm_minmax_fp32_ukernel_1x16c4__neondot", BasicBlock("lib", 96, 10, (SDOT,))),
+        ("memcpy", BasicBlock("libc", 0, 3, (ADD, ADD, ADD))),
     ]
     found = estimate.estimated(A76, blocks)
     assert found.families == {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from flatbuffers import flexbuffers
 
 from edgekit.tensor_spec import Array
@@ -306,8 +306,8 @@ _strided("an axis less", (5, 6), [-1, 0, 0], [0, 5, 6], [1, 1, 1], shrink_axis_m
 _strided("an ellipsis", (4, 5), [0, 2], [0, 3], [1, 1], ellipsis_mask=1, shrink_axis_mask=2)
 _strided("an axis more", (4, 1, 5, 6), [0, 0], [4, 1], [1, 1], new_axis_mask=2)
 
-Q8, U8 = Quantization((0.05,), (3,)), Quantization((0.02,), (120,))
-BIAS = Quantization((0.05 * 0.01,), (0,))
+Q8, U8 = TensorQuantization((0.05,), (3,)), TensorQuantization((0.02,), (120,))
+BIAS = TensorQuantization((0.05 * 0.01,), (0,))
 
 
 @case(
@@ -317,15 +317,15 @@ BIAS = Quantization((0.05 * 0.01,), (0,))
 def _(f: TfliteFile) -> Sequence[int]:
     rng = np.random.default_rng(3)
     scales = (0.01, 0.02, 0.005, 0.03)
-    w = f.constant(rng.integers(-127, 128, (4, 3, 3, 3)), "int8", Quantization(scales, (0,) * 4, 0))
+    w = f.constant(rng.integers(-127, 128, (4, 3, 3, 3)), "int8", TensorQuantization(scales, (0,) * 4, 0))
     b = f.constant(
-        rng.integers(-500, 500, 4), I32, Quantization(tuple(0.05 * s for s in scales), (0,) * 4, 0)
+        rng.integers(-500, 500, 4), I32, TensorQuantization(tuple(0.05 * s for s in scales), (0,) * 4, 0)
     )
     x = f.input((1, 4, 8, 3), "int8", Q8)
     y = f.op(
         "CONV_2D",
         [x, w, b],
-        ((1, 4, 8, 4), "int8", Quantization((0.4,), (-128,))),
+        ((1, 4, 8, 4), "int8", TensorQuantization((0.4,), (-128,))),
         **window("SAME", act="RELU"),
     )
     pool: dict[str, Any] = {
@@ -335,7 +335,7 @@ def _(f: TfliteFile) -> Sequence[int]:
         "filter_height": 2,
         "filter_width": 2,
     }
-    out = ((1, 2, 4, 4), "int8", Quantization((0.4,), (-128,)))
+    out = ((1, 2, 4, 4), "int8", TensorQuantization((0.4,), (-128,)))
     return f.op("MAX_POOL_2D", y, out, **pool, fused_activation_function="NONE")
 
 
@@ -345,14 +345,16 @@ def _(f: TfliteFile) -> Sequence[int]:
     x1=np.arange(200, 224, dtype=np.uint8).reshape(S),
 )
 def _(f: TfliteFile) -> Sequence[int]:
-    x, y = f.input(S, "uint8", U8), f.input(S, "uint8", Quantization((0.04,), (100,)))
-    (z,) = f.op("ADD", [x, y], (S, "uint8", Quantization((0.08,), (100,))), fused_activation_function="NONE")
-    return f.op("QUANTIZE", [z], (S, "int8", Quantization((0.1,), (0,))))
+    x, y = f.input(S, "uint8", U8), f.input(S, "uint8", TensorQuantization((0.04,), (100,)))
+    (z,) = f.op(
+        "ADD", [x, y], (S, "uint8", TensorQuantization((0.08,), (100,))), fused_activation_function="NONE"
+    )
+    return f.op("QUANTIZE", [z], (S, "int8", TensorQuantization((0.1,), (0,))))
 
 
 @case("int16: quantize and dequantize")
 def _(f: TfliteFile) -> Sequence[int]:
-    y = f.op("QUANTIZE", [f.input(S)], (S, "int16", Quantization((0.001,), (0,))))
+    y = f.op("QUANTIZE", [f.input(S)], (S, "int16", TensorQuantization((0.001,), (0,))))
     return f.op("DEQUANTIZE", y, (S, F32))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.importer.convert import convert, convert_file
 from edgekit_tflite.importer.file import read_file
 
@@ -86,8 +86,8 @@ def fully_connected() -> bytes:
 
 def quantized() -> bytes:
     file = TfliteFile()
-    x = file.input((1, 4), "int8", Quantization((0.5,), (0,)))
-    return file.content(*file.op("RELU", [x], ((1, 4), "int8", Quantization((0.5,), (0,)))))
+    x = file.input((1, 4), "int8", TensorQuantization((0.5,), (0,)))
+    return file.content(*file.op("RELU", [x], ((1, 4), "int8", TensorQuantization((0.5,), (0,)))))
 
 
 def graph(model: Any) -> Any:

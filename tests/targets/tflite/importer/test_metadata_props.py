@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from edgekit_tflite import metadata as written
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.importer import metadata
 from edgekit_tflite.importer.convert import convert
 from edgekit_tflite.records import Record
@@ -23,8 +23,8 @@ from tests.fixtures.tflite_files import TfliteFile, edited
 
 def plain() -> bytes:
     file = TfliteFile()
-    x = file.input((1, 4, 4, 3), "uint8", Quantization((0.5,), (7,)), name="serving_default_image:0")
-    (y,) = file.op("RELU", [x], ((1, 4, 4, 3), "uint8", Quantization((0.5,), (7,))))
+    x = file.input((1, 4, 4, 3), "uint8", TensorQuantization((0.5,), (7,)), name="serving_default_image:0")
+    (y,) = file.op("RELU", [x], ((1, 4, 4, 3), "uint8", TensorQuantization((0.5,), (7,))))
     file.graph.tensors[y].name = "scores"
     return file.content(y)
 

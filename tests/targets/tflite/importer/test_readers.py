@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from edgekit_tflite import flatbuffer
-from edgekit_tflite.graph import Quantization
+from edgekit_tflite.graph import TensorQuantization
 from edgekit_tflite.importer.convert import convert
 from edgekit_tflite.importer.options import OPTIONS
 from edgekit_tflite.importer.read_conv import DYNAMIC_RANGE
@@ -71,7 +71,7 @@ def test_integer_weights_of_float_data(bits: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     stored = rng.integers(-7, 8, (32, 64)).astype(np.int8)
     file = TfliteFile()
-    scales = Quantization((0.02,) * 32, (0,) * 32, 0)
+    scales = TensorQuantization((0.02,) * 32, (0,) * 32, 0)
     inputs = [file.input((4, 64)), file.constant(stored, "int8", scales), -1]
     options: dict[str, Any] = {"weights_format": 0, "keep_num_dims": False}
     data = file.content(*file.op("FULLY_CONNECTED", inputs, ((4, 32), "float32"), **options))
