@@ -121,8 +121,7 @@ def test_a_file_that_is_no_model(call: Call, tmp_path: Path) -> None:
     result = call("build", tmp_path / "m.onnx", "-t", "ort", "-o", tmp_path / "m.edgekit")
     assert result.exit_code == 2
     assert result.stderr == (
-        "error: m.onnx: is not an ONNX model: it is not valid protobuf, or it is truncated (19 bytes): "
-        "export or download it again\n"
+        "error: m.onnx: is not an ONNX model: it is a text file: pass the file of the model\n"
         "  nothing was written\n"
     )
     assert not (tmp_path / "m.edgekit").exists()

@@ -31,6 +31,9 @@ KINDS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"<?xml", "it is XML, probably an OpenVINO model: pass the .onnx file it was made from"),
     (0, b"<", "it is a web page: download the model file itself"),
 )
+TEXT = frozenset(b"\t\n\r") | frozenset(range(32, 127))
+TEXT_BYTES = 4096
+"""Bytes at the start of a file by which text is recognized."""
 
 
 def describe_format(content: bytes) -> str:
@@ -42,4 +45,6 @@ def describe_format(content: bytes) -> str:
     for offset, magic, what in KINDS:
         if content[offset : offset + len(magic)] == magic:
             return what
+    if content and all(byte in TEXT for byte in content[:TEXT_BYTES]):
+        return "it is a text file: pass the file of the model"
     return f"it is not valid protobuf, or it is truncated ({len(content)} bytes): export or download it again"

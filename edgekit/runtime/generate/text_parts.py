@@ -41,7 +41,9 @@ def parts_of(bundle: Bundle) -> TextParts:
     from edgekit.processing.generation import is_generation, read_generation
 
     if bundle.card is None or not is_generation(bundle.card):
-        raise UsageError(f"{bundle.name} is not a language model; open it with edgekit.runtime.Session")
+        raise UsageError(
+            f"{bundle.name} is not a language model; open it with edgekit.runtime.Session or edgekit run"
+        )
     card = read_generation(bundle.card, f"{bundle.name}: card")
     template = ""
     if card.chat_template:

@@ -71,6 +71,7 @@ def test_an_array(tmp_path: Path) -> None:
             'it is HDF5, the format of Keras 2: load it in Keras 3 and call model.save("model.keras")',
         ),
         (pickle.dumps({"a": 1}, protocol=2), "it is a Python pickle that does not contain a model"),
+        (b"# My model\n\tsee below\r\n", "it is a text file: pass the file of the model"),
         (
             b"\xff\xff\xff",
             "it is not valid protobuf, or it is truncated (3 bytes): export or download it again",

@@ -161,7 +161,11 @@ def test_every_opset_opens(tmp_path: Path, opset: int) -> None:
         (b"", "model.onnx: is empty"),
         (
             b"hello, I am no model",
-            "model.onnx: is not an ONNX model: it is not valid protobuf, or it is truncated (20 bytes): "
+            "model.onnx: is not an ONNX model: it is a text file: pass the file of the model",
+        ),
+        (
+            b"hello, I am no model\xff",
+            "model.onnx: is not an ONNX model: it is not valid protobuf, or it is truncated (21 bytes): "
             "export or download it again",
         ),
         (
