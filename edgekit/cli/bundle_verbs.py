@@ -114,6 +114,11 @@ def verify(
     type=click.Path(path_type=Path),
     help="Compare with this bundle. Shows what is slower or less accurate in BUNDLE.",
 )
+@click.option(
+    "--accelerator",
+    type=click.Choice(["gpu", "npu"]),
+    help="Explain what this processor computes: the verdict, which nodes it runs, and which are wrong.",
+)
 @device_options
 @as_json_option
 def explain(
@@ -122,6 +127,7 @@ def explain(
     variant: str | None,
     threads: int | None,
     base: Path | None,
+    accelerator: str | None,
     device: str | None,
     merge: bool,
     as_json: bool,
@@ -137,7 +143,9 @@ def explain(
     from edgekit.compiler.explain.diff import explain_diff
     from edgekit.compiler.explain.explain import explain as explained
 
-    need_device(device, merge, {"--against": base})
+    need_device(device, merge, {"--against": base, "--accelerator": accelerator})
+    if accelerator is not None and base is not None:
+        raise UsageError("--accelerator does not combine with --against")
     if device is not None:
         options = {"name": target, "variant": variant, "threads": threads or 1}
         measured = on_device(bundle, device, merge, "explain", options)
@@ -147,6 +155,14 @@ def explain(
         return
     with open_bundle(bundle) as opened:
         opened.verify_entries()
+        if accelerator is not None:
+            from edgekit.compiler.explain import accelerated
+
+            copies = accelerated.explain_accelerated(
+                opened, accelerator, target, variant=variant, threads=threads or 1
+            )
+            terminal.answer(as_json, {"copies": copies}, accelerated.render_accelerated(copies))
+            return
         if base is None:
             found = explained(opened, target, variant=variant, threads=threads or 1)
             terminal.answer(as_json, {"variants": found}, explain_text.render(found))
@@ -213,6 +229,7 @@ def run(
             threads=threads,
             device=accelerator or "cpu",
             strict=strict or accelerator is not None,
+            allow_split=not strict,
             text=text,
         )
     if output is not None:

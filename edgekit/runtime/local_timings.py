@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Variant
 from edgekit.system import timings
 from edgekit.tensor_spec import Array
-
-if TYPE_CHECKING:
-    from edgekit.target.contract import Runner
 
 KIND = "session"
 """Session.run as the app calls it; builds time the bare engine."""
@@ -39,7 +36,14 @@ def remember(bundle: Bundle, variant: Variant, engine: str, threads: int, p50_ms
     return timings.record(key(bundle, variant, threads, KIND), timing)
 
 
-def compare(runners: Sequence[Runner], feeds: Mapping[str, Array]) -> list[float]:
+class Timed(Protocol):
+    """A runner or a session."""
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once."""
+
+
+def compare(runners: Sequence[Timed], feeds: Mapping[str, Array]) -> list[float]:
     """Measure the fastest of some runs of each, in ms, interleaved: a slow machine affects all."""
     best = [float("inf")] * len(runners)
     for _ in range(COMPARED_RUNS):

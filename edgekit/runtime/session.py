@@ -60,6 +60,7 @@ class Session:
         warm: Run once before the first request, which is then as fast as later ones.
         device: ``cpu``, ``gpu``, ``npu``, or ``auto`` for the fastest. An accelerator is verified in the
             background; until then, and if it is wrong or fails, the CPU answers. ``strict`` waits for it.
+        allow_split: Let a strict session run nodes that the accelerator lacks on the CPU.
         on_state: Called with each new state and the variant it is about; see ``state``.
 
     Raises:
@@ -67,8 +68,7 @@ class Session:
         UsageError: the bundle has no ``variant`` or nothing for ``engine``, ``threads`` is not from 1 to
             1024, ``deadline_ms`` is not positive, or ``device`` is unknown.
         NoVariantError: no variant works here; the message lists every reason.
-        MissingDependency: ``strict``, and the engine of the first variant is not installed.
-        EngineError: ``strict``, and the first variant did not load.
+        EngineError, MissingDependency: ``strict``, and the first variant did not load, or has no engine.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class Session:
         probe: bool = False,
         warm: bool = False,
         device: str = "cpu",
+        allow_split: bool = False,
         on_state: Callable[[str, str], None] | None = None,
     ) -> None:
         self.threads: int = default_threads() if threads is None else allowed_threads(threads)
         self.strict = strict
-        self._lock = Lock()
+        self._lock, self._queue_lock = Lock(), Lock()
         self._queue: Requests | None = None
-        self._queue_lock = Lock()
         self._closed = self._lost_in_fork = False
         self._states = States(on_state)
         self._card: Card | None = None
@@ -106,7 +106,7 @@ class Session:
                 from edgekit.runtime.deadline.deadline import Deadline  # here: most sessions have none
 
                 deadline = Deadline(deadline_ms, self.inputs)
-            options = SessionOptions(engine, variant, strict, self.threads, probe, warm, device)
+            options = SessionOptions(engine, variant, strict, self.threads, probe, warm, device, allow_split)
             self._chain = SessionChain(self.bundle, options, self._states, deadline)
             self._check = self._chain.output_checks.check
             self._cascade: Cascade | None = None

@@ -64,6 +64,7 @@ class SessionOptions(NamedTuple):
     probe: bool = False
     warm: bool = False
     device: str = "cpu"
+    allow_split: bool = False
 
 
 class Active(NamedTuple):

@@ -126,6 +126,7 @@ class NodeReports(NamedTuple):
         node_times: ``(files, inputs, outputs, options, feeds, threads, runs)``: the nodes that its engine
             runs here, with their times, and what the whole takes.
         node_values: ``(files, inputs, outputs, options, feeds)``: the float outputs of the nodes.
+        on_accelerators: Whether ``node_values`` runs the variant on the accelerator that its options name.
     """
 
     node_times: (
@@ -156,3 +157,4 @@ class NodeReports(NamedTuple):
         ]
         | None
     ) = None
+    on_accelerators: bool = False

@@ -19,8 +19,12 @@ from edgekit.errors import EngineError
 from edgekit.system.graphics_drivers import drivers_identity
 from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.target.accelerators import Accelerator
-from edgekit.tensor_spec import Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_ort.run import MODEL_FILE, OrtRunner, engine_version, open_session
+
+KERNEL = "_kernel_time"
+"""End of the profiler's name of a node's own event."""
+NAMED_NODES = 8
 
 
 class Provider(NamedTuple):
@@ -91,33 +95,38 @@ def open_on(
         MissingDependency: onnxruntime is not installed.
         EngineError: there is no such accelerator, it refused the model, or it runs no node.
     """
-    found = _find(kind)
-    if found is None:
-        raise EngineError(f"{engine_version()} found no {kind.upper()} on this machine")
-    path = files[MODEL_FILE]
+    found = _found(kind)
     with TemporaryDirectory(prefix="edgekit-ort-") as folder:
+        session = _session(found, files[MODEL_FILE], options, threads, Path(folder, "profile"))
+        runner = AcceleratedRunner(session, [spec.name for spec in outputs], options.get("precision", "fp32"))
         try:
-            session = open_session(
-                path,
-                threads,
-                keep_float_regions=bool(options.get("float_islands")),
-                widened_weights=bool(options.get("widened_weights")),
-                profile_into=Path(folder, "profile"),
-                accelerator=(found.provider.name, dict(found.provider.options), found.devices),
-            )
-            runner = AcceleratedRunner(
-                session, [spec.name for spec in outputs], options.get("precision", "fp32")
-            )
             runner.run({spec.name: spec.zeros() for spec in inputs})
-            runner.nodes = _nodes_by_provider(Path(session.end_profiling()))
         except EngineError as problem:
             raise EngineError(f"{found.provider.label}: {problem}") from None
+        runner.nodes, runner.on_cpu = _placement(Path(session.end_profiling()), found.provider.name)
     on_it, total = runner.nodes[found.provider.name], sum(runner.nodes.values())
     if not on_it:
-        raise EngineError(f"{found.provider.label} runs none of the {total} nodes")
+        error = EngineError(f"{found.provider.label} runs none of the {total} nodes")
+        error.blame = "bundle"  # this version will again
+        raise error
     split = "" if on_it == total else f", {total - on_it} of {total} nodes on the CPU"
     runner.device = f"{kind.upper()} ({found.provider.label}{split})"
     return runner
+
+
+def run_on(
+    kind: str, model: bytes, options: Mapping[str, Json], feeds: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Run a serialized model once on an accelerator; return all of its outputs.
+
+    Raises:
+        MissingDependency: onnxruntime is not installed.
+        EngineError: there is no such accelerator, or it refused the model.
+    """
+    found = _found(kind)
+    session = _session(found, model, options, None)
+    names = [output.name for output in session.get_outputs()]
+    return OrtRunner(session, names, "fp32").run(feeds)
 
 
 class AcceleratedRunner(OrtRunner):
@@ -125,14 +134,44 @@ class AcceleratedRunner(OrtRunner):
 
     Attributes:
         nodes: Number of nodes that each provider ran.
+        on_cpu: Nodes that the accelerator did not run: ``name (operator)``, at most NAMED_NODES.
     """
 
     def __init__(self, session: Any, outputs: Sequence[str], precision: str) -> None:
         super().__init__(session, outputs, precision)
         self.nodes: Counter[str] = Counter()
+        self.on_cpu: list[str] = []
 
     def facts(self) -> dict[str, Json]:
-        return {**super().facts(), "nodes_by_provider": dict(sorted(self.nodes.items()))}
+        nodes = dict(sorted(self.nodes.items()))
+        return {**super().facts(), "nodes_by_provider": nodes, "nodes_on_cpu": list(self.on_cpu)}
+
+
+def _session(
+    found: _AvailableDevice,
+    model: Path | bytes,
+    options: Mapping[str, Json],
+    threads: int | None,
+    profile_into: Path | None = None,
+) -> Any:
+    try:
+        return open_session(
+            model,
+            threads,
+            keep_float_regions=bool(options.get("float_islands")),
+            widened_weights=bool(options.get("widened_weights")),
+            profile_into=profile_into,
+            accelerator=(found.provider.name, dict(found.provider.options), found.devices),
+        )
+    except EngineError as problem:
+        raise EngineError(f"{found.provider.label}: {problem}") from None
+
+
+def _found(kind: str) -> _AvailableDevice:
+    found = _find(kind)
+    if found is None:
+        raise EngineError(f"{engine_version()} found no {kind.upper()} on this machine")
+    return found
 
 
 def _find(kind: str) -> _AvailableDevice | None:
@@ -164,7 +203,11 @@ def _devices(ort: Any, provider: Provider) -> list[Any]:
     return [device for device in ort.get_ep_devices() if device.ep_name == provider.name]
 
 
-def _nodes_by_provider(profile: Path) -> Counter[str]:
+def _placement(profile: Path, provider: str) -> tuple[Counter[str], list[str]]:
+    """Return the number of nodes by provider, and names of those that another provider ran."""
     events = json.loads(profile.read_text("utf-8"))
-    kernels = [e for e in events if e.get("cat") == "Node" and e["name"].endswith("_kernel_time")]
-    return Counter(str(event["args"].get("provider", "")) for event in kernels)
+    kernels = [e for e in events if e.get("cat") == "Node" and e["name"].endswith(KERNEL)]
+    nodes = Counter(str(event["args"].get("provider", "")) for event in kernels)
+    others = [e for e in kernels if e["args"].get("provider") != provider]
+    named = [f"{e['name'].removesuffix(KERNEL)} ({e['args'].get('op_name', '')})" for e in others]
+    return nodes, named[:NAMED_NODES]

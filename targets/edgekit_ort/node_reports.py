@@ -18,11 +18,11 @@ from edgekit.target.node_reports import (
     quiet_times,
     without_endings,
 )
+from edgekit.target.registry import ACCELERATOR
 from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit_ort.accelerators import KERNEL, run_on
 from edgekit_ort.run import MODEL_FILE, open_session
 
-KERNEL = "_kernel_time"
-"""How the profiler ends the name of a node's own event."""
 INTO_BLOCKS, OUT_OF_BLOCKS = "ReorderInput", "ReorderOutput"
 """How the names of changes of layout begin (nchwc_transformer.cc)."""
 RUN, EXECUTE = "model_run", "SequentialExecutor::Execute"
@@ -175,16 +175,19 @@ def node_values(
     options: Mapping[str, Json],
     feeds: Mapping[str, Array],
 ) -> list[NodeValue]:
-    """Return the outputs of each node.
+    """Return the outputs of each node, computed on the accelerator that the options name, or on the CPU.
 
     Raises:
-        EngineError: ONNX Runtime refused the model.
+        EngineError: ONNX Runtime refused the model, or there is no such accelerator.
     """
     import onnx_ir as ir  # here: a device has no onnx, and can report times
 
     from edgekit.compiler.model.reference import onnx_values
 
-    return onnx_values(ir.load(files[MODEL_FILE]), feeds)
+    model, kind = ir.load(files[MODEL_FILE]), options.get(ACCELERATOR)
+    if kind is None:
+        return onnx_values(model, feeds)
+    return onnx_values(model, feeds, lambda data: run_on(str(kind), data, options, feeds))
 
 
-NODE_REPORTS = NodeReports(node_times=node_times, node_values=node_values)
+NODE_REPORTS = NodeReports(node_times=node_times, node_values=node_values, on_accelerators=True)

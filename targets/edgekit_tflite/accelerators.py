@@ -73,8 +73,11 @@ def open_on(
             runner.run({spec.name: spec.zeros() for spec in inputs})
     except (RuntimeError, ValueError) as problem:
         why = " ".join(str(problem).split())
-        why = "the GPU can't run every operator of it" if SPLIT in why else why
-        raise EngineError(f"{version} did not load {path.name} on a GPU: {why}") from None
+        split = SPLIT in why
+        why = "the GPU can't run every operator of it" if split else why
+        error = EngineError(f"{version} did not load {path.name} on a GPU: {why}")
+        error.blame = "bundle" if split else ""  # only a split is refused again by this version
+        raise error from None
     return runner
 
 

@@ -19,7 +19,9 @@ import pytest
 
 from edgekit.bundle import Bundle, Variant
 from edgekit.errors import EngineError, UsageError
+from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import Session
+from edgekit.runtime.latency.budget import Budget
 from edgekit.runtime.loading import probe
 from edgekit.target import registry
 from tests.fixtures.bundles import X, small_bundle
@@ -69,9 +71,17 @@ class Accelerated(Runner):
             time.sleep(60)
         if fault == "memory":
             raise MemoryError("out of the GPU's memory")
+        if fault == "once":
+            Path(__file__).with_name("fault").unlink()
+            raise RuntimeError("the GPU is busy")
         if fault == "slow":
             time.sleep(0.05)
+        if fault == "overlap" and os.getpid() == APP:
+            from edgekit_toy import overlap
+            overlap.ran()
         return {"y": 2 * feeds["x"] + (0.01 if fault == "wrong" else 0)}
+    def facts(self):
+        return {"nodes_on_cpu": ["a (Resize)", "b (TopK)"]} if said("fault") == "split" else {}
 
 def open_on(kind, files, inputs, outputs, options, threads):
     return Accelerated()
@@ -159,6 +169,13 @@ def test_a_gpu_that_fails_leaves_the_cpu(
         settled(session)
         assert session.active.device == "CPU"
         assert reasons(session) == [("toy-fp32@gpu", "toy-fp32", reason)]
+
+
+def test_a_busy_gpu_gets_another_attempt(toy: Path) -> None:
+    (toy / "fault").write_text("once")
+    with Session(toy_bundle(), device="gpu") as session:
+        assert settled(session).active.device == "GPU (Toy)"
+    assert not (toy / "fault").exists()
 
 
 def test_a_verdict_holds_until_the_driver_changes(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,3 +273,80 @@ def test_far_slower_is_not_run_while_the_app_waits(toy: Path) -> None:
     lines = (toy / "runs").read_text().splitlines()
     assert lines
     assert threading.current_thread().name not in lines
+
+
+def test_strict_allows_no_node_on_the_cpu_unless_told(toy: Path) -> None:
+    (toy / "fault").write_text("split")
+    with pytest.raises(EngineError) as raised:
+        Session(toy_bundle(), device="gpu", strict=True)
+    assert str(raised.value) == (
+        "toy-fp32@gpu does not run: GPU (Toy): strict allows no node on the CPU, which would run a (Resize), "
+        "b (TopK); pass allow_split=True to allow it; strict forbids fallbacks"
+    )
+    with Session(toy_bundle(), device="gpu", strict=True, allow_split=True) as session:
+        assert session.active.device == "GPU (Toy)"
+    with Session(toy_bundle(), device="gpu") as session:
+        assert settled(session).active.device == "GPU (Toy)"
+
+
+OVERLAP = """
+import threading
+DECODED = threading.Semaphore(0)
+seen = []
+
+def decode(item):
+    DECODED.release()
+    return item
+
+def ran():
+    # This frame and the next one are decoded while this one is on the GPU.
+    seen.append(DECODED.acquire(timeout=30) and DECODED.acquire(timeout=30))
+    DECODED.release()
+"""
+
+
+def test_a_streams_stages_on_cpu_and_gpu_overlap(toy: Path) -> None:
+    (toy / "overlap.py").write_text(OVERLAP)
+    with Session(toy_bundle(), device="gpu", threads=2) as session:
+        assert settled(session).active.device == "GPU (Toy)"
+        import edgekit_toy.overlap as overlap  # type: ignore[import-not-found]
+
+        (toy / "fault").write_text("overlap")
+        frames = [{"x": X}] * 6
+        with session.stream(frames, decode=overlap.decode) as stream:
+            overlap.decode(None)  # for the last frame, which has no next one
+            for result in stream:
+                np.testing.assert_array_equal(result.answer["y"], 2 * X)
+            assert repr(stream.plan) == "<Parallelism: 1 x 2 threads>"
+    assert overlap.seen == [True] * 6
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_stream_that_begins_before_the_gpu_is_verified_moves_to_it() -> None:
+    with Session(toy_bundle(), device="gpu", threads=2) as session:
+        with session.stream([{"x": X}] * 2) as stream:
+            assert len(list(stream)) == 2
+            assert repr(stream.plan) == "<Parallelism: 1 x 2 threads>"
+        assert settled(session).active.device == "GPU (Toy)"
+
+
+def test_a_budget_moves_between_devices(toy: Path) -> None:
+    """A GPU that becomes slow says nothing of the CPU, whose time was measured beside it."""
+    now_s = [0.0]
+    with Session(toy_bundle(), device="gpu", threads=1) as session:
+        settled(session)
+        (toy / "fault").write_text("slow")
+        with Budget(session, Latency(40.0), clock=lambda: now_s[0]) as budget:
+            assert budget.active == "toy-fp32@gpu"
+
+            def answers(count: int, infer_s: float) -> None:
+                for _ in range(count):
+                    now_s[0] += 0.1
+                    budget.took({"infer": infer_s})
+
+            answers(40, 0.06)
+            assert budget.active == "toy-fp32"
+            (switch,) = budget.history
+            assert (switch.from_, switch.to) == ("toy-fp32@gpu", "toy-fp32")
+            assert switch.reason == "60 ms (p95) missed the contract of 40 ms"
+            np.testing.assert_array_equal(budget.run({"x": X})["y"], 2 * X)

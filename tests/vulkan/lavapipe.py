@@ -25,19 +25,23 @@ def driver() -> Path:
     return folder() / "usr/share/vulkan/icd.d/lvp_icd.json"
 
 
-def python(code: str, *arguments: str) -> str:
-    """Run Python on a machine whose GPU is lavapipe; return what it printed."""
-    settings = {
+def environment() -> dict[str, str]:
+    """Return the variables that make lavapipe the GPU of a process."""
+    return {
         "LD_LIBRARY_PATH": str(folder() / "usr/lib" / f"{platform.machine()}-linux-gnu"),
         "VK_ICD_FILENAMES": str(driver()),
         "ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER": "1",
     }
+
+
+def python(code: str, *arguments: str, timeout_s: float = TIMEOUT_S) -> str:
+    """Run Python on a machine whose GPU is lavapipe; return what it printed."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        env={**os.environ, **settings},
+        env={**os.environ, **environment()},
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
     assert done.returncode == 0, done.stderr

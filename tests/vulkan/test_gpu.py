@@ -67,9 +67,19 @@ def test_the_faster_processor_answers(tmp_path: Path) -> None:
     assert found["preparing"]["ort-fp32@npu"] == f"failed: {ort_version()} found no NPU on this machine"
 
 
+EXPLAIN = """
+import json, sys
+from edgekit.bundle import Bundle
+from edgekit.compiler.explain.accelerated import explain_accelerated, render_accelerated
+with Bundle.open(sys.argv[1]) as bundle:
+    found = explain_accelerated(bundle, "gpu")
+print(json.dumps({"copies": found, "text": render_accelerated(found)}))
+"""
+
+
 def test_a_gpu_that_is_wrong_is_refused(tmp_path: Path) -> None:
     """ONNX Runtime's WebGPU provider computes a Conv of Silero VAD wrongly, without an error (1.32, plug-in
-    0.4); LiteRT would have to split the graph."""
+    0.4); LiteRT would have to split the graph. ``explain`` names the Conv."""
     bundle = built(tmp_path, "silero_vad_16k_sequence.onnx", shapes={"input": [4, 576]})
     ort = on_gpu(bundle, "ort")
     assert (ort["variant"], ort["device"]) == ("ort-fp32", "CPU")
@@ -80,6 +90,34 @@ def test_a_gpu_that_is_wrong_is_refused(tmp_path: Path) -> None:
     assert (tflite["variant"], tflite["device"]) == ("tflite-fp32", "CPU")
     (reason,) = tflite["reasons"]
     assert reason.endswith("did not load model.tflite on a GPU: the GPU can't run every operator of it")
+    explained = json.loads(lavapipe.python(EXPLAIN, str(bundle)))
+    on_ort, on_tflite = explained["copies"]
+    assert [(wrong["source"], wrong["op"]) for wrong in on_ort["wrong"]] == [("/encoder.0/Conv", "Conv")]
+    assert on_ort["nodes"].keys() == {"WebGpuExecutionProvider"}
+    assert "  wrong     /encoder.0/Conv (Conv): " in explained["text"]
+    assert on_tflite["no_values"] == "it does not run there"
+
+
+def test_what_a_gpu_leaves_to_the_cpu_is_told_and_strict_refuses_it(tmp_path: Path) -> None:
+    """WebGPU has no kernels for int8 with pairs of QuantizeLinear and DequantizeLinear in one Conv."""
+    bundle = built(tmp_path, "vww_96_int8.onnx")
+    ort = on_gpu(bundle, "ort")
+    on_cpu = ort["facts"]["nodes_by_provider"]["CPUExecutionProvider"]
+    total = sum(ort["facts"]["nodes_by_provider"].values())
+    assert ort["device"] == f"GPU (WebGPU, {on_cpu} of {total} nodes on the CPU)"
+    refused = lavapipe.python(STRICT, str(bundle))
+    assert "strict allows no node on the CPU, which would run " in refused
+
+
+STRICT = """
+import sys
+from edgekit.errors import EngineError
+from edgekit.runtime import Session
+try:
+    Session(sys.argv[1], engine="ort", device="gpu", strict=True)
+except EngineError as refused:
+    print(refused)
+"""
 
 
 def ort_version() -> str:

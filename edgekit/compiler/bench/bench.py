@@ -78,7 +78,13 @@ def bench(
     started = time.perf_counter()
     strict, device = any((engine, variant, accelerator)), accelerator or "cpu"
     with Session(
-        bundle, engine=engine, variant=variant, strict=strict, threads=threads, device=device
+        bundle,
+        engine=engine,
+        variant=variant,
+        strict=strict,
+        threads=threads,
+        device=device,
+        allow_split=True,
     ) as session:
         loaded = time.perf_counter()
         session.run(feeds)

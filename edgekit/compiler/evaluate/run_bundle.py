@@ -85,6 +85,7 @@ def run_files(
     threads: int | None = None,
     device: str = "cpu",
     strict: bool = False,
+    allow_split: bool = False,
     text: str | None = None,
 ) -> RunResult:
     """Run a bundle on files: once, or on each window of a sound or each text of a file.
@@ -93,7 +94,7 @@ def run_files(
         bundle: The bundle.
         paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture, a sound or a text file.
             "" is the only input that is neither constant nor a state in the card.
-        engine, variant, threads, device, strict: Arguments of a Session.
+        engine, variant, threads, device, strict, allow_split: Arguments of a Session.
         text: One text, instead of files.
 
     Raises:
@@ -106,7 +107,13 @@ def run_files(
     whole = read_whole(paths, text, card, bundle.name)
     feeds, picture = ({}, None) if whole is not None else read_feeds(bundle, paths, card)
     with Session(
-        bundle, engine=engine, variant=variant, strict=strict, threads=threads, device=device
+        bundle,
+        engine=engine,
+        variant=variant,
+        strict=strict,
+        threads=threads,
+        device=device,
+        allow_split=allow_split,
     ) as session:
         placed = answer = None
         if whole is not None:

@@ -149,13 +149,13 @@ def explain(
         bundle.name, bundle.manifest, bundle.variants
     )  # refuses evidence that is not what a build writes
     feeds = bundle.golden[0][0]
-    chosen = _chosen(bundle, name) if variant is None else _chosen(bundle, variant, alone=True)
+    chosen = chosen_variants(bundle, name if variant is None else variant, alone=variant is not None)
     names = read_source_names(bundle)
     each_in_turn = counted(chosen, "variants", name="explaining", describe=lambda variant: variant.name)
     return [_explained(bundle, each, feeds, threads, names) for each in each_in_turn]
 
 
-def _chosen(bundle: Bundle, name: str | None, *, alone: bool = False) -> list[Variant]:
+def chosen_variants(bundle: Bundle, name: str | None, *, alone: bool = False) -> list[Variant]:
     """Return the variants of this name, or (but for ``alone``) of a profile or target of this name."""
     there = kept_variants(bundle)
     chosen = [
@@ -254,7 +254,7 @@ def _times(
     absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
     if absent:
         return None, f"not measured: it ran on a reference executor, not {absent}"
-    reports, why = _node_reports(variant)
+    reports, why = supported_reports(variant)
     measure = reports.node_times
     if measure is None:
         return None, why or "this engine does not report the time of each node"
@@ -277,7 +277,7 @@ def _values(
     """Return the facts of each shared value, the noisiest node first, or the reason why there are none."""
     if variant.precision == FULL_PRECISION:
         return [], "fp32 is the reference for the other variants"
-    reports, why = _node_reports(variant)
+    reports, why = supported_reports(variant)
     look = reports.node_values
     if look is None:
         return [], why or "this engine does not return intermediate values"
@@ -297,7 +297,7 @@ def _values(
     return rows, "" if rows else f"no intermediate values in common with {parent.name}"
 
 
-def _node_reports(variant: Variant) -> tuple[NodeReports, str]:
+def supported_reports(variant: Variant) -> tuple[NodeReports, str]:
     """Return the reports that the variant's target supports, or none and the reason if it can't be loaded."""
     try:
         return registry.node_reports(variant.target), ""

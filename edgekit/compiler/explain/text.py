@@ -40,7 +40,7 @@ def _lines(found: Explanation) -> list[str]:
             )
             for v in worst
         ]
-        lines += _indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
+        lines += indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
     else:
         lines.append(f"  accuracy  {found['no_values']}")
     causes = [f"  cause     {CauseText(**each)}" for each in found["causes"]]
@@ -67,7 +67,7 @@ def _time_lines(found: Explanation, total: float) -> list[str]:
         (shortened(called(n, n["node"])), milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"])
         for n in found["nodes"][:NAMED]
     ]
-    return [*lines, *_indented(("slowest", "time", "share", "op"), cells)]
+    return [*lines, *indented(("slowest", "time", "share", "op"), cells)]
 
 
 def _cost_lines(found: Explanation) -> list[str]:
@@ -86,7 +86,7 @@ def _cost_lines(found: Explanation) -> list[str]:
         for c in costs[:NAMED]
     ]
     head = f"  estimated {_counted(len(costs), 'node')} by {found['estimated_by']}, not measured"
-    return [head, *_indented(("node", "cycles", "on", "op", "why not on the accelerator"), cells), ""]
+    return [head, *indented(("node", "cycles", "on", "op", "why not on the accelerator"), cells), ""]
 
 
 def called(row: Named, node: str) -> str:
@@ -122,7 +122,7 @@ def _changed(found: VariantChange, base: str, here: str) -> list[str]:
     lines += [f"  accuracy  output SNR {was} -> {now} at the builds", f"  size      {size}"]
     worse = found["worse"][:NAMED]
     cells = [(w["layer"], *(_decibels(db) for db in w["snr_db"])) for w in worse]
-    lines += _indented(("worse", base, here), cells)
+    lines += indented(("worse", base, here), cells)
     return lines + [f"  note      {note}" for note in found["notes"]]
 
 
@@ -131,7 +131,7 @@ def _layers(changes: Sequence[LayerChange], word: str) -> list[str]:
         (c["layer"], *(milliseconds(ms) for ms in c["ms"]), f"{c['ms'][1] - c['ms'][0]:+.3f} ms")
         for c in changes[:NAMED]
     ]
-    return _indented((word, "before", "now", "change"), cells)
+    return indented((word, "before", "now", "change"), cells)
 
 
 def _decibels(value: float | None) -> str:
@@ -155,5 +155,6 @@ def in_decibels(value: ValueFact, db: float | None) -> str:
     return "not finite" if not value["finite"] else _decibels(db)
 
 
-def _indented(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
+def indented(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table, indented below the words of a line."""
     return [f"  {line}" for line in table(columns, rows)] if rows else []

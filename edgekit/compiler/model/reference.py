@@ -5,7 +5,7 @@ The reference runs the model as opened, before any pass, so that it exposes erro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -43,7 +43,7 @@ class Reference:
     ) -> None:
         ort = onnxruntime()
         self.inputs, self.outputs = signature(model)
-        data = _serialize(model, intermediate)
+        data = serialized(model, intermediate)
         try:
             self._session = ort.InferenceSession(
                 data, session_options(threads, optimize), providers=["CPUExecutionProvider"]
@@ -79,8 +79,18 @@ class Reference:
         return results
 
 
-def onnx_values(model: ir.Model, feeds: Mapping[str, Array]) -> list[NodeValue]:
-    """Compute an ONNX model's float values, in order, on ONNX Runtime without graph optimizations.
+def onnx_values(
+    model: ir.Model,
+    feeds: Mapping[str, Array],
+    run: Callable[[bytes], Mapping[str, Array]] | None = None,
+) -> list[NodeValue]:
+    """Compute an ONNX model's float values, in order.
+
+    Args:
+        model: With static shapes.
+        feeds: Every input by name.
+        run: Runs a serialized model, all of whose float values are outputs, on the feeds. None: ONNX
+            Runtime's CPU provider, without graph optimizations.
 
     Raises:
         EngineError: ONNX Runtime refuses the model, or the feeds do not fit it.
@@ -91,7 +101,8 @@ def onnx_values(model: ir.Model, feeds: Mapping[str, Array]) -> list[NodeValue]:
         for output in node.outputs
         if output.name and output.dtype in FLOATS
     }
-    arrays = Reference(model, intermediate=list(producers)).run(feeds)
+    names = list(producers)
+    arrays = Reference(model, intermediate=names).run(feeds) if run is None else run(serialized(model, names))
     return [
         NodeValue(
             node_name(node), node.op_type, name, tuple(str(v.name) for v in node.inputs if v), arrays[name]
@@ -121,7 +132,12 @@ def _check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> No
         )
 
 
-def _serialize(model: ir.Model, intermediate: Sequence[str]) -> bytes:
+def serialized(model: ir.Model, intermediate: Sequence[str]) -> bytes:
+    """Return a model, whose ``intermediate`` values are outputs too, as the bytes of a file.
+
+    Raises:
+        ModelError: no node computes one of them.
+    """
     branches = any(node.op_type == "If" for node in model.graph.all_nodes())
     if not intermediate and not branches:
         return save_model(model)

@@ -47,13 +47,14 @@ def with_copies(order: LoadOrder, options: SessionOptions) -> LoadOrder:
             own = [variant for variant in variants if variant.target == target]
             if kind == "gpu":
                 own = [variant for variant in own if precision_of(variant.precision).is_float] or own
-            if _can_be_accelerated(own[0]):
+            if can_be_accelerated(own[0]):
                 copies.append(RankedVariant(accelerated_copy(own[0], kind), None))
     groups = (order.candidates, copies) if options.device == "auto" else (copies, order.candidates)
     return order._replace(candidates=(*groups[0], *groups[1]))
 
 
-def _can_be_accelerated(variant: Variant) -> bool:
+def can_be_accelerated(variant: Variant) -> bool:
+    """Return whether the variant's engine runs it on accelerators."""
     if "lengths" in variant.options:  # a text encoder runs at several lengths, and each would need a probe
         return False
     try:

@@ -19,20 +19,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgekit.bundle.device_evidence import times_of_this_processor
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.runtime import local_timings
-from edgekit.runtime.fallback.policy import Fallback, estimates
+from edgekit.runtime.fallback.policy import Fallback
+from edgekit.runtime.latency.choices import accuracy, choices, times_ms, variant_on_cpu
 from edgekit.runtime.latency.drift import Baseline, DriftState, baseline_from, baseline_of, step
 from edgekit.runtime.latency.switching import PrecisionChoice, SwitchingState, decide, missed, p95
 from edgekit.runtime.metrics.metrics import timed_predict
 from edgekit.runtime.streaming.replica import Replica, variant_of
-from edgekit.system import cpu, timings
-from edgekit.target.precisions import precision_of
+from edgekit.system import timings
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
-    from edgekit.bundle.variant import Variant
     from edgekit.processing.latency_contract import Latency
     from edgekit.runtime.latency.system_signals import Signals
     from edgekit.runtime.metrics.metrics import Metrics
@@ -43,8 +41,6 @@ WINDOW_S, WINDOW_LEAST, WINDOW_MOST = 1.0, 20, 2000
 CHECK_S = 0.25
 SIGNALS_S = 5.0
 BASELINE_SAMPLES = 300
-WORTH = 0.9
-"""A variant is a choice if its run takes at most this share of the next more accurate one's."""
 HISTORY_LIMIT = 100
 
 
@@ -122,7 +118,8 @@ class Budget:
         self._stages_over_limit: set[str] = set()
         self._monitors: dict[str, dict[str, _StageMonitor]] = {}
         self._replicas: dict[str, Replica] = {}
-        self._choices = [choice for choice in choices(session) if self._load_replica(choice.name)]
+        found = choices(session, self._times_beside_copy(session))
+        self._choices = [choice for choice in found if self._load_replica(choice.name)]
         self._note_if_session_is_no_choice(session)
         self._state = SwitchingState()
         if not self._choices:  # none of them loads: use the session's own variant
@@ -134,7 +131,7 @@ class Budget:
         own, names = session.active.variant, [choice.name for choice in self._choices]
         if names and own not in names:
             why = f"it is not faster than the more accurate {', '.join(names)}"
-            if own not in _times_ms(session):
+            if own not in times_ms(session):
                 why = "its relative time is unknown"
             self.notes += (f"{own} is not used: {why}",)
 
@@ -275,8 +272,21 @@ class Budget:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _times_beside_copy(self, session: SessionProtocol) -> Mapping[str, float]:
+        """Return the time of a run in ms of the active accelerated copy and of its variant on the CPU.
+        Both are measured now. Empty if the session runs on the CPU."""
+        name = session.active.variant
+        if (cpu_name := variant_on_cpu(variant_of(session, name))) is None:
+            return {}
+        if not self._load_replica(cpu_name):
+            return {}
+        golden = session.bundle.golden
+        feeds = golden[0][0] if golden else {spec.name: spec.zeros() for spec in session.inputs}
+        own_ms, cpu_ms = local_timings.compare([session, self._replicas[cpu_name]], feeds)
+        return {name: own_ms, cpu_name: cpu_ms}
+
     def _load_replica(self, name: str) -> bool:
-        if name == self._session.active.variant:
+        if name == self._session.active.variant or name in self._replicas:
             return True
         try:
             self._replicas[name] = Replica(self._session, name, self._session.threads)
@@ -289,67 +299,3 @@ class Budget:
         return local_timings.key(
             self.bundle, variant_of(self._session, name), self._session.threads, "budget"
         )
-
-
-def choices(session: SessionProtocol) -> list[PrecisionChoice]:
-    """Return the usable variants of the active engine: the most accurate first, then faster ones.
-
-    Only the active one if their relative times are unknown.
-    """
-    active, times_ms = variant_of(session, session.active.variant), _times_ms(session)
-    timed = sorted(
-        (v for v in _engine_variants(session) if v.name in times_ms), key=lambda v: times_ms[v.name]
-    )
-    found: list[PrecisionChoice] = []
-    fastest: dict[str, Variant] = {}
-    for variant in timed:
-        fastest.setdefault(variant.precision if variant.shrunk is None else variant.name, variant)
-
-    def loss(variant: Variant) -> tuple[bool, int, float]:
-        # Of the search results int8 and int8-2 the slower one is the more accurate. So it is of smaller
-        # models: the build keeps none that is slower and less accurate than another.
-        smaller = variant.shrunk is not None
-        rank = 0 if smaller else precision_of(variant.precision).accuracy_rank
-        return smaller, rank, -times_ms[variant.name]
-
-    for each in sorted(fastest.values(), key=loss):
-        time_ms = times_ms[each.name]
-        if not found or time_ms <= WORTH * found[-1].time_ms:
-            found.append(PrecisionChoice(each.name, time_ms, accuracy(each)))
-    return found or [PrecisionChoice(active.name, 1.0, accuracy(active))]
-
-
-def _engine_variants(session: SessionProtocol) -> list[Variant]:
-    """Return the verified variants of the active engine that this processor computes as declared."""
-    engine = variant_of(session, session.active.variant).target
-    own = [v for v in session.bundle.variants if v.target == engine and v.verified]
-    return [v for v in own if not cpu.lacking(v.options)]
-
-
-def _times_ms(session: SessionProtocol) -> Mapping[str, float]:
-    """Expected time of a run by variant, as far as their relative times are known."""
-    built = {
-        v.name: timings.milliseconds_of(v.evidence.get("timing"))
-        for v in _engine_variants(session)
-        if v.usable
-    }
-    known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
-    here = times_of_this_processor(session.bundle.manifest, session.threads)
-    recalled = local_timings.recalled(session.bundle, session.threads)
-    here |= {name: time_ms for name, (time_ms, _) in recalled.items()}
-    return estimates(known, here)
-
-
-def accuracy(variant: Variant) -> str:
-    """Return the accuracy of a variant by its evidence: the task's metric, the agreement, or the SNR."""
-    for name in ("task", "agreement"):
-        score = variant.evidence.get(name)
-        if isinstance(score, Mapping) and isinstance(score.get("value"), float):
-            return f"{score.get('metric')} {score['value']:.3f}"
-    from edgekit.bundle.report import lowest_snr
-
-    try:
-        snr = lowest_snr(variant)
-    except (AttributeError, LookupError, TypeError, ValueError):
-        snr = "-"  # a bundle from elsewhere may hold anything there
-    return f"{variant.precision}, accuracy not measured" if snr == "-" else f"{variant.precision}, {snr}"

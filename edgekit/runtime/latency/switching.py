@@ -7,6 +7,9 @@ accurate variant that is expected to meet it is used. A more accurate one is use
 meet the budget with a margin. A hold-off time separates two switches; a premature switch back doubles it. A
 device that is throttled, or low on battery, switches to the next faster variant before the budget is missed,
 and keeps it as long as that lasts.
+
+A slow run on a GPU does not predict the CPU's time, nor the reverse: a choice on another device is expected
+to take the time that was measured on it.
 """
 
 from __future__ import annotations
@@ -32,11 +35,13 @@ class PrecisionChoice:
         name: The variant's.
         time_ms: A run's expected time here.
         accuracy: For messages.
+        device: ``cpu``, ``gpu`` or ``npu``.
     """
 
     name: str
     time_ms: float
     accuracy: str = ""
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def decide(
 
     Args:
         state: The current state.
-        choices: The most accurate first, each faster than the one before.
+        choices: The most accurate first, each faster than the one before on the same device.
         infer_s: Engine times of the last predictions, in seconds.
         whole_s: End-to-end times of these predictions.
         limit_s: Limit of their p95.
@@ -92,10 +97,15 @@ def decide(
     # Time outside the engine stays the same; the engine's time scales with the variants' times.
     engine_s = p95(infer_s)
     rest_s = max(0.0, p95(whole_s) - engine_s)
-    expected_s = [rest_s + engine_s * c.time_ms / choices[state.index].time_ms for c in choices]
+    own = choices[state.index]
+    expected_s = [
+        rest_s + (engine_s * c.time_ms / own.time_ms if c.device == own.device else c.time_ms / 1000)
+        for c in choices
+    ]
     if missed(whole_s, limit_s):
-        faster = range(state.index + 1, len(choices))
-        to = next((i for i in faster if expected_s[i] <= FASTER_SHARE * limit_s), len(choices) - 1)
+        later = range(state.index, len(choices))
+        fastest = min(later, key=lambda i: (expected_s[i], -i))
+        to = next((i for i in later[1:] if expected_s[i] <= FASTER_SHARE * limit_s), fastest)
         if to == state.index:
             return state
         hold_off_s = (
@@ -103,8 +113,9 @@ def decide(
         )
         return SwitchingState(to, now_s, hold_off_s)
     if strained:
-        faster_one = state.index + 1
-        return SwitchingState(faster_one, now_s, state.hold_off_s) if faster_one < len(choices) else state
+        faster = (i for i in range(state.index + 1, len(choices)) if expected_s[i] < expected_s[state.index])
+        faster_one = next(faster, None)
+        return state if faster_one is None else SwitchingState(faster_one, now_s, state.hold_off_s)
     if len(whole_s) >= MIN_RUNS:
         for index in range(state.index):
             if expected_s[index] <= BACK_SHARE * limit_s:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EngineError
 from edgekit.runtime.fallback.load_order import why_emulated
@@ -79,6 +79,8 @@ class VariantLoader:
         if self._deadline is not None:
             load = partial(self._deadline.watch, variant.name, load, on_state)
         runner = registry.once_built(load) if options.strict else load()
+        if options.strict and not options.allow_split and registry.ACCELERATOR in variant.options:
+            _refuse_split(runner)
         if options.warm and self._deadline is None:  # a deadline warms up too
             on_state("warming", variant.name)
             try:
@@ -103,3 +105,16 @@ class VariantLoader:
     def _note(self, note: str) -> None:
         if note and note not in self.notes:
             self.notes += (note,)
+
+
+def _refuse_split(runner: Runner) -> None:
+    """Close a runner whose engine runs nodes on the CPU, and raise EngineError."""
+    left: Any = runner.facts().get("nodes_on_cpu")
+    if not left:
+        return
+    device = runner.device
+    runner.close()
+    raise EngineError(
+        f"{device}: strict allows no node on the CPU, which would run {', '.join(map(str, left))}; "
+        "pass allow_split=True to allow it"
+    )

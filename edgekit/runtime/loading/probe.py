@@ -36,6 +36,9 @@ PROBE_SECONDS = 60.0
 """Timeout of the child. Loading takes a second here, and ten on a small board with a slow card."""
 ACCELERATOR_PROBE_SECONDS = 300.0
 """Timeout on an accelerator, in the background: a GPU's driver compiles a program for each layer."""
+ACCELERATOR_PROBES = 3
+"""Attempts on an accelerator whose engine raises: LiteRT's GPU failed on a busy machine, and ran the same
+file rightly in the next process."""
 MEMORY_MB = 4096
 """Address space of the child beyond ten times the variant's files; engines reserve far more than they use."""
 RECORDS_LIMIT, RECORD_LIMIT_BYTES = 2000, 16_384
@@ -54,6 +57,7 @@ class ProbeResult(NamedTuple):
         cacheable: Whether the next probe would give the same result.
         blame: The cause, as in ``EdgeKitError.blame``.
         note: Why it cannot be cached; empty if it can.
+        transient: Whether the engine raised something that another attempt may not.
     """
 
     why: str
@@ -61,6 +65,7 @@ class ProbeResult(NamedTuple):
     cacheable: bool = True
     blame: str = ""
     note: str = ""
+    transient: bool = False
 
 
 def probe_failure(bundle: Bundle, variant: Variant, threads: int) -> str:
@@ -91,6 +96,10 @@ def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
             why = str(known.get("why", ""))
             return ProbeResult(why, version, blame=("machine" if copy else "bundle") if why else "")
     found = probe(bundle, variant, threads)
+    for _ in range(ACCELERATOR_PROBES - 1 if copy else 0):
+        if not found.transient:
+            break
+        found = probe(bundle, variant, threads)
     if copy and found.why:
         found = found._replace(blame="machine")
     if found.cacheable:
@@ -161,7 +170,9 @@ def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, second
     said = str(why or f"the probe process exited with code {code}")[:400]
     blame = str(result.get("blame", ""))
     known = blame if blame in ("bundle", "machine") else ""
-    return ProbeResult(said, engine, cacheable=result.get("same_again") is True and bool(engine), blame=known)
+    cacheable = result.get("same_again") is True and bool(engine)
+    transient = code == 0 and bool(why) and known != "bundle"
+    return ProbeResult(said, engine, cacheable, known, transient=transient)
 
 
 def _request(

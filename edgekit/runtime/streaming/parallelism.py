@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.runtime import local_timings
-from edgekit.runtime.fallback.policy import EQUAL_RATIO
+from edgekit.runtime.fallback.policy import EQUAL_RATIO, PENDING
 from edgekit.runtime.local_timings import median
 from edgekit.runtime.streaming.replica import Replica, variant_of
 from edgekit.system import timings
+from edgekit.target.registry import ACCELERATOR
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -78,14 +79,15 @@ def choose_parallelism(session: SessionProtocol, workers: int | None, newest: bo
         session: Its thread count is the limit.
         workers: The number of single-threaded workers; 1: the session's own runner. None: the faster of 1 and
             the session's thread count. Measuring takes about two seconds, once per variant, engine version
-            and device.
+            and device. On a GPU or an NPU it is 1, also while a requested one is being verified: its stage
+            overlaps with those on the CPU, and several runs of it would take turns.
         newest: Whether only the newest frame of a live source is used.
 
     Raises:
         UsageError: several workers for a session that is closed.
     """
     count = session.threads if workers is None else workers
-    if count == 1:
+    if count == 1 or (workers is None and _on_accelerator(session)):
         return Parallelism(session, (), session.threads)
     key = _key(session)
     least = EQUAL_RATIO if newest else 1 / STAGES_GAIN
@@ -147,6 +149,13 @@ def _together(runs: Sequence[Run], feeds: Mapping[str, Array], count: int) -> fl
     for thread in threads:
         thread.join()
     return time.perf_counter() - began
+
+
+def _on_accelerator(session: SessionProtocol) -> bool:
+    """Return whether the session runs on an accelerator, or is verifying one that was requested."""
+    if any(hop.reason == PENDING.reason for hop in session.fallbacks):
+        return True
+    return ACCELERATOR in variant_of(session, session.active.variant).options
 
 
 def _feeds(session: SessionProtocol) -> Mapping[str, Any]:

@@ -109,3 +109,30 @@ def test_a_load_step_is_answered_within_two_seconds_and_by_one_switch(seed: int)
     assert state.index == 0
     settled = [when for when in late if 302 < when < 600]
     assert len(settled) <= 0.05 * (298 / 0.033)
+
+
+BOTH = [
+    PrecisionChoice("float@gpu", 5.0, device="gpu"),
+    PrecisionChoice("float", 20.0),
+    PrecisionChoice("int8", 8.0),
+]
+
+
+def test_a_slow_gpu_says_nothing_of_the_cpu() -> None:
+    """The CPU's float takes its own 20 ms, not four times the GPU's 60."""
+    slow = [0.06] * 40
+    assert decide(SwitchingState(), BOTH, slow, slow, 0.04, 100.0).index == 1
+    assert decide(SwitchingState(), BOTH, slow, slow, 0.015, 100.0).index == 2
+
+
+def test_no_slower_device_is_used_where_none_meets_the_budget() -> None:
+    slow = [0.007] * 40
+    assert decide(SwitchingState(), BOTH, slow, slow, 0.004, 100.0).index == 0
+    assert decide(SwitchingState(), BOTH, slow, slow, 0.04, 100.0, strained=True).index == 0
+
+
+def test_the_gpu_is_tried_again_after_the_hold_off() -> None:
+    on_cpu, taken = SwitchingState(1, since_s=0.0), [0.02] * 40
+    assert decide(on_cpu, BOTH, taken, taken, 0.04, HOLD_OFF_S - 1).index == 1
+    back = decide(on_cpu, BOTH, taken, taken, 0.04, HOLD_OFF_S + 1)
+    assert (back.index, back.switched_back) == (0, True)

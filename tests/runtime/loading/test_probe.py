@@ -141,14 +141,14 @@ ENGINE = "X 1.0"
     ("code", "result", "probed"),
     [
         (0, {"why": ""}, ProbeResult("", ENGINE)),
-        (0, {"why": "bad"}, ProbeResult("bad", ENGINE, cacheable=False)),
+        (0, {"why": "bad"}, ProbeResult("bad", ENGINE, cacheable=False, transient=True)),
         (0, {"why": "no", "missing": True}, ProbeResult("")),
         (0, {}, ProbeResult("the probe process exited with code 0", ENGINE, cacheable=False)),
         (1, {"why": ""}, ProbeResult("the probe process exited with code 1", ENGINE, cacheable=False)),
         (-11, {"why": ""}, ProbeResult("it crashed the probe process (SIGSEGV)", ENGINE, blame="bundle")),
         (-9, {}, ProbeResult("it crashed the probe process (SIGKILL)", ENGINE, False, "machine")),
         (0, {"why": "bad", "blame": "bundle"}, ProbeResult("bad", ENGINE, False, "bundle")),
-        (0, {"why": "bad", "blame": ["x"]}, ProbeResult("bad", ENGINE, False)),
+        (0, {"why": "bad", "blame": ["x"]}, ProbeResult("bad", ENGINE, False, transient=True)),
         (-99, {}, ProbeResult("it crashed the probe process (signal 99)", ENGINE, cacheable=False)),
         (
             None,

@@ -1,0 +1,197 @@
+"""Accelerated copies of a bundle's variants on this machine: verdict, placement and wrong nodes.
+
+The float values of every node are computed on the accelerator and on the CPU, from the same golden vector.
+A wrong node is one whose value is below the variant's SNR limit though all values that it reads are above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from edgekit.bundle.source_names import SourceNames, read_source_names
+from edgekit.compiler.explain.explain import ValueFact, chosen_variants, compared, supported_reports
+from edgekit.compiler.explain.text import NAMED, called, in_decibels, indented
+from edgekit.errors import BundleError, UsageError, reason_of
+from edgekit.processing.generation import refuse_generation
+from edgekit.runtime.fallback.accelerated import accelerated_copy, can_be_accelerated
+from edgekit.runtime.loading import golden_check, probe, unpacked_files
+from edgekit.system.formats.plain_text import shortened
+from edgekit.target import registry
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+    from edgekit.target.contract import Runner
+    from edgekit.target.node_reports import NodeValue
+
+
+class AcceleratedExplanation(TypedDict):
+    """One accelerated copy on this machine."""
+
+    variant: str
+    """Name of the copy, e.g. ``ort-fp32@gpu``."""
+    device: str
+    """The accelerator as ``session.active`` names it; "" if the copy did not load."""
+    refused: str
+    """Reason why a session does not use it; "" if it does."""
+    nodes: dict[str, int]
+    """Number of nodes by execution provider, from the engine's profile; empty without one."""
+    on_cpu: list[str]
+    """Nodes that the accelerator did not run."""
+    limit_db: float | None
+    """The highest SNR limit of the variant's outputs."""
+    wrong: list[ValueFact]
+    """Values of wrong nodes, in the order of the graph."""
+    values: list[ValueFact]
+    """Values against those of the CPU, by the noise that their node adds, highest first."""
+    no_values: str
+
+
+def explain_accelerated(
+    bundle: Bundle, kind: str, name: str | None = None, *, variant: str | None = None, threads: int = 1
+) -> list[AcceleratedExplanation]:
+    """Verify and compare the accelerated copies of a bundle's variants.
+
+    Args:
+        bundle: Bundle with a golden vector.
+        kind: ``gpu`` or ``npu``.
+        name: A target, a profile or a variant; None for all.
+        variant: A variant, also if a profile has the same name; None for all.
+        threads: Number of threads of the engine for nodes on the CPU.
+
+    Raises:
+        UsageError: nothing in the bundle has that name, or none of its engines has accelerators.
+        BundleError: there is no golden vector.
+        NoVariantError: the build rejected every variant.
+    """
+    refuse_generation(bundle.card, bundle.name)
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
+    chosen = chosen_variants(bundle, name if variant is None else variant, alone=variant is not None)
+    able = [each for each in chosen if can_be_accelerated(each)]
+    if not able:
+        raise UsageError(f"{', '.join(v.name for v in chosen)}: this engine runs on the CPU only")
+    names = read_source_names(bundle)
+    return [_explained(bundle, each, kind, threads, names) for each in able]
+
+
+def _explained(
+    bundle: Bundle, variant: Variant, kind: str, threads: int, names: SourceNames
+) -> AcceleratedExplanation:
+    copy = accelerated_copy(variant, kind)
+    found: AcceleratedExplanation = {
+        "variant": copy.name,
+        "device": "",
+        "refused": _reason(bundle, copy, threads),
+        "nodes": {},
+        "on_cpu": [],
+        "limit_db": _limit_db(bundle, variant),
+        "wrong": [],
+        "values": [],
+        "no_values": "",
+    }
+    if found["refused"] and not found["refused"].startswith("output "):  # it did not load, or crashed
+        found["no_values"] = "it does not run there"
+        return found
+    try:
+        runner = _opened(bundle, copy, threads)
+        try:
+            facts, found["device"] = runner.facts(), runner.device
+        finally:
+            runner.close()
+        found["nodes"] = facts.get("nodes_by_provider", {})
+        found["on_cpu"] = facts.get("nodes_on_cpu", [])
+        _add_values(found, bundle, variant, copy, names)
+    except Exception as problem:  # an engine may throw anything
+        found["no_values"] = reason_of(problem)
+    return found
+
+
+def _reason(bundle: Bundle, copy: Variant, threads: int) -> str:
+    try:
+        return probe.probe_once(bundle, copy, threads).why
+    except Exception as problem:  # an engine may throw anything
+        return reason_of(problem)
+
+
+def _limit_db(bundle: Bundle, variant: Variant) -> float | None:
+    limits = [golden_check.evidence_limit_db(variant.evidence, spec.name) for spec in bundle.outputs]
+    return max((limit for limit in limits if limit is not None), default=None)
+
+
+def _opened(bundle: Bundle, copy: Variant, threads: int) -> Runner:
+    engine, files = registry.engine(copy.target), unpacked_files.unpack(bundle, copy)
+    return registry.open_runner(engine, files, bundle.inputs, bundle.outputs, copy.options, threads)
+
+
+def _add_values(
+    found: AcceleratedExplanation, bundle: Bundle, variant: Variant, copy: Variant, names: SourceNames
+) -> None:
+    reports, why = supported_reports(variant)
+    look = reports.node_values
+    if look is None or not reports.on_accelerators:
+        found["no_values"] = why or "this engine does not return intermediate values from an accelerator"
+        return
+    feeds, _ = bundle.golden_of(variant)[0]
+    made, right = (
+        look(unpacked_files.unpack(bundle, each), bundle.inputs, bundle.outputs, each.options, feeds)
+        for each in (copy, variant)
+    )
+    found["values"] = compared(made, right, names)
+    limit_db = found["limit_db"]
+    if limit_db is not None:
+        found["wrong"] = wrong_values(found["values"], right, limit_db)
+
+
+def wrong_values(values: Sequence[ValueFact], graph: Sequence[NodeValue], limit_db: float) -> list[ValueFact]:
+    """Return the values below a limit whose nodes read none that is, in the order of the graph.
+
+    Args:
+        values: SNR of each value.
+        graph: All values in the order of the graph, with what their nodes read.
+        limit_db: The variant's SNR limit.
+    """
+    low = {
+        value["value"]: value
+        for value in values
+        if not value["finite"] or (value["snr_db"] is not None and value["snr_db"] < limit_db)
+    }
+    return [low[n.value] for n in graph if n.value in low and not any(read in low for read in n.inputs)]
+
+
+def render_accelerated(found: Iterable[AcceleratedExplanation]) -> str:
+    """Format the explanations as text."""
+    return "\n\n".join("\n".join(_lines(each)) for each in found)
+
+
+def _lines(found: AcceleratedExplanation) -> list[str]:
+    verdict = f"refused: {found['refused']}" if found["refused"] else "verified: a session uses it"
+    lines = [f"  {found['variant']}  {found['device']}".rstrip() + f"  {verdict}"]
+    if found["nodes"]:
+        counts = ", ".join(f"{provider} {count}" for provider, count in found["nodes"].items())
+        lines.append(f"  placement {sum(found['nodes'].values())} nodes: {counts}")
+    if found["on_cpu"]:
+        lines.append(f"  on CPU    {', '.join(found['on_cpu'])}")
+    if not found["values"]:
+        return [*lines, f"  accuracy  {found['no_values'] or 'every value is equal'}"]
+    lines += [f"  wrong     {_named(each)}: {in_decibels(each, each['snr_db'])}" for each in found["wrong"]]
+    lines.append(f"  accuracy  {len(found['values'])} values compared with those on the CPU, by SQNR")
+    return [*lines, *_rows(found["values"][:NAMED])]
+
+
+def _named(value: ValueFact) -> str:
+    return f"{called(value, value['node'])} ({value['op']})"
+
+
+def _rows(values: Sequence[ValueFact]) -> list[str]:
+    cells = [
+        (
+            shortened(called(value, value["node"])),
+            in_decibels(value, value["adds_db"]),
+            in_decibels(value, value["snr_db"]),
+            value["op"],
+        )
+        for value in values
+    ]
+    return indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
