@@ -9,7 +9,7 @@ from PIL import Image
 
 from edgekit.bundle import Bundle
 from edgekit.compiler.evaluate.run_bundle import RunResult, check_output, run_files, save_npz
-from edgekit.errors import UsageError
+from edgekit.errors import SampleError, UsageError
 from edgekit.processing.tasks.classify.prediction import Classes
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import X, small_bundle, small_manifest, variant
@@ -114,6 +114,7 @@ def test_a_variant_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_picture_without_a_card_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "street.jpg"
+    path.write_bytes(b"")
     with pytest.raises(UsageError) as error:
         run_files(small_bundle(), {"": path})
     assert str(error.value) == (
@@ -169,3 +170,13 @@ def test_outputs_are_refused_in_formats_that_they_are_not_written_in(name: str) 
     stem = name.rpartition(".")[0] or name
     assert str(error.value) == f"outputs are arrays, written as .npz: use -o {stem}.npz"
     check_output(Path("a/b.NPZ"))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("nowhere.jpg", "file not found"), ("folder", "is a folder; pass a file")]
+)
+def test_an_input_that_is_not_a_file(name: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(SampleError) as error:
+        run_files(small_bundle(), {"": tmp_path / name})
+    assert str(error.value) == f"{tmp_path / name}: {why}"
