@@ -21,7 +21,6 @@ NEW = (
     "mod_float_edge_cases_fmod_0_float32",
     "onehot_with_axis",
     "spacetodepth_crd_mode_example",
-    "swiglu_alpha",
 )
 
 
