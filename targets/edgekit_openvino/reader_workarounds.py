@@ -3,6 +3,7 @@
 Found by the conformance grid on OpenVINO 2026.4: it ignores ``antialias``, ``exclude_outside`` and
 ``keep_aspect_ratio_policy`` of a Resize, has neither ``tf_crop_and_resize`` nor ``half_pixel_symmetric``,
 fills a Pad with zeros where the model computes the value, does not wrap, drops the peepholes of an LSTM,
+shifts the bits of an integer in float32,
 its NonMaxSuppression removes a box whose overlap equals the threshold, and its ReduceMax over nothing but
 -inf is the lowest float32.
 """
@@ -71,6 +72,8 @@ def computed_wrongly(model: ir.Model, target: str) -> list[Finding]:
             why = "OpenVINO drops the peepholes (input P) of an LSTM"
         if node.op_type == "NonMaxSuppression" and not node.domain and _threshold(node) is None:
             why = "OpenVINO also drops boxes exactly at the threshold, and the model computes this threshold"
+        if node.op_type == "BitShift" and not node.domain:
+            why = "OpenVINO's reader shifts by a division of float32, which rounds numbers over 2^24"
         if why:
             found.append(
                 Finding("EK1002", "error", target, node.name or "", node.op_type, why, "build it for ort")

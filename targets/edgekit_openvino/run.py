@@ -34,8 +34,9 @@ XML_FILE, BIN_FILE = "model.xml", "model.bin"
 PRECISION_NAMES = {"f32": "fp32", "f16": "fp16"}
 """OpenVINO's name of an element type -> ours, where it is another."""
 
-NARROWED = ("int64", "uint64", "uint32")
-"""Element types that the CPU plugin computes in int32, wrapping what is beyond it without a word."""
+NARROWED = {"int64": "int32", "uint64": "int32", "uint32": "int32", "float64": "float32"}
+"""Element types that the CPU plugin computes in others. It wraps what is beyond int32, and clamps what is
+beyond float32, infinities too, without a word."""
 
 COPIED_BYTES = 1 << 17
 """Arrays up to this size are copied into and out of the request's own tensors; larger ones are handed over.
@@ -277,16 +278,18 @@ def _refuse_unfed(compiled: Any, inputs: Sequence[TensorSpec]) -> None:
 
 
 def _check_range(name: str, array: Array) -> None:
-    """Reject integers that the CPU plugin cannot represent.
+    """Reject numbers that the CPU plugin cannot represent.
 
     Raises:
-        EngineError: a value is beyond int32.
+        EngineError: a value is beyond int32, or beyond float32 or infinite.
     """
-    limits = np.iinfo(np.int32)
-    if array.size and (array.min() < limits.min or array.max() > limits.max):
-        raise EngineError(
-            f"{name} contains {array.min()} to {array.max()}, but OpenVINO computes {array.dtype} in int32"
-        )
+    narrow = NARROWED[array.dtype.name]
+    limits = np.finfo(narrow) if narrow == "float32" else np.iinfo(narrow)
+    if not array.size:
+        return
+    low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)  # NaN is left out
+    if low < limits.min or high > limits.max:
+        raise EngineError(f"{name} contains {low} to {high}, but OpenVINO computes {array.dtype} in {narrow}")
 
 
 def executed_layers(compiled: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from edgekit.compiler.lowering.fp16_weights import with_fp16_weights
 from edgekit.compiler.lowering.shared_transposes import with_shared_transposes
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.model.rewriting import array_of, producer_of
+from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import EngineError, UsageError
 from edgekit.target import Artifact, TargetInfo
@@ -52,7 +53,17 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     Raises:
         MissingDependency: onnxruntime is not installed.
     """
-    return _check_written(save_model(_written(model)), profile)
+    return _with_kernels(model, profile)[1]
+
+
+def _with_kernels(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]]:
+    """Return the model itself, or with nodes written out for which the installed version has no kernel, and
+    the nodes that are left without one."""
+
+    def attempt(model: ir.Model) -> tuple[ir.Model, list[Finding]]:
+        return model, _check_written(save_model(_written(model)), profile)
+
+    return with_expansions(model, attempt)
 
 
 def _check_written(content: bytes, profile: Profile) -> list[Finding]:
@@ -74,10 +85,10 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"ort supports {', '.join(PRECISIONS)}, not {precision}")
-    content = save_model(_written(model))
-    found = _check_written(content, profile)
+    model, found = _with_kernels(model, profile)
     if found:
         raise cannot_run(profile.name, found)
+    content = save_model(_written(model))
     stored = with_fp16_weights(model) if precision == "fp16" else model
     if precision == "int8-dynamic":
         stored = with_integer_products(model)

@@ -38,6 +38,7 @@ OPTIONS: Mapping[str, str] = {
     "ARG_MIN": "ArgMinOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "BATCH_MATMUL": "BatchMatMulOptions",
+    "BITCAST": "BitcastOptions",
     "BITWISE_XOR": "BitwiseXorOptions",
     "BROADCAST_TO": "BroadcastToOptions",
     "CAST": "CastOptions",

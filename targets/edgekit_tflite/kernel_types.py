@@ -34,6 +34,7 @@ KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "ARG_MIN": frozenset({"float32", "int32", "int8", "uint8"}),
     "AVERAGE_POOL_2D": FLOAT,
     "BATCH_MATMUL": FLOAT,
+    "BITCAST": frozenset({"float32", "int32"}),
     "BITWISE_XOR": NOT_BOOL - {"float32"},
     "BROADCAST_TO": ANY,
     "CAST": ANY,

@@ -1,4 +1,4 @@
-"""Bits of integers: and, or, xor, not, shifts.
+"""Bits of numbers: and, or, xor, not, shifts, float32 as int32.
 
     a & b = ((a + b) - (a ^ b)) / 2        a | b = (a ^ b) + (a & b)
 
@@ -72,6 +72,18 @@ def bitwise_not(b: Builder, X: Value) -> Value:
     top = {ir.DataType.UINT8: 255, ir.DataType.UINT16: 65535}.get(kind or ir.DataType.INT32, -1)
     result = b.binary("SUB", _int(b, top), b.cast(X, "int32"))
     return b.cast(result, X.dtype)
+
+
+@lower("BitCast", since=26)
+def bit_cast(b: Builder, input: Value, *, to: int) -> Value:
+    """BITCAST between float32 and int32."""
+    assert b.node is not None
+    source, kinds = b.node.inputs[0], (ir.DataType.FLOAT, ir.DataType.INT32)
+    if source is None or {source.dtype, ir.DataType(to)} != set(kinds):
+        why = "TFLite holds bits of 32: it casts between float32 and int32 only"
+        raise Inexpressible(why, code="EK1004")
+    dtype = "int32" if to == ir.DataType.INT32 else "float32"
+    return b.emit("BITCAST", [input], b.new(input.shape, dtype, input.perm))
 
 
 @lower("BitShift", since=11)

@@ -1,8 +1,9 @@
 """Opens and saves a model: an ``.onnx`` file in, an ``onnx_ir.Model`` with static shapes out.
 
-The opened model has the opset, nodes and names of the source. Only artifacts of old exporters are repaired
-(weights listed as inputs, stale shapes, unused weights, unnamed nodes), and functions are expanded. The
-passes (edgekit/compiler/passes) bring it to the canonical form.
+The opened model has the nodes and names of the source. Only artifacts of old exporters are repaired
+(weights listed as inputs, stale shapes, unused weights, unnamed nodes), and functions are expanded. It has
+the opset of the source too, or from opset 27 on an older one that defines its ops alike, for which engines
+have kernels. The passes (edgekit/compiler/passes) bring it to the canonical form.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from edgekit.compiler.model.input_shapes import (
 from edgekit.compiler.model.ml_repair import check_dictionaries, output_advice, restate_normalizers
 from edgekit.compiler.model.ml_shapes import ML_DOMAIN
 from edgekit.compiler.model.model_bytes import digest_of, file_stamp, read_bytes
+from edgekit.compiler.model.newer_opsets import NEWEST_OPSET, newest_known, read_as_known, restate
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.origins import SCOPES, recorded_scopes
 from edgekit.compiler.model.rewriting import int_of
@@ -37,8 +39,9 @@ from edgekit.compiler.model.work_budget import one_budget
 from edgekit.errors import ModelError, printable
 from edgekit.tensor_spec import TensorSpec
 
-OPSETS = range(7, 27)
-"""Supported opsets. 7 introduced numpy's broadcasting, which all later versions of the ops assume."""
+OPSETS = range(7, NEWEST_OPSET + 1)
+"""Known opsets. 7 introduced numpy's broadcasting, which all later versions of the ops assume. Models of
+newer opsets are read too if they contain only ops of these (edgekit/compiler/model/newer_opsets.py)."""
 
 SOURCE_DIGEST = "edgekit.source_sha256"
 """Key in the ``meta`` of an opened model; not saved to files."""
@@ -97,14 +100,16 @@ def open_bytes(
             scopes = recorded_scopes(proto)
             check_model(proto, folder)
             digest = digest_of(data, folder, stamps)
-            _check_opset(proto)
+            read_as = _check_opset(proto)
             check_dictionaries(proto)
             model = _deserialize(proto)
             _repair(model)
             assumed = _fix_inputs(model, shapes or {}, proto, picture_size)
             _infer(model, assumed)
+            restate(model)
     except ModelError as problem:
         raise ModelError(f"{name}: {problem}") from problem.__cause__
+    assumed = "\n".join(filter(None, [assumed, read_as]))
     model.meta[SOURCE_DIGEST] = digest
     model.meta[ASSUMED] = assumed
     model.meta[SCOPES] = scopes
@@ -153,19 +158,22 @@ def _parsed(name: str, data: bytes) -> onnx.ModelProto:
     return proto
 
 
-def _check_opset(proto: onnx.ModelProto) -> None:
+def _check_opset(proto: onnx.ModelProto) -> str:
+    """Check the opset of the default domain. Return what is assumed of a newer one, or ""."""
     versions = {entry.domain or "": entry.version for entry in proto.opset_import}
     version = versions.get("", versions.get("ai.onnx"))
     if version is None and versions.keys() <= {ML_DOMAIN}:
-        return
+        return ""
     if version is None:
         raise ModelError("it does not import an ONNX opset, only " + ", ".join(sorted(versions)))
-    if version not in OPSETS and not _is_as_later(proto, version):
-        why = "older than" if version < OPSETS[0] else "newer than"
+    if version > newest_known():
+        return read_as_known(proto, version)
+    if version < OPSETS[0] and not _is_as_later(proto, version):
         raise ModelError(
-            f"it uses opset {version}, {why} the supported opsets ({OPSETS[0]} to {OPSETS[-1]}); export it "
-            "again with one of those"
+            f"it uses opset {version}, older than the supported opsets ({OPSETS[0]} to {OPSETS[-1]}); export "
+            "it again with one of those"
         )
+    return ""
 
 
 def _is_as_later(proto: onnx.ModelProto, version: int) -> bool:

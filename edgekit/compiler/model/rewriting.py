@@ -230,7 +230,7 @@ def put_before(
     dims: tuple[int, ...],
     name: str,
     dtype: ir.DataType | None = None,
-    **attributes: int | float | list[int],
+    **attributes: int | float | str | list[int],
 ) -> ir.Value:
     """Insert a new node before ``anchor``, named after it; its output has the anchor's element type or
     ``dtype``."""

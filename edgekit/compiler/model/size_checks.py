@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.compiler.model.node_checks import Dims, times
+from edgekit.compiler.model.node_checks import Dims, static_dims, times
 from edgekit.compiler.model.node_inputs import (
     Arrays,
     array_at,
@@ -23,6 +23,16 @@ from edgekit.compiler.model.node_inputs import (
 )
 from edgekit.compiler.model.untrusted import MAX_RANK
 from edgekit.compiler.model.work_budget import VALUE_BYTES
+from edgekit.tensor_spec import Array
+
+
+def kept_shape(node: ir.Node, condition: Array) -> ir.Shape | None:
+    """Return the output shape of a Compress by a constant, which ONNX does not infer; None if unknown."""
+    dims, count = static_dims(node.inputs[0]), int(np.count_nonzero(condition))
+    if dims is None or "axis" not in node.attributes:
+        return None if dims is None else ir.Shape([count])
+    axis = node.attributes["axis"].as_int() % len(dims)
+    return ir.Shape([*dims[:axis], count, *dims[axis + 1 :]])
 
 
 def size_complaint(node: ir.Node) -> str | None:

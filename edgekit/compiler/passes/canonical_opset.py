@@ -42,8 +42,9 @@ CANONICAL_OPSET = 23
 CANONICAL_IR = 11
 """The IR version of opset 23 (ONNX 1.18)."""
 
-_KEPT = {"BitCast": 26}
-"""Newer ops that cannot be expressed in opset 23: a model with one keeps their opset."""
+KEPT = {"BitCast": 26, "CausalConvWithState": 27, "LinearAttention": 27}
+"""Newer ops that opset 23 cannot express, or only in many nodes, for which an engine may have a kernel: a
+model with one has their opset."""
 
 Upgrade = Callable[[ir.Model, ir.Node], str | None]
 
@@ -68,11 +69,16 @@ def canonical_opset(model: ir.Model) -> bool:
                         raise ModelError(f"{node_label(node, version)}: {problem}")
             if version > CANONICAL_OPSET and node.graph is not None:
                 _check_attributes(node, version)
+    return settle_opset(model) != version
+
+
+def settle_opset(model: ir.Model) -> int:
+    """Label a model of canonical forms with opset 23, or the newest of an op that is kept. Return it."""
     # Later opsets add operators, attributes and element types, and do not change the meaning.
-    needed = max([CANONICAL_OPSET, *(_KEPT.get(node.op_type, 0) for node in model.graph.all_nodes())])
+    needed = max([CANONICAL_OPSET, *(KEPT.get(node.op_type, 0) for node in model.graph.all_nodes())])
     model.graph.opset_imports[""] = needed
     model.ir_version = CANONICAL_IR
-    return version != needed
+    return needed
 
 
 def _check_attributes(node: ir.Node, version: int) -> None:

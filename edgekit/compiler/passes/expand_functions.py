@@ -22,7 +22,13 @@ from onnx_ir.passes.common import InlinePass
 from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import PART_OF, node_name
 from edgekit.compiler.model.work_budget import check_time, one_budget
-from edgekit.compiler.passes.canonical_opset import CANONICAL_IR, CANONICAL_OPSET, canonical_opset
+from edgekit.compiler.passes.canonical_opset import (
+    CANONICAL_IR,
+    CANONICAL_OPSET,
+    KEPT,
+    canonical_opset,
+    settle_opset,
+)
 from edgekit.compiler.passes.decompositions import BODIES
 from edgekit.compiler.passes.decompositions.axes import fewer_axes
 from edgekit.compiler.passes.fold_constants import fold_constants
@@ -60,6 +66,7 @@ def with_expansions(
     if any(absent(node) for node in model.graph):
         copy = model.clone()
         if expand_functions(copy, absent, reasons=reasons):
+            settle_opset(copy)
             model = copy
     while True:
         expanded, findings = attempt(model)
@@ -71,6 +78,7 @@ def with_expansions(
             reasons=reasons,
         ):
             return expanded, [_explained(finding, reasons) for finding in findings]
+        settle_opset(copy)
         model = copy
 
 
@@ -118,7 +126,8 @@ def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
     if any(value.dtype is None or static_dims(value) is None for value in [*given, *used]):
         return False
     try:
-        version = model.graph.opset_imports.get(node.domain, 1) if node.domain else opset
+        version = max(opset, KEPT.get(node.op_type, 0))
+        version = model.graph.opset_imports.get(node.domain, 1) if node.domain else version
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
     except onnx.defs.SchemaError:
         return False

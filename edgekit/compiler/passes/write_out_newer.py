@@ -1,20 +1,22 @@
 """Decomposes ops and forms of ops newer than opset 23 into ops of opset 23.
 
     Attention<24>(Q, K, V, ..., nonpad_kv_seqlen)  =>  its function: MatMul, Softmax ...
+    SwiGLU<28>(a, b)                               =>  Mul(a, Sigmoid(a)), Mul
     TensorScatter(cache, update, at)               =>  ScatterElements(cache, at + 0 1 2 ..., update)
     CumProd(x, axis)                               =>  ReduceProd(Where(j <= i, x, 1)) over j
     BitCast(int8 -> uint8)                         =>  Cast, which keeps the bits of integers of one width
 
-So targets need to support one opset only. A BitCast between floats and integers has no equivalent and is
-kept.
+So targets need to support one opset only. Kept are a BitCast between floats and integers, which has no
+equivalent, and recurrences that an engine may have a kernel for (``KEPT``): a target without one writes them
+out itself. New forms of old ops are in newer_forms.py.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import onnx.defs
 import onnx_ir as ir
 
+from edgekit.compiler.model.newer_opsets import is_same_form
 from edgekit.compiler.model.node_checks import node_label
 from edgekit.compiler.model.rewriting import (
     add_constant,
@@ -27,8 +29,9 @@ from edgekit.compiler.model.rewriting import (
     replace_node,
     text_of,
 )
-from edgekit.compiler.passes.canonical_opset import CANONICAL_OPSET, constant_of
+from edgekit.compiler.passes.canonical_opset import CANONICAL_OPSET, KEPT, constant_of
 from edgekit.compiler.passes.expand_functions import expand_functions
+from edgekit.compiler.passes.newer_forms import bit_shift, float_mod, half_range, space_to_depth
 from edgekit.errors import ModelError
 
 CUM_PROD_LENGTH = 512
@@ -44,24 +47,21 @@ def write_out_newer(model: ir.Model) -> bool:
     version = model.graph.opset_imports.get("", CANONICAL_OPSET)
     if version <= CANONICAL_OPSET:
         return False
-    changed = expand_functions(model, _is_newer, version)
+    changed = False
     for _, node in list(nodes_of(model, *_REWRITES)):
-        problem = _REWRITES[node.op_type](model, node)
+        since, rewrite = _REWRITES[node.op_type]
+        problem = rewrite(model, node) if version >= since else None
         if problem is not None:
             raise ModelError(f"{node_label(node, version)}: {problem}")
         changed |= node.graph is None
-    return changed
+    return expand_functions(model, lambda node: _is_newer(node, version), version) or changed
 
 
-def _is_newer(node: ir.Node) -> bool:
-    """Return whether opset 23 lacks the op, or lacks its attributes or number of inputs."""
-    if node.op_type == "Swish":  # canonical_opset keeps its gate in two nodes
+def _is_newer(node: ir.Node, version: int) -> bool:
+    """Return whether opset 23 lacks the op, its attributes, its number of inputs or its element types."""
+    if node.domain or node.op_type in ("BitShift", "Swish", *KEPT):  # written out here, or in canonical_opset
         return False
-    try:
-        schema = onnx.defs.get_schema(node.op_type, CANONICAL_OPSET)
-    except onnx.defs.SchemaError:
-        return True
-    return len(node.inputs) > schema.max_input or any(a not in schema.attributes for a in node.attributes)
+    return not is_same_form(node, CANONICAL_OPSET, version)
 
 
 def _bit_cast(model: ir.Model, node: ir.Node) -> str | None:
@@ -126,4 +126,13 @@ def _tensor_scatter(model: ir.Model, node: ir.Node) -> str | None:
     return None
 
 
-_REWRITES = {"BitCast": _bit_cast, "CumProd": _cum_prod, "TensorScatter": _tensor_scatter}
+_REWRITES = {
+    "BitCast": (26, _bit_cast),
+    "BitShift": (28, bit_shift),
+    "CumProd": (26, _cum_prod),
+    "Mod": (28, float_mod),
+    "Range": (27, half_range),
+    "SpaceToDepth": (28, space_to_depth),
+    "TensorScatter": (24, _tensor_scatter),
+}
+"""Op -> the opset from which on it is rewritten, and its rewrite."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.compiler.model.newer_opsets import newest_known
 from edgekit.compiler.passes.decompositions.linear_algebra import MOST_ROWS
+from edgekit.compiler.passes.decompositions.recurrent import MOST_STEPS
 from edgekit.compiler.passes.expand_functions import expand_functions
 from edgekit.diagnostics import Inexpressible
 from tests.compiler.passes.meaning import Weight, answers, folded, snr_db
@@ -332,3 +334,37 @@ def test_quantized_products_become_pairs() -> None:
 def test_eye_like(k: int) -> None:
     text = f"g (float[3,5] x) => (int32[3,5] y) {{ y = EyeLike <dtype = 6, k = {k}> (x) }}"
     written_out(text)
+
+
+@pytest.mark.skipif(newest_known() < 27, reason="needs an onnx that knows opset 27")
+@pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
+@pytest.mark.parametrize("state", ["", "float[2,2,4,3] s, "])
+def test_linear_attention(rule: str, state: str) -> None:
+    """Against ONNX Runtime's kernel: two query heads for each key head, with and without a past state."""
+    given = ", s" if state else ", "
+    decay = ", g" if "gated" in rule else ", "
+    beta = ", t" if "delta" in rule else ""
+    extra = ("float[2,5,8] g, " if "gated" in rule else "") + ("float[2,5,2] t, " if "delta" in rule else "")
+    text = f"""g ({state}{extra}float[2,5,16] q, float[2,5,8] k, float[2,5,6] v)
+        => (float[2,5,12] y, float[2,2,4,3] z)
+        {{ y, z = LinearAttention <q_num_heads=4, kv_num_heads=2, update_rule="{rule}">
+        (q, k, v{given}{decay}{beta}) }}"""
+    model = folded(text, opset=27)
+    before = answers(model)
+    assert expand_functions(model, lambda node: True)
+    assert "LinearAttention" not in {node.op_type for node in model.graph}
+    for wanted, got in zip(before, answers(model), strict=True):
+        assert snr_db(wanted["y"], got["y"]) > 100
+        assert snr_db(wanted["z"], got["z"]) > 100
+
+
+@pytest.mark.skipif(newest_known() < 27, reason="needs an onnx that knows opset 27")
+def test_a_long_recurrence_says_why() -> None:
+    steps = MOST_STEPS + 1
+    text = f"""g (float[1,{steps},4] q, float[1,{steps},4] k, float[1,{steps},4] v, float[1,{steps},4] g)
+        => (float[1,{steps},4] y, float[1,1,4,4] z)
+        {{ y, z = LinearAttention <q_num_heads=1, kv_num_heads=1, update_rule="gated"> (q, k, v, , g) }}"""
+    reasons: dict[str, Inexpressible] = {}
+    assert not expand_functions(folded(text, opset=27), lambda node: True, reasons=reasons)
+    (reason,) = reasons.values()
+    assert reason.why == "its recurrence has 257 steps; at most 256 are unrolled"

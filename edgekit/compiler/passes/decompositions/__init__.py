@@ -16,6 +16,7 @@ from edgekit.compiler.passes.decompositions.attention import attention
 from edgekit.compiler.passes.decompositions.counting import tfidf
 from edgekit.compiler.passes.decompositions.einsum import einsum
 from edgekit.compiler.passes.decompositions.integers import (
+    bit_shift,
     bitwise,
     bitwise_not,
     boolean_extreme,
@@ -24,6 +25,7 @@ from edgekit.compiler.passes.decompositions.integers import (
     mat_mul,
 )
 from edgekit.compiler.passes.decompositions.linear_algebra import det
+from edgekit.compiler.passes.decompositions.linear_attention import linear_attention
 from edgekit.compiler.passes.decompositions.linear_models import linear_classifier, linear_regressor
 from edgekit.compiler.passes.decompositions.normalization import (
     batch_normalization,
@@ -44,7 +46,9 @@ from edgekit.compiler.passes.decompositions.recurrent import gru, lstm, rnn
 from edgekit.compiler.passes.decompositions.sampling import deform_conv, grid_sample
 from edgekit.compiler.passes.decompositions.selection import (
     arg_extreme,
+    compress,
     hardmax,
+    one_hot,
     pad,
     reverse_sequence,
     scatter_elements,
@@ -72,11 +76,13 @@ BODIES: Mapping[tuple[str, str], Write] = {
     ("", "Attention"): attention,
     ("", "AveragePool"): average_pool,
     ("", "BatchNormalization"): batch_normalization,
+    ("", "BitShift"): bit_shift,
     ("", "BitwiseAnd"): bitwise,
     ("", "BitwiseNot"): bitwise_not,
     ("", "BitwiseOr"): bitwise,
     ("", "BitwiseXor"): bitwise,
     ("", "Col2Im"): col2im,
+    ("", "Compress"): compress,
     ("", "Conv"): conv_3d,
     ("", "ConvInteger"): conv_integer,
     ("", "ConvTranspose"): conv_transpose,
@@ -92,11 +98,13 @@ BODIES: Mapping[tuple[str, str], Write] = {
     ("", "GroupNormalization"): group_normalization,
     ("", "Hardmax"): hardmax,
     ("", "LSTM"): lstm,
+    ("", "LinearAttention"): linear_attention,
     ("", "LpPool"): lp_pool,
     ("", "MatMul"): mat_mul,
     ("", "MatMulInteger"): mat_mul_integer,
     ("", "MaxPool"): max_pool,
     ("", "MaxUnpool"): max_unpool,
+    ("", "OneHot"): one_hot,
     ("", "Pad"): pad,
     ("", "QLinearConv"): q_linear_conv,
     ("", "QLinearMatMul"): q_linear_mat_mul,

@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from edgekit.compiler.model.rewriting import array_of, dims_of, input_of, int_of
+from edgekit.compiler.model.rewriting import array_of, dims_of, input_of, int_of, text_of
 from edgekit.compiler.passes.decompositions.tape import Tape
+from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 
 INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
@@ -61,6 +62,39 @@ def bitwise(node: ir.Node) -> onnx.GraphProto | None:
     sign = tape.reshape(tape(op, *signs), dims)
     result = tape("Add", low, tape("Where", sign, least, zero))
     return tape.body(result if kind == ir.DataType.INT32 else tape("Cast", result, to=int(kind)))
+
+
+def bit_shift(node: ir.Node) -> onnx.GraphProto | None:
+    """Decompose BitShift into products and quotients of powers of two, in int32.
+
+    Powers and masks are read from tables; 2^31 wraps to the sign bit of a product. A quotient is the sum of
+    those of its upper and lower 16 bits, without the bits that leave: exact also in float32, in which
+    OpenVINO divides.
+
+    Raises:
+        Inexpressible: a left shift of 64 bits, whose result engines of 32 bits do not hold.
+    """
+    kind, dims = node.outputs[0].dtype, dims_of(node.outputs[0])
+    if kind is None or dims is None:
+        return None
+    left = text_of(node, "direction", "LEFT") == "LEFT"
+    if left and kind.numpy().itemsize > 4:
+        why = "the result of a left shift of 64 bits does not fit into 32, in which the engine computes"
+        raise Inexpressible(why, code="EK1004")
+    powers = (2 ** np.arange(BITS + 1)).astype(np.uint32)
+    tape = Tape(node)
+    x, by = _int32(tape, 0), tape("Min", _int32(tape, 1), np.array(BITS, np.int32))
+    if left:
+        result = tape("Mul", x, tape("Gather", powers.view(np.int32), by))
+    else:
+        power = tape("Gather", np.minimum(powers, 2 ** (BITS - 1)).astype(np.int32), by)
+        staying = ~(powers - 1)
+        halves = []
+        for half in (0x7FFF0000, 0xFFFF):
+            mask = tape("Gather", (staying & np.uint32(half)).view(np.int32), by)
+            halves.append(tape("Div", tape("BitwiseAnd", x, mask), power))
+        result = tape("Add", *halves)
+    return tape.body(tape("Cast", result, to=int(kind)))
 
 
 def _int32(tape: Tape, index: int) -> str:

@@ -1,5 +1,5 @@
-"""Decomposes ops that select: Hardmax, ArgMax of a vector, ReverseSequence, Pad by a computed value, and
-Scatter with a reduction."""
+"""Decomposes ops that select: Hardmax, ArgMax of a vector, Compress, OneHot, ReverseSequence, Pad by a
+computed value, and Scatter with a reduction."""
 
 from __future__ import annotations
 
@@ -39,6 +39,36 @@ def arg_extreme(node: ir.Node) -> onnx.GraphProto | None:
     tape, last = Tape(node), int_of(node, "select_last_index", 0)
     row = tape.reshape("i0", (1, *dims))
     return tape.body(tape.reshape(tape(node.op_type, row, axis=1, keepdims=0, select_last_index=last), out))
+
+
+def compress(node: ir.Node) -> onnx.GraphProto | None:
+    """Decompose Compress by a constant condition into Gather of the kept places."""
+    dims, condition = dims_of(node.inputs[0]), array_of(input_of(node, 1))
+    if dims is None or condition is None:
+        return None
+    tape, kept = Tape(node), np.flatnonzero(condition)
+    if "axis" in node.attributes:
+        return tape.body(tape("Gather", "i0", kept, axis=int_of(node, "axis", 0)))
+    return tape.body(tape("Gather", tape.reshape("i0", (prod(dims),)), kept, axis=0))
+
+
+def one_hot(node: ir.Node) -> onnx.GraphProto | None:
+    """Decompose OneHot of computed values into Where(Equal(indices, 0 1 2 ...), on, off).
+
+    An index counts from the end if it is negative; one beyond the depth is nowhere (ONNX OneHot-28).
+    """
+    dims, out = dims_of(node.inputs[0]), dims_of(node.outputs[0])
+    if dims is None or out is None:
+        return None
+    tape, axis = Tape(node), int_of(node, "axis", -1) % len(out)
+    depth = np.array(out[axis], np.int64)
+    places = np.arange(out[axis]).reshape([-1 if a == axis else 1 for a in range(len(out))])
+    indices = tape("Cast", "i0", to=int(ir.DataType.INT64))
+    indices = tape.reshape(indices, (*dims[:axis], 1, *dims[axis:]))
+    past = tape("Less", indices, np.array(0, np.int64))
+    indices = tape("Where", past, tape("Add", indices, depth), indices)
+    off, on = (tape.part("i2", 0, k, k + 1) for k in range(2))
+    return tape.body(tape("Where", tape("Equal", indices, places.astype(np.int64)), on, off))
 
 
 def reverse_sequence(node: ir.Node) -> onnx.GraphProto | None:
