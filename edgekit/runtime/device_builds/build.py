@@ -31,7 +31,7 @@ from edgekit.runtime.device_builds.engine_store import (
     read_json,
     sha256_of,
 )
-from edgekit.runtime.device_builds.memory import resident_mb
+from edgekit.system.memory import resident_bytes
 from edgekit.tensor_spec import Json
 
 RESULT, STAGE, LOG = "result.json", "stage", "log"
@@ -213,7 +213,7 @@ class EngineBuild:
             return "stopped"
         if seconds > limits.seconds:
             return f"the builder was killed after {limits.seconds:g} s"
-        if (used_mb := resident_mb(pid)) > limits.memory_mb:
+        if (used_mb := resident_bytes(pid) >> 20) > limits.memory_mb:
             return f"the builder was killed at {used_mb} MB of memory; the limit is {limits.memory_mb} MB"
         if (free_mb := free_memory_mb()) < limits.floor_mb:
             return f"the builder was killed with {free_mb} MB of memory left for other processes"
