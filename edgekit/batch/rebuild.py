@@ -5,8 +5,10 @@ The model and the samples are not in a bundle: they are given, and held to the h
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,7 +28,10 @@ from edgekit.compiler.sandbox import public
 from edgekit.errors import CrashError, EdgeKitError, UsageError, printable
 from edgekit.processing.generation import is_generation
 from edgekit.signing.trusted_keys import signature_path
+from edgekit.system.atomic_files import locked, private_folder
+from edgekit.system.cache_folder import cache_folder
 from edgekit.system.declared_options import declared
+from edgekit.system.regular_file import read_plain
 
 if TYPE_CHECKING:
     from edgekit.processing.card import Card
@@ -195,8 +200,6 @@ def _built(old: Bundle, path: Path, tools: Path | None, again: Mapping[str, Any]
 
 def _built_with(tools: Path, path: Path, arguments: Mapping[str, Any]) -> Bundle:
     """The same in a process of its own, which finds these packages before those of this Python."""
-    from edgekit.batch.tool_environment import installed_tools
-
     environment = installed_tools(tools)
     with TemporaryDirectory(prefix="edgekit-") as folder:
         made = Path(folder) / "made.edgekit"
@@ -243,3 +246,44 @@ def _notes(old: Bundle, path: Path, version: int | None) -> list[str]:
         names = sorted(old.manifest["extensions"].keys() - {"version", "source_names"})
         found.append(f"not copied, because they were measured with the old files: {', '.join(names)}")
     return found
+
+
+LOCK_SECONDS = 1800.0
+"""Another rebuild may be installing the same."""
+REQUIREMENTS_BYTES = 1 << 20
+
+
+def installed_tools(requirements: Path) -> dict[str, str]:
+    """Environment variables for a process that finds the packages of a requirements file first.
+
+    They are installed once for each content of the file, into the cache folder.
+
+    Raises:
+        UsageError: the file can't be read, or pip can't install it.
+    """
+    try:
+        content = read_plain(requirements, REQUIREMENTS_BYTES)
+    except OSError as problem:
+        raise UsageError(
+            f"{requirements} can't be read: {problem.strerror}; give a requirements file, as pip takes it"
+        ) from None
+    digest = hashlib.sha256(f"{sys.version}\n{sys.executable}\n".encode() + content).hexdigest()
+    folder = cache_folder() / "tools" / digest[:32]
+    private_folder(folder.parent)
+    with locked(folder.with_suffix(".lock"), LOCK_SECONDS):
+        if not folder.exists():
+            _install(requirements, folder)
+    search = os.pathsep.join([str(folder), *(os.path.abspath(entry) for entry in sys.path if entry)])
+    return {**os.environ, "PYTHONPATH": search}
+
+
+def _install(requirements: Path, folder: Path) -> None:
+    draft = folder.with_suffix(".part")
+    shutil.rmtree(draft, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command = [*pip, "--target", str(draft), "-r", str(requirements.absolute())]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode != 0:
+        last = (ended.stderr.strip() or ended.stdout.strip()).splitlines()[-3:]
+        raise UsageError("\n  ".join([f"pip can't install {requirements}", *last]))
+    os.replace(draft, folder)

@@ -14,7 +14,7 @@ from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import LOADING, READY, UNAVAILABLE, Candidate, Entry, scanned
 from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
-from edgekit.system.resident_memory import resident_bytes
+from edgekit.system.memory import resident_bytes
 from edgekit.tensor_spec import Json
 
 AHEAD = timedelta(minutes=5)

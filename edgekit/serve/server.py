@@ -37,7 +37,7 @@ from edgekit.serve.worker_group import WorkerGroup, last_state
 from edgekit.serve.worker_metrics import WorkerMetrics
 from edgekit.system.cpu import default_threads
 from edgekit.system.declared_options import called_with, restored, stored_options
-from edgekit.system.freed_memory import return_freed_memory
+from edgekit.system.memory import return_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -15,6 +15,7 @@ from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.interrupts import pass_on
+from edgekit.system.regular_file import open_regular
 from edgekit.tensor_spec import Json
 
 
@@ -27,6 +28,16 @@ def recall(folder: Path, name: str, limit_bytes: int) -> Json:
     except (OSError, JsonError) as problem:
         pass_on(problem)
         return None
+
+
+def read_object(path: Path, limit_bytes: int) -> dict[str, Json]:
+    """Return a small JSON object that a child process left; empty if missing or invalid."""
+    try:
+        with open_regular(path, follow=False) as file:  # a child may leave anything here
+            found = strict_json.decode(file.read(limit_bytes + 1), path.name, limit_bytes)
+    except (OSError, JsonError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def why_unused(folder: Path) -> str:

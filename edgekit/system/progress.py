@@ -85,7 +85,7 @@ def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Say]
         name: Name of the stage.
         live: Whether the descriptions given in between are reported too.
     """
-    from edgekit.system.resident_memory import release_unused  # here: ctypes, which the command line lacks
+    from edgekit.system.memory import release_unused  # here: ctypes, which the command line lacks
 
     description = ""
     started = time.perf_counter()

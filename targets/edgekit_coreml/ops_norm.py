@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.reduce_axes import axes_from
+from edgekit.compiler.lowering.index_arguments import axes_from
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_reduce import reduce

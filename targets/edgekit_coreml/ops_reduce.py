@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgekit.compiler.lowering.constant_inputs import constant_scalar
-from edgekit.compiler.lowering.reduce_axes import reduced_axes
+from edgekit.compiler.lowering.index_arguments import constant_scalar, reduced_axes
 from edgekit_coreml.builder import Builder, Value, lower
 
 REDUCTIONS = {"ReduceL1": "reduce_l1_norm", "ReduceL2": "reduce_l2_norm", "ReduceMax": "reduce_max",

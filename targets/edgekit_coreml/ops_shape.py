@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.constant_inputs import constant_ints
+from edgekit.compiler.lowering.index_arguments import constant_ints, slice_ends, slice_objects, slice_ranges
 from edgekit.compiler.lowering.pad_amounts import PadPart, pad_amounts, pad_parts
-from edgekit.compiler.lowering.slice_ranges import slice_ends, slice_objects, slice_ranges
 from edgekit.diagnostics import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import broadcast

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.lowering.language.decoder_writer import DecoderWriter, rotation_tables
+from edgekit.compiler.lowering.language.decoder_writer import DecoderWriter
 from edgekit.compiler.lowering.language.graph_writer import CONTRIB
 from edgekit.errors import UsageError
 from edgekit.target import Artifact
@@ -78,12 +78,7 @@ class _OpenvinoDecoder(DecoderWriter):
         self.slides = bool(c.sliding_window) and any(c.sliding_layers)
         if self.slides:
             g.input("sliding_mask", "float32", [1, 1, "tokens", "total"])
-        self._angles: dict[bytes, tuple[str, str]] = {}
         return "tokens"
-
-    def last_rows(self, x: str) -> str:
-        g = self.graph
-        return g.op("Slice", x, "from_row", g.ints(2**62), g.ints(1))
 
     def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
         g, zeros = self.graph, weights.packed_zeros()
@@ -107,7 +102,7 @@ class _OpenvinoDecoder(DecoderWriter):
     def attention(self, layer: int, qkv: list[str]) -> str:
         g, c = self.graph, self.config
         slides = bool(c.sliding_window and c.sliding_layers and c.sliding_layers[layer])
-        cos, sin = self._rotation(layer)
+        cos, sin = self.rotation(layer, "positions")
         q = self.rotated(self.split_heads(qkv[0], c.heads), cos, sin)
         k = self.rotated(self.split_heads(qkv[1], c.kv_heads), cos, sin)
         whole = []
@@ -127,16 +122,6 @@ class _OpenvinoDecoder(DecoderWriter):
         scores = self.soft_cap(g.op("Mul", scores, g.number(c.attention_scale)), c.attention_softcap)
         weights = g.op("Softmax", g.op("Add", scores, mask), axis=-1)
         return self.join_heads(g.op("MatMul", weights, whole[1]))
-
-    def _rotation(self, layer: int) -> tuple[str, str]:
-        g, frequencies = self.graph, self.config.inverse_frequencies(layer)
-        key = frequencies.tobytes()
-        if key not in self._angles:
-            cos, sin = rotation_tables(frequencies, self.context)
-            both = (np.concatenate([cos, cos], axis=1), np.concatenate([-sin, sin], axis=1))
-            of_tokens = [g.op("Gather", g.constant(table), "positions", axis=0) for table in both]
-            self._angles[key] = (of_tokens[0], of_tokens[1])
-        return self._angles[key]
 
     def end(self) -> None:
         self.graph.output("logits", "float32", [1, "rows", self.config.vocabulary])

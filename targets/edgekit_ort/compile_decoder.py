@@ -55,10 +55,6 @@ class _OrtDecoder(DecoderWriter):
         g.input("total", "int32", [])
         return "tokens"
 
-    def last_rows(self, x: str) -> str:
-        g = self.graph
-        return g.op("Slice", x, "from_row", g.ints(2**62), g.ints(1))
-
     def norm(self, x: str, name: str) -> str:
         weight = self.graph.constant(self.model.weight(name), name)
         epsilon = self.config.norm_eps

@@ -22,7 +22,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.lowering.language import BlockWeights
-from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter, rotation_tables
+from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter
 from edgekit.compiler.lowering.language.graph_writer import GraphWriter
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.language.block_rounding import nearest8
@@ -112,7 +112,6 @@ class _TfliteDecoder(DecoderWriter):
         self.slides = bool(c.sliding_window) and any(c.sliding_layers)
         if self.slides:
             g.input("sliding_mask", "float32", [1, 1, self._rows(count), self.context])
-        self._angles: dict[bytes, tuple[str, str]] = {}
         return "token"
 
     def _rows(self, count: int) -> int:
@@ -158,7 +157,7 @@ class _TfliteDecoder(DecoderWriter):
     def attention(self, layer: int, qkv: list[str]) -> str:
         g, c, count = self.graph, self.config, self.tokens
         slides = bool(c.sliding_window and c.sliding_layers and c.sliding_layers[layer])
-        cos, sin = self._rotation(layer)
+        cos, sin = self.rotation(layer, "position")
         q, k, v = (self._heads(x, n) for x, n in zip(qkv, (c.heads, c.kv_heads, c.kv_heads), strict=True))
         # The heads that share keys are rows of one product.
         grouped = g.ints(1, c.kv_heads, c.heads // c.kv_heads * count, c.head_size)
@@ -198,16 +197,6 @@ class _TfliteDecoder(DecoderWriter):
         ahead = np.subtract.outer(np.arange(self.tokens), np.arange(self.tokens))
         seen = (ahead >= 0) & (not slides or ahead < self.config.sliding_window)
         return np.tile(np.where(seen, np.float32(0), HIDDEN), (self._rows(self.tokens) // self.tokens, 1))
-
-    def _rotation(self, layer: int) -> tuple[str, str]:
-        g, frequencies = self.graph, self.config.inverse_frequencies(layer)
-        key = frequencies.tobytes()
-        if key not in self._angles:
-            cos, sin = rotation_tables(frequencies, self.context)
-            both = (np.concatenate([cos, cos], axis=1), np.concatenate([-sin, sin], axis=1))
-            of_token = [g.op("Gather", g.constant(table), "position", axis=0) for table in both]
-            self._angles[key] = (of_token[0], of_token[1])
-        return self._angles[key]
 
     def end(self) -> None:
         if self.tokens == 1:  # a program for prompts has none, and the passes drop what would make them

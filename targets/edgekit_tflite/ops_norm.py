@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.compiler.lowering.reduce_axes import axes_from
+from edgekit.compiler.lowering.index_arguments import axes_from
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import channels_last

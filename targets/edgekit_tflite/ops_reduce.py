@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.constant_inputs import constant_scalar
-from edgekit.compiler.lowering.reduce_axes import reduced_axes
+from edgekit.compiler.lowering.index_arguments import constant_scalar, reduced_axes
 from edgekit.diagnostics import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import Perm

@@ -7,13 +7,12 @@ Resident memory is printed at each tenth. It grows until the tokenizer has seen 
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 
-from edgekit.runtime.device_builds.memory import resident_mb
 from edgekit.runtime.generate import TextParts, TextSession
 from edgekit.runtime.metrics.text_metrics import TextMetrics
+from edgekit.system.memory import resident_bytes
 from tests.fixtures.numpy_decoder import CHATML, STOP_ID, NumpyDecoder, byte_tokenizer
 
 
@@ -52,7 +51,7 @@ def main() -> None:
         for number in range(1, generations + 1):
             generate_one(session, draw)
             if number % max(1, generations // 10) == 0:
-                print(f"{number}: {resident_mb(os.getpid())} MB, {metrics.snapshot()['texts']}", flush=True)
+                print(f"{number}: {resident_bytes() >> 20} MB, {metrics.snapshot()['texts']}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
 from pathlib import Path
 
-from edgekit.system.memory import UNKNOWN_BYTES, all_memory_bytes, free_memory_bytes
+import numpy as np
+import pytest
+
+from edgekit.system.memory import (
+    UNKNOWN_BYTES,
+    all_memory_bytes,
+    free_memory_bytes,
+    release_unused,
+    resident_bytes,
+)
+from edgekit.system.progress import stage
 
 
 def test_the_least_of_machine_and_group_counts(tmp_path: Path) -> None:
@@ -28,3 +41,54 @@ def test_the_least_of_machine_and_group_counts(tmp_path: Path) -> None:
 
 def test_this_machine_has_some() -> None:
     assert 0 < free_memory_bytes() <= all_memory_bytes()
+
+
+SCRIPT = """
+from edgekit.system.memory import return_freed_memory
+from edgekit.system.memory import resident_bytes
+if not return_freed_memory():
+    raise SystemExit(3)
+bytearray(b"x" * (30 << 20))  # glibc takes blocks of this size from its heap after one of them was freed
+large = [bytearray(b"x" * (20 << 20)) for _ in range(5)]
+small = [bytearray(b"x" * 3000) for _ in range(100)]
+before = resident_bytes()
+del large
+print(before - resident_bytes())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's mallopt")
+def test_large_blocks_go_back_though_small_ones_lie_above_them() -> None:
+    ran = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+    if ran.returncode == 3:
+        pytest.skip("the C library is not glibc")
+    assert int(ran.stdout) > 95 << 20, ran.stderr
+
+
+SIZE_BYTES = 64_000_000
+
+
+def test_objects_that_hold_each_other_are_freed_when_a_stage_ends() -> None:
+    """As nodes and values of a graph do, with all constants."""
+    gc.disable()
+    try:
+        with stage(lambda progress: None, "compiled"):
+            circle: list[object] = [np.ones(SIZE_BYTES, np.uint8)]
+            circle.append(circle)
+            del circle
+            before = resident_bytes()
+        assert before - resident_bytes() > SIZE_BYTES // 2
+    finally:
+        gc.enable()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems' heaps are not trimmed")
+def test_the_heap_s_free_pages_are_returned() -> None:
+    """Holes between blocks that are in use, where the heap does not shrink by itself."""
+    blocks = [bytearray(b"x") * 100_000 for _ in range(SIZE_BYTES // 100_000)]
+    kept = blocks[::10]
+    blocks.clear()
+    before = resident_bytes()
+    release_unused()
+    assert before - resident_bytes() > SIZE_BYTES // 2
+    assert kept

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EngineError, MissingDependency, UsageError
-from edgekit.runtime.device_builds.memory import resident_mb
 from edgekit.runtime.local_timings import median
 from edgekit.runtime.session_state import log
+from edgekit.system.memory import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,7 +106,7 @@ def _measured(session: Any, load_ms: float, seconds: float) -> dict[str, Any]:
         "prompt_tokens": int(median(prompts)),
         "first_token_ms": median(firsts),
         "tokens_per_s": median(speeds) if speeds else None,
-        "resident_mb": resident_mb(os.getpid()),
+        "resident_mb": resident_bytes() >> 20,
     }
 
 

@@ -13,7 +13,7 @@ from edgekit.compiler.compress.int8_placement import Int8Placement, place_int8
 from edgekit.compiler.compress.picture_augmentation import PictureAugmentation, changes_for
 from edgekit.compiler.compress.student_training import BATCH, TrainingTask, fitting_batch, train_student
 from edgekit.compiler.compress.torch import need_torch
-from edgekit.compiler.compress.training_options import checked_end
+from edgekit.compiler.compress.training_length import checked_end
 from edgekit.compiler.compress.training_samples import hold_out
 from edgekit.compiler.evaluate.fidelity import Evaluator, Fidelity
 from edgekit.compiler.evaluate.kept_outputs import keep_outputs

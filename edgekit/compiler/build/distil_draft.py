@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from edgekit.compiler.build.distil_request import DraftRequest
 from edgekit.compiler.build.language.evaluation import calibration_tokens, tokens_of
 from edgekit.compiler.compress.torch import need_torch
-from edgekit.compiler.compress.training_options import checked_end
+from edgekit.compiler.compress.training_length import checked_end
 from edgekit.compiler.model.language.hugging_face_writer import check_writable, write_hugging_face
 from edgekit.compiler.model.language.language_model import LanguageModel
 from edgekit.compiler.model.language.open_model import is_language_model, open_language_model

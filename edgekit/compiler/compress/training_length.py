@@ -1,7 +1,8 @@
-"""Length of a student's training: ``20min``, ``90s``, ``1h`` or ``12epochs``."""
+"""Length of a student's training, ``20min``, ``90s``, ``1h`` or ``12epochs``, and checks of its numbers."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -53,3 +54,19 @@ def training_length(given: str) -> TrainingLength:
     if match[2] in MINUTES:
         return TrainingLength(None, number * MINUTES[match[2]], given.strip())
     return TrainingLength(number, None, given.strip())
+
+
+def checked_end(
+    epochs: float | None, minutes: float | None, batch: int | None, learning_rate: float | None
+) -> None:
+    """Check that a training has an end, and that all its numbers are above 0.
+
+    Raises:
+        UsageError: there is no end, or a number is not above 0.
+    """
+    if epochs is None and minutes is None:
+        raise UsageError("training needs a limit: set epochs, minutes or both")
+    numbers = {"epochs": epochs, "minutes": minutes, "batch": batch, "learning rate": learning_rate}
+    for name, number in numbers.items():
+        if number is not None and not 0 < number < math.inf:
+            raise UsageError(f"{name} is {number:g}; it must be above 0")

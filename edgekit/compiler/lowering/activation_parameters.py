@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.compiler.lowering.constant_inputs import NodeInput
+from edgekit.compiler.lowering.index_arguments import NodeInput
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 

@@ -1,15 +1,53 @@
-"""Constant indices of Gather, ScatterND and OneHot, and the mask of Trilu."""
+"""Constant integers of a node: axes of reductions, ranges of Slice, indices of Gather, ScatterND and OneHot,
+and the mask of Trilu."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from edgekit.compiler.lowering.constant_inputs import NodeInput, constant_scalar
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
+
+
+class NodeInput(Protocol):
+    """Handle of a target for a node's input: its shape, and its array if it is constant."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Static shape, in ONNX's order of axes."""
+
+    @property
+    def const(self) -> Array | None:
+        """Array of a constant in ONNX's order of axes; None if the model computes the value."""
+
+
+def constant_ints(given: NodeInput, name: str) -> tuple[int, ...]:
+    """Return the integers of a constant input of rank 0 or 1.
+
+    Args:
+        given: The input.
+        name: Name in ONNX, for the error message.
+
+    Raises:
+        Inexpressible: the model computes it.
+    """
+    if given.const is None:
+        raise Inexpressible(f"the model computes its {name}; they must be constant")
+    return tuple(int(n) for n in np.atleast_1d(given.const).ravel())
+
+
+def constant_scalar(given: NodeInput, name: str) -> int:
+    """Return the integer of a constant input with one element.
+
+    Raises:
+        Inexpressible: the model computes it.
+    """
+    if given.const is None:
+        raise Inexpressible(f"the model computes its {name}; it must be constant")
+    return int(np.asarray(given.const).ravel()[0])
 
 
 class GatheredRange(NamedTuple):
@@ -114,3 +152,93 @@ def trilu_mask(data_shape: Sequence[int], k: NodeInput | None, upper: int) -> Ar
     shift = max(-rows - 1, min(shift - 1 if upper else shift, columns))  # numpy takes none of 2^63
     below = np.tri(rows, columns, k=shift, dtype=bool)
     return ~below if upper else below
+
+
+class SliceRanges(NamedTuple):
+    """Range of a Slice, one entry for each axis of the data: ``data[begin::step]`` cut to ``shape``.
+
+    Attributes:
+        begin: Index of the first element.
+        step: Distance to the next element, positive.
+        shape: Number of elements taken.
+        reversed_axes: Axes that are reversed afterwards: those with a negative step.
+    """
+
+    begin: tuple[int, ...]
+    step: tuple[int, ...]
+    shape: tuple[int, ...]
+    reversed_axes: tuple[int, ...]
+
+
+def slice_ranges(
+    data_shape: Sequence[int],
+    starts: NodeInput,
+    ends: NodeInput,
+    axes: NodeInput | None = None,
+    steps: NodeInput | None = None,
+) -> SliceRanges:
+    """Decode a Slice. Arguments are the node's inputs.
+
+    Raises:
+        Inexpressible: the model computes one of them.
+    """
+    rank = len(data_shape)
+    first = constant_ints(starts, "starts")
+    last = constant_ints(ends, "ends")
+    over = tuple(range(len(first))) if axes is None else constant_ints(axes, "axes")
+    by = (1,) * len(first) if steps is None else constant_ints(steps, "steps")
+    begin, step, shape, reversed_axes = [0] * rank, [1] * rank, list(data_shape), []
+    for axis, low, high, stride in zip(over, first, last, by, strict=True):
+        axis %= rank
+        taken = range(*slice(low, high, stride).indices(data_shape[axis]))  # clamps as ONNX does
+        shape[axis] = len(taken)
+        if stride < 0:
+            reversed_axes.append(axis)
+            taken = taken[::-1]
+        if len(taken):
+            begin[axis], step[axis] = taken[0], abs(stride)
+    return SliceRanges(tuple(begin), tuple(step), tuple(shape), tuple(reversed_axes))
+
+
+def slice_ends(begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the end of the range on each axis: one past the last element.
+
+    >>> slice_ends((1, 0), (2, 1), (3, 4))
+    (6, 4)
+    """
+    return tuple(at + (n - 1) * s + 1 for at, n, s in zip(begin, shape, step, strict=True))
+
+
+def slice_objects(begin: Sequence[int], step: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    """Return the ranges as a numpy index."""
+    ends = slice_ends(begin, step, shape)
+    return tuple(slice(at, end, s) for at, end, s in zip(begin, ends, step, strict=True))
+
+
+def reduced_axes(rank: int, axes: NodeInput | None, noop_with_empty_axes: int) -> tuple[int, ...] | None:
+    """Return the axes of ReduceSum, ReduceMean ...: non-negative, sorted, each once.
+
+    Args:
+        rank: Rank of the data.
+        axes: The node's input, if it has one.
+        noop_with_empty_axes: The node's attribute.
+
+    Returns:
+        None if nothing is reduced: each element is a reduction of its own.
+
+    Raises:
+        Inexpressible: the model computes the axes.
+    """
+    given = constant_ints(axes, "axes") if axes is not None else ()
+    if not given:
+        return None if noop_with_empty_axes or rank == 0 else tuple(range(rank))
+    return tuple(sorted({axis % rank for axis in given}))
+
+
+def axes_from(axis: int, rank: int) -> tuple[int, ...]:
+    """Return ``axis`` and all axes after it, which LayerNormalization and RMSNormalization reduce.
+
+    >>> axes_from(-2, 4)
+    (2, 3)
+    """
+    return tuple(range(axis % rank, rank))

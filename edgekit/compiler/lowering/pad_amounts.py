@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from edgekit.compiler.lowering.constant_inputs import NodeInput, constant_ints
+from edgekit.compiler.lowering.index_arguments import NodeInput, constant_ints
 from edgekit.diagnostics import Inexpressible
 
 MODES = ("constant", "reflect", "edge", "wrap")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.compiler.lowering.constant_inputs import NodeInput, constant_ints
+from edgekit.compiler.lowering.index_arguments import NodeInput, constant_ints
 from edgekit.compiler.model.resize_matrix import ResizeAxis, resize_lines
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array

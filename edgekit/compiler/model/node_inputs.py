@@ -24,11 +24,6 @@ def array_at(arrays: Arrays, index: int) -> Array | None:
     return arrays[index] if index < len(arrays) else None
 
 
-def int_attribute(node: ir.Node, name: str, default: int) -> int:
-    """Return an integer attribute."""
-    return node.attributes[name].as_int() if name in node.attributes else default
-
-
 def input_name(node: ir.Node, index: int) -> str:
     """Return the name of an input in parentheses, or ""."""
     value = node.inputs[index]

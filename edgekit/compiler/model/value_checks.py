@@ -17,9 +17,9 @@ from edgekit.compiler.model.node_inputs import (
     array_at,
     input_dims,
     input_name,
-    int_attribute,
     whole_number_complaint,
 )
+from edgekit.compiler.model.rewriting import int_of
 from edgekit.compiler.model.size_checks import SIZE_CHECKS
 from edgekit.tensor_spec import Array
 
@@ -62,12 +62,12 @@ def _blocks(node: ir.Node) -> str | None:
     """Check that the scale of Q/DQ is per tensor, per axis, or blocked along an axis (since opset 21)."""
     if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
         return None
-    block, x, scale = int_attribute(node, "block_size", 0), input_dims(node, 0), input_dims(node, 1)
+    block, x, scale = int_of(node, "block_size", 0), input_dims(node, 0), input_dims(node, 1)
     if block < 0:
         return f"block_size is {block}; it must be 1 or more, or 0 for no blocks"
     if x is None or scale is None or len(scale) == 0 or scale == (1,):
         return None
-    axis = int_attribute(node, "axis", 1)
+    axis = int_of(node, "axis", 1)
     if not -len(x) <= axis < len(x):
         return f"axis {axis} is outside {times(x)}"
     axis %= len(x)
@@ -113,7 +113,7 @@ def _on_axis(node: ir.Node, arrays: Arrays) -> str | None:
     data, indices = input_dims(node, 0), array_at(arrays, 1)
     if data is None or indices is None or indices.dtype.kind != "i":
         return None
-    axis = int_attribute(node, "axis", 0)
+    axis = int_of(node, "axis", 0)
     if not -len(data) <= axis < len(data):
         return f"axis {axis} is outside {times(data)}"
     return _within(node, 1, indices, np.array(data[axis]), data)
@@ -121,7 +121,7 @@ def _on_axis(node: ir.Node, arrays: Arrays) -> str | None:
 
 def _on_leading_axes(node: ir.Node, arrays: Arrays) -> str | None:
     data, shape, indices = input_dims(node, 0), input_dims(node, 1), array_at(arrays, 1)
-    batch = int_attribute(node, "batch_dims", 0)
+    batch = int_of(node, "batch_dims", 0)
     if batch < 0:
         return f"batch_dims is {batch}; it must be 0 or more"
     if data is None or shape is None:
@@ -151,7 +151,7 @@ def _dft(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
                 "or 2 (complex)"
             )
         axis_input = array_at(arrays, 2)
-        axis = int_attribute(node, "axis", 1 if opset < 20 else -2)
+        axis = int_of(node, "axis", 1 if opset < 20 else -2)
         if axis_input is not None and axis_input.size == 1:
             axis = int(axis_input.reshape(()).item())
         if not -len(signal) <= axis < len(signal) or axis % len(signal) == len(signal) - 1:
@@ -178,14 +178,14 @@ def _stft(node: ir.Node, arrays: Arrays) -> str | None:
 
 def _softmax(node: ir.Node, arrays: Arrays) -> str | None:
     """Check the axis: ONNX's inference accepts any before opset 13, where it may also equal the rank."""
-    source, axis = input_dims(node, 0), int_attribute(node, "axis", -1)
+    source, axis = input_dims(node, 0), int_of(node, "axis", -1)
     if source and not -len(source) <= axis <= len(source):
         return f"axis {axis} is outside {times(source)}"
     return None
 
 
 def _depth_to_space(node: ir.Node, arrays: Arrays) -> str | None:
-    source, block = input_dims(node, 0), int_attribute(node, "blocksize", 1)
+    source, block = input_dims(node, 0), int_of(node, "blocksize", 1)
     if block < 1:
         return f"blocksize is {block}; it must be 1 or more"
     if source is None or len(source) != 4:

@@ -16,8 +16,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
+from edgekit.processing.nms import overlaps
+from edgekit.processing.tasks.classify.prediction import Classes
+from edgekit.processing.tasks.detect.prediction import Detections
 from edgekit.runtime.caching.frame_signature import distance, signature_of
-from edgekit.runtime.caching.same_prediction import same_prediction
 from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.system.formats import strict_json
 from edgekit.tensor_spec import Array
@@ -31,6 +33,34 @@ LIMITS = tuple(0.5 * 2 ** (step / 2) for step in range(15))
 REUSES = 100
 """Reuses of a prediction after which it is computed again, even for a still image."""
 CALIBRATION_LIMIT_BYTES = 4096
+CONFIDENT_SCORE = 0.5
+"""Score from which a detection must match; detections around the card's threshold may come and go."""
+OVERLAP = 0.5
+"""Minimum intersection over union of matching boxes."""
+
+
+def same_prediction(one: Any, other: Any) -> bool:
+    """Return whether the top class is the same, or every confident detection of either matches in the other.
+
+    Args:
+        one: A prediction of ``Session.predict``.
+        other: Another one, of the same session.
+
+    Raises:
+        UsageError: the task has neither classes nor boxes.
+    """
+    if isinstance(one, Classes) and isinstance(other, Classes):
+        return bool(one.indices[0] == other.indices[0])
+    if isinstance(one, Detections) and isinstance(other, Detections):
+        return _all_matched(one, other) and _all_matched(other, one)
+    raise UsageError(f"pass same= to compare two predictions: these are {type(one).__name__}")
+
+
+def _all_matched(these: Detections, among: Detections) -> bool:
+    confident = these.scores >= CONFIDENT_SCORE
+    covered = overlaps(these.boxes[confident], among.boxes, OVERLAP)
+    covered &= these.classes[confident][:, None] == among.classes
+    return bool(covered.any(axis=1).all())
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ however late. Only what hangs for HANG_S or longer has failed.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from edgekit.errors import UsageError, blame_of, reason_of
 from edgekit.runtime.background import Preparation
 from edgekit.runtime.deadline.watchdog import DeadlineExceededError, WatchedRunner, cutoff_s, first_answer
-from edgekit.runtime.device_builds.memory import resident_mb
 from edgekit.runtime.fallback.policy import Failure
 from edgekit.runtime.session_state import StateCallback
+from edgekit.system.memory import resident_bytes
 from edgekit.tensor_spec import Array, TensorSpec
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class Deadline:
             DeadlineExceededError: loading or the first run timed out.
             Exception: what ``open_runner`` or the run raised.
         """
-        before_mb = resident_mb(os.getpid())
+        before_mb = resident_bytes() >> 20
         watched = WatchedRunner(open_runner)
         try:
             watched.load(max(LOAD_S, self.deadline_s))
@@ -112,7 +111,7 @@ class Deadline:
             watched.close()
             raise
         watched.limit_s = self.deadline_s
-        self._memory_mb[id(watched)] = max(0, resident_mb(os.getpid()) - before_mb)
+        self._memory_mb[id(watched)] = max(0, (resident_bytes() >> 20) - before_mb)
         return watched
 
     def set_active(self, runner: Runner | None) -> None:

@@ -24,14 +24,15 @@ from pathlib import Path
 from edgekit.errors import EngineError, EngineNotReady
 from edgekit.runtime.device_builds.engine_store import (
     ENGINE,
+    JSON_LIMIT_BYTES,
     Decision,
     EngineStore,
     decide,
     free_memory_mb,
-    read_json,
     sha256_of,
 )
-from edgekit.runtime.device_builds.memory import resident_mb
+from edgekit.system.json_records import read_object
+from edgekit.system.memory import resident_bytes
 from edgekit.tensor_spec import Json
 
 RESULT, STAGE, LOG = "result.json", "stage", "log"
@@ -213,7 +214,7 @@ class EngineBuild:
             return "stopped"
         if seconds > limits.seconds:
             return f"the builder was killed after {limits.seconds:g} s"
-        if (used_mb := resident_mb(pid)) > limits.memory_mb:
+        if (used_mb := resident_bytes(pid) >> 20) > limits.memory_mb:
             return f"the builder was killed at {used_mb} MB of memory; the limit is {limits.memory_mb} MB"
         if (free_mb := free_memory_mb()) < limits.floor_mb:
             return f"the builder was killed with {free_mb} MB of memory left for other processes"
@@ -281,7 +282,7 @@ def _read_result(draft: Path, code: int, killed: str) -> BuildResult:
         lines = (draft / LOG).read_text("utf-8", errors="replace").split("\n")
         last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")[:REASON_LIMIT_CHARS]
     sha256 = sha256_of(engine) if engine.is_file() and not killed else ""
-    return BuildResult(code, killed, read_json(draft / RESULT), sha256, last_line)
+    return BuildResult(code, killed, read_object(draft / RESULT, JSON_LIMIT_BYTES), sha256, last_line)
 
 
 def _stage(draft: Path) -> str:

@@ -28,7 +28,7 @@ from edgekit.errors import EngineError
 from edgekit.system import cache_folder, ownership
 from edgekit.system.atomic_files import flush_folder, private_folder, write_atomically
 from edgekit.system.formats import strict_json
-from edgekit.system.formats.strict_json import JsonError
+from edgekit.system.json_records import read_object
 from edgekit.system.memory import free_memory_bytes
 from edgekit.system.regular_file import open_regular
 from edgekit.tensor_spec import Json
@@ -144,12 +144,12 @@ class EngineStore:
 
     def meta(self, name: str) -> dict[str, Json]:
         """Return the measurements of an engine; empty if unreadable."""
-        return read_json(self.folder(name) / META)
+        return read_object(self.folder(name) / META, JSON_LIMIT_BYTES)
 
     def ledger(self, name: str) -> Ledger:
         """Return the ledger, with a crashed process accounted for."""
         self._refuse_foreign()
-        known = read_json(self._ledger_path(name))
+        known = read_object(self._ledger_path(name), JSON_LIMIT_BYTES)
         try:
             ledger = Ledger(
                 tuple(str(why) for why in known.get("failures", ())),
@@ -284,16 +284,6 @@ def _boot() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
         return "unknown"
-
-
-def read_json(path: Path) -> dict[str, Json]:
-    """Return a small JSON object; empty if missing or invalid."""
-    try:
-        with open_regular(path, follow=False) as file:  # a child may leave anything here
-            found = strict_json.decode(file.read(JSON_LIMIT_BYTES + 1), path.name, JSON_LIMIT_BYTES)
-    except (OSError, JsonError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def sha256_of(path: Path) -> str:

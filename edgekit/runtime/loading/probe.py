@@ -1,6 +1,6 @@
 """The first load of a variant, in a child process: a crash of the engine ends the child, not the app.
 
-    probe_failure(bundle, variant, threads)   # "" if the variant loaded and reproduced the golden vectors
+    probe_once(bundle, variant, threads).why   # "" if the variant loaded and reproduced the golden vectors
 
 The child is confined (child_limits.py): time and memory limits, no new privileges, killed with its parent.
 Only its exit code and a small result file are used. The result is cached by the variant's files and the
@@ -21,9 +21,7 @@ from edgekit.runtime.loading import golden_check, unpacked_files
 from edgekit.system import cache_folder, cpu, json_records, timings
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.npy import npy_bytes
-from edgekit.system.formats.strict_json import JsonError
 from edgekit.system.interrupts import pass_on
-from edgekit.system.regular_file import open_regular
 from edgekit.target import registry
 from edgekit.target.decoder import OPTION
 from edgekit.tensor_spec import Json
@@ -66,11 +64,6 @@ class ProbeResult(NamedTuple):
     blame: str = ""
     note: str = ""
     transient: bool = False
-
-
-def probe_failure(bundle: Bundle, variant: Variant, threads: int) -> str:
-    """Why a variant must not be loaded in this process; empty if it may. See :func:`probe_once`."""
-    return probe_once(bundle, variant, threads).why
 
 
 def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
@@ -140,7 +133,9 @@ def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float | None 
             if child.poll() is None:
                 child.kill()
                 child.wait()
-        return judge_exit(code, _read(folder / RESULT), _version(folder), seconds)
+        return judge_exit(
+            code, json_records.read_object(folder / RESULT, RECORD_LIMIT_BYTES), _version(folder), seconds
+        )
 
 
 def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, seconds: float) -> ProbeResult:
@@ -216,17 +211,8 @@ def _is_python() -> bool:
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
-def _read(path: Path) -> Mapping[str, Json]:
-    try:
-        with open_regular(path, follow=False) as file:  # a child may leave anything here
-            found = strict_json.decode(file.read(RECORD_LIMIT_BYTES + 1), path.name, RECORD_LIMIT_BYTES)
-    except (OSError, JsonError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _version(folder: Path) -> str:
-    return str(_read(folder / VERSION).get("engine", ""))[:200]
+    return str(json_records.read_object(folder / VERSION, RECORD_LIMIT_BYTES).get("engine", ""))[:200]
 
 
 def _signal_name(number: int) -> str:

@@ -15,7 +15,6 @@ from edgekit_tflite.importer import (  # noqa: F401  (importing them fills the t
     read_index,
     read_math,
     read_matmul,
-    read_pool,
     read_quant,
     read_recurrent,
     read_reduce,

@@ -23,10 +23,10 @@ from edgekit.runtime.caching.calibrate_similarity import (
     SimilarityCalibration,
     calibration_from_json,
     measure,
+    same_prediction,
     simulate_cache,
 )
 from edgekit.runtime.caching.frame_signature import FAR, distance, signature_of
-from edgekit.runtime.caching.same_prediction import same_prediction
 from edgekit.runtime.caching.similar import Similar
 from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.runtime.metrics.metrics import Metrics

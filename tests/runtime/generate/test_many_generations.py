@@ -52,15 +52,15 @@ def test_memory_is_flat(parts: TextParts) -> None:
 WORDS = """
 import random
 from edgekit.processing.tokenizer import CACHED_WORDS, open_whole
-from edgekit.runtime.device_builds.memory import resident_mb
+from edgekit.system.memory import resident_bytes
 from tests.fixtures.numpy_decoder import byte_tokenizer
 import os
 tokenizer, draw = open_whole(byte_tokenizer()), random.Random(1)
 for number in range(6 * CACHED_WORDS):
     tokenizer.encode("".join(draw.choices("abcdefghij", k=100)))
     if number == CACHED_WORDS + 100:
-        before_mb = resident_mb(os.getpid())
-print(resident_mb(os.getpid()) - before_mb)
+        before_mb = resident_bytes() >> 20
+print((resident_bytes() >> 20) - before_mb)
 """
 
 

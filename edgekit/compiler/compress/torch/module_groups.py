@@ -19,8 +19,12 @@ import numpy as np
 
 from edgekit.compiler.compress.channel_groups import ChannelGroup, Channels, find_channels
 from edgekit.compiler.compress.channel_labels import Use
-from edgekit.compiler.compress.torch.cut_parameters import Cuts, cut_parameters, zero_parameters
-from edgekit.compiler.compress.torch.parameter_marks import ParameterMarks
+from edgekit.compiler.compress.torch.parameter_marks import (
+    Cuts,
+    ParameterMarks,
+    cut_parameters,
+    zero_parameters,
+)
 from edgekit.compiler.importers.original import quiet
 from edgekit.compiler.model.onnx_file import open_bytes
 from edgekit.compiler.model.rewriting import array_of, input_of

@@ -18,7 +18,7 @@ from edgekit.compiler.compress.torch.graph_program import (
     lower,
 )
 from edgekit.compiler.compress.torch.ops_products import torch_pads
-from edgekit.compiler.lowering.reduce_axes import axes_from, reduced_axes
+from edgekit.compiler.lowering.index_arguments import axes_from, reduced_axes
 from edgekit.compiler.lowering.sliding_windows import divisors, window
 from edgekit.diagnostics import Inexpressible
 

@@ -11,10 +11,9 @@ import torch.nn.functional as F  # noqa: N812
 
 from edgekit.compiler.compress.torch.graph_program import GraphProgram, GraphValue, Tensor, constant, lower
 from edgekit.compiler.compress.torch.ops_products import torch_pads
-from edgekit.compiler.lowering.constant_inputs import constant_ints
+from edgekit.compiler.lowering.index_arguments import constant_ints, slice_objects, slice_ranges
 from edgekit.compiler.lowering.pad_amounts import pad_amounts
 from edgekit.compiler.lowering.resize_arguments import inside_of_image, repetition, resized_axes
-from edgekit.compiler.lowering.slice_ranges import slice_objects, slice_ranges
 from edgekit.diagnostics import Inexpressible
 
 

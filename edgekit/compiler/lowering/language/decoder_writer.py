@@ -43,6 +43,7 @@ class DecoderWriter(ABC):
         self.model, self.config, self.weights = model, model.config, weights
         self.context, self.half = context, half
         self.graph = GraphWriter()
+        self._angles: dict[bytes, tuple[str, str]] = {}
 
     def write(self) -> GraphWriter:
         """Write the whole graph: logits of the last rows, and the caches that ``attention`` keeps."""
@@ -81,9 +82,21 @@ class DecoderWriter(ABC):
             [1, T, heads * head_size].
         """
 
-    @abstractmethod
     def last_rows(self, x: str) -> str:
-        """Select the last rows: [1, T, width] -> [1, rows, width]."""
+        """Select the rows from the input ``from_row`` on: [1, T, width] -> [1, rows, width]."""
+        g = self.graph
+        return g.op("Slice", x, "from_row", g.ints(2**62), g.ints(1))
+
+    def rotation(self, layer: int, positions: str) -> tuple[str, str]:
+        """Look up cos and signed sin of each position, [T, head_size]; equal layers share them."""
+        g, frequencies = self.graph, self.config.inverse_frequencies(layer)
+        key = frequencies.tobytes()
+        if key not in self._angles:
+            cos, sin = rotation_tables(frequencies, self.context)
+            tables = (np.concatenate([cos, cos], axis=1), np.concatenate([-sin, sin], axis=1))
+            at_cos, at_sin = (g.op("Gather", g.constant(table), positions, axis=0) for table in tables)
+            self._angles[key] = (at_cos, at_sin)
+        return self._angles[key]
 
     @abstractmethod
     def end(self) -> None:

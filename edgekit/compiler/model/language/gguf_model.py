@@ -21,8 +21,8 @@ from edgekit.compiler.model.language.language_model import (
     DecoderConfig,
     LanguageModel,
     PackedWeight,
+    check_sizes,
 )
-from edgekit.compiler.model.language.size_limits import check_sizes
 from edgekit.errors import ModelError
 from edgekit.tensor_spec import Array
 

@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 
 from edgekit.compiler.model.language.hugging_face_config import decoder_config
-from edgekit.compiler.model.language.language_model import STOP_TOKENS, DecoderConfig, LanguageModel
+from edgekit.compiler.model.language.language_model import (
+    STOP_TOKENS,
+    DecoderConfig,
+    LanguageModel,
+    check_sizes,
+)
 from edgekit.compiler.model.language.safetensors_file import SafetensorsFile, open_safetensors
-from edgekit.compiler.model.language.size_limits import check_sizes
 from edgekit.errors import ModelError
 from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 from edgekit.system.formats import strict_json

@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.passes.decompositions.attention import attention
+from edgekit.compiler.passes.decompositions.convolutions import conv_3d, conv_transpose
 from edgekit.compiler.passes.decompositions.counting import tfidf
 from edgekit.compiler.passes.decompositions.einsum import einsum
 from edgekit.compiler.passes.decompositions.integers import (
@@ -53,8 +54,8 @@ from edgekit.compiler.passes.decompositions.selection import (
     reverse_sequence,
     scatter_elements,
     scatter_nd,
+    slice_by_axis,
 )
-from edgekit.compiler.passes.decompositions.slices import slice_by_axis
 from edgekit.compiler.passes.decompositions.support_vectors import svm_classifier, svm_regressor
 from edgekit.compiler.passes.decompositions.tables import (
     array_feature_extractor,
@@ -64,9 +65,7 @@ from edgekit.compiler.passes.decompositions.tables import (
     normalizer,
     scaler,
 )
-from edgekit.compiler.passes.decompositions.transposed import conv_transpose
 from edgekit.compiler.passes.decompositions.trees import tree_classifier, tree_regressor
-from edgekit.compiler.passes.decompositions.volumes import conv_3d
 
 Write = Callable[[ir.Node], onnx.GraphProto | None]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.processing.predictions.label import label_of
+from edgekit.processing.predictions.label import corners_text, label_of, listed
 from edgekit.tensor_spec import Array, Json
 
 
@@ -58,15 +58,7 @@ class Detections:
         return (self[index] for index in range(len(self)))
 
     def __str__(self) -> str:
-        if not len(self):
-            return "nothing found"
-        width = max(len(found.label) for found in self)
-        lines = []
-        for found in self:
-            x1, y1, x2, y2 = found.box
-            box = f"{x1:.0f},{y1:.0f} to {x2:.0f},{y2:.0f}"
-            lines.append(f"{found.label:{width}}  {found.score:.3f}  {box}")
-        return "\n".join(lines)
+        return listed((found.label, found.score, corners_text(found.box)) for found in self)
 
     def as_json(self) -> list[dict[str, Json]]:
         found = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.processing.predictions.label import label_of
+from edgekit.processing.predictions.label import label_of, listed
 from edgekit.tensor_spec import Array, Json
 
 
@@ -70,15 +70,7 @@ class OrientedDetections:
         return corners
 
     def __str__(self) -> str:
-        if not len(self):
-            return "nothing found"
-        width = max(len(found.label) for found in self)
-        lines = []
-        for found in self:
-            x, y, wide, high, angle = found.box
-            box = f"{wide:.0f}x{high:.0f} at {x:.0f},{y:.0f} turned by {math.degrees(angle):.0f} degrees"
-            lines.append(f"{found.label:{width}}  {found.score:.3f}  {box}")
-        return "\n".join(lines)
+        return listed((found.label, found.score, _where(found)) for found in self)
 
     def as_json(self) -> list[dict[str, Json]]:
         """``box``: centre x, centre y, width, height, angle in radians; ``corners``: four of x, y."""
@@ -89,3 +81,8 @@ class OrientedDetections:
             entry["corners"] = [[round(x, 2), round(y, 2)] for x, y in one.corners]
             found.append(entry)
         return found
+
+
+def _where(found: OrientedDetection) -> str:
+    x, y, wide, high, angle = found.box
+    return f"{wide:.0f}x{high:.0f} at {x:.0f},{y:.0f} turned by {math.degrees(angle):.0f} degrees"

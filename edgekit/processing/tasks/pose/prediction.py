@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from edgekit.processing.predictions.label import label_of
+from edgekit.processing.predictions.label import corners_text, label_of, listed
 from edgekit.tensor_spec import Array, Json
 
 VISIBLE_SCORE = 0.5
@@ -85,10 +85,7 @@ class Keypoints:
         return (self[index] for index in range(len(self)))
 
     def __str__(self) -> str:
-        if not len(self):
-            return "nothing found"
-        width = max(len(found.label) for found in self)
-        return "\n".join(f"{found.label:{width}}  {found.score:.3f}  {_where(found)}" for found in self)
+        return listed((found.label, found.score, _where(found)) for found in self)
 
     def as_json(self) -> list[dict[str, Json]]:
         """For each thing its ``keypoints``: [x, y, score, z] by name (a list where they have no names),
@@ -113,7 +110,7 @@ class Keypoints:
 def _where(found: KeypointInstance) -> str:
     """The box, or the points' own extent; and how many points are visible."""
     xs, ys = [x for x, _ in found.points], [y for _, y in found.points]
-    x1, y1, x2, y2 = found.box or (min(xs), min(ys), max(xs), max(ys))
+    box = found.box or (min(xs), min(ys), max(xs), max(ys))
     seen = sum(score >= VISIBLE_SCORE for score in found.point_scores)
     visible = f", {seen} visible" if found.point_scores else ""
-    return f"{x1:.0f},{y1:.0f} to {x2:.0f},{y2:.0f}  {len(found.points)} keypoints{visible}"
+    return f"{corners_text(box)}  {len(found.points)} keypoints{visible}"

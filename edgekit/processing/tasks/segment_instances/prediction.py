@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.processing.predictions.label import label_of
+from edgekit.processing.predictions.label import corners_text, label_of, listed
 from edgekit.tensor_spec import Array, Json
 
 
@@ -82,15 +82,7 @@ class Instances:
         return whole
 
     def __str__(self) -> str:
-        if not len(self):
-            return "nothing found"
-        width = max(len(found.label) for found in self)
-        lines = []
-        for found in self:
-            x1, y1, x2, y2 = found.box
-            where = f"{x1:.0f},{y1:.0f} to {x2:.0f},{y2:.0f}"
-            lines.append(f"{found.label:{width}}  {found.score:.3f}  {where}  {found.area} pixels")
-        return "\n".join(lines)
+        return listed((one.label, one.score, f"{corners_text(one.box)}  {one.area} pixels") for one in self)
 
     def as_json(self) -> list[dict[str, Json]]:
         """Masks as COCO's compressed RLE of the whole frame, which pycocotools decodes."""
