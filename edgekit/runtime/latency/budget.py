@@ -12,27 +12,28 @@ costs memory.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
-from edgekit.bundle.device_evidence import times_of_this_processor
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.runtime import local_timings
-from edgekit.runtime.fallback.policy import Fallback, estimates
+from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.latency.drift import Baseline, DriftState, baseline_from, baseline_of, step
+from edgekit.runtime.latency.precision_choices import accuracy, choices, times_ms
 from edgekit.runtime.latency.switching import PrecisionChoice, SwitchingState, decide, missed, p95
 from edgekit.runtime.metrics.metrics import timed_predict
 from edgekit.runtime.streaming.replica import Replica, variant_of
-from edgekit.system import cpu, timings
-from edgekit.target.precisions import precision_of
+from edgekit.system import timings
+from edgekit.system.interrupts import pass_on
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
-    from edgekit.bundle.variant import Variant
     from edgekit.processing.latency_contract import Latency
     from edgekit.runtime.latency.system_signals import Signals
     from edgekit.runtime.metrics.metrics import Metrics
@@ -43,8 +44,6 @@ WINDOW_S, WINDOW_LEAST, WINDOW_MOST = 1.0, 20, 2000
 CHECK_S = 0.25
 SIGNALS_S = 5.0
 BASELINE_SAMPLES = 300
-WORTH = 0.9
-"""A variant is a choice if its run takes at most this share of the next more accurate one's."""
 HISTORY_LIMIT = 100
 
 
@@ -71,7 +70,7 @@ class _StageMonitor:
 
 
 class Budget:
-    """Runs a session within a latency contract. Thread-safe.
+    """Runs a session within a latency contract. Thread-safe. In a forked process the session answers.
 
     Args:
         session: Must outlive this. More accurate and faster variants of its engine are loaded as replicas.
@@ -79,13 +78,13 @@ class Budget:
         on_alert: Called with each :class:`Alert`; it must return at once.
         metrics: Records the times and outcome of every prediction.
         signals: Reads heat and power (``system_signals.read``), every 5 s: on a throttled device a faster
-            variant is used.
+            variant is used. If it raises, it is not called again, and ``notes`` says why.
         clock: Monotonic, in seconds.
 
     Attributes:
         bundle: The session's.
         history: The last switches, each with its reason and cost.
-        notes: Variants that could not be loaded, and why.
+        notes: What is not used, e.g. variants that could not be loaded, and why.
 
     Raises:
         UsageError: there is no contract.
@@ -117,24 +116,30 @@ class Budget:
         self._signals, self._strained, self._read_s = signals, "", -math.inf
         self._lock = threading.Lock()
         self._running = threading.Lock()  # a replica takes one call at a time
+        self._untold: deque[Alert] = deque()
         self._window: deque[tuple[float, float, Mapping[str, float]]] = deque(maxlen=WINDOW_MOST)
         self._checked_s = clock()
         self._stages_over_limit: set[str] = set()
         self._monitors: dict[str, dict[str, _StageMonitor]] = {}
         self._replicas: dict[str, Replica] = {}
-        self._choices = [choice for choice in choices(session) if self._load_replica(choice.name)]
+        try:
+            self._choices = [choice for choice in choices(session) if self._load_replica(choice.name)]
+        except BaseException:  # e.g. Ctrl-C
+            self.close()
+            raise
         self._note_if_session_is_no_choice(session)
         self._state = SwitchingState()
         if not self._choices:  # none of them loads: use the session's own variant
             variant = variant_of(session, session.active.variant)
             self._choices = [PrecisionChoice(variant.name, 1.0, accuracy(variant))]
+        _open_budgets.add(self)
 
     def _note_if_session_is_no_choice(self, session: SessionProtocol) -> None:
         """Note if the session's own variant is not among the choices, because then another one is used."""
         own, names = session.active.variant, [choice.name for choice in self._choices]
         if names and own not in names:
             why = f"it is not faster than the more accurate {', '.join(names)}"
-            if own not in _times_ms(session):
+            if own not in times_ms(session):
                 why = "its relative time is unknown"
             self.notes += (f"{own} is not used: {why}",)
 
@@ -148,15 +153,16 @@ class Budget:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run like ``Session.run``, on the variant in use; its time counts as end to end."""
-        began = time.perf_counter()
+        began, state = time.perf_counter(), self._state
         outputs = self._run(feeds)
-        self.took({"infer": time.perf_counter() - began})
+        self._took({"infer": time.perf_counter() - began}, state)
         return outputs
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
         """Predict like ``Session.predict``, on the variant in use."""
+        state = self._state
         answer, seconds = timed_predict(self._session, self._run, frame, order, options)
-        self.took(seconds)
+        self._took(seconds, state)
         return answer
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -165,7 +171,7 @@ class Budget:
             if replica is None:
                 return self._session.run(feeds)
             with self._running:
-                return replica.run(feeds)
+                return replica.run(feeds)  # by the session if it was closed meanwhile
         except BaseException:
             if self._metrics is not None:
                 self._metrics.answered("failed")
@@ -175,28 +181,43 @@ class Budget:
 
     def took(self, seconds: Mapping[str, float]) -> None:
         """Record the stage times of a prediction; ``run`` and ``predict`` call this themselves."""
+        self._took(seconds, self._state)
+
+    def _took(self, seconds: Mapping[str, float], state: SwitchingState) -> None:
+        """Record the stage times of a prediction that began in this state.
+
+        One during which another thread's prediction switched the variant says nothing about either variant.
+        """
         if self._metrics is not None:
             self._metrics.took(seconds)
             self._metrics.answered("ok")
         now_s = self._clock()
         with self._lock:
-            self._window.append((now_s, sum(seconds.values()), seconds))
-            alerts = self._check_drift(seconds)
-            if now_s - self._checked_s >= CHECK_S:
-                self._checked_s = now_s
-                alerts += self._check(now_s)
-        for alert in alerts:
+            if state is self._state:
+                self._window.append((now_s, sum(seconds.values()), seconds))
+                self._check_drift(seconds)
+                if now_s - self._checked_s >= CHECK_S:
+                    self._checked_s = now_s
+                    self._check(now_s)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Pass on the alerts, also those that an interrupted prediction left."""
+        while self._untold:
+            try:
+                alert = self._untold.popleft()
+            except IndexError:  # another thread passed it on
+                return
             if self._on_alert is not None:
                 self._on_alert(alert)
 
-    def _check_drift(self, seconds: Mapping[str, float]) -> list[Alert]:
+    def _check_drift(self, seconds: Mapping[str, float]) -> None:
         monitors = self._monitors.get(self.active)
         if monitors is None:
             known = timings.recall(self._key(self.active), {"stages": dict}) or {}
             stages = known.get("stages", {})
             recalled = {s: baseline_from(stages.get(s)) for s in seconds}
             monitors = self._monitors[self.active] = {s: _StageMonitor(recalled.get(s)) for s in seconds}
-        alerts = []
         for stage, stage_s in seconds.items():
             monitor = monitors.setdefault(stage, _StageMonitor(None))
             if monitor.baseline is None:
@@ -205,11 +226,15 @@ class Budget:
                     monitor.baseline, monitor.first = baseline_of(monitor.first), []
                     self._remember(monitors)
                 continue
-            monitor.drift, change = step(monitor.drift, monitor.baseline, stage_s)
-            if change is not None:
-                text = f"is {100 * change:.0f} % slower than its baseline" if change else "has recovered"
-                alerts.append(Alert(stage, f"{stage} {text} ({self.active})"))
-        return alerts
+            drift, change = step(monitor.drift, monitor.baseline, stage_s)
+            if change is None:
+                monitor.drift = drift
+                continue
+            text = f"is {100 * change:.0f} % slower than its baseline" if change else "has recovered"
+            alert = Alert(stage, f"{stage} {text} ({self.active})")
+            # An interrupt comes before these two lines or after them: an alert is neither lost nor repeated.
+            monitor.drift = drift
+            self._untold.append(alert)
 
     def _remember(self, monitors: Mapping[str, _StageMonitor]) -> None:
         stages = {stage: w.baseline.as_json() for stage, w in monitors.items() if w.baseline is not None}
@@ -218,30 +243,39 @@ class Budget:
             middle_ms = 1000 * math.exp(infer.baseline.centre) if infer and infer.baseline else 1.0
             timings.record(self._key(self.active), {"p50_ms": middle_ms, "stages": stages})
 
-    def _check(self, now_s: float) -> list[Alert]:
+    def _check(self, now_s: float) -> None:
         window = self._window
         while len(window) > WINDOW_LEAST and now_s - window[0][0] > WINDOW_S:
             window.popleft()
-        alerts = []
         for stage, limit_ms in {"end_to_end": self.latency.p95_ms, **self.latency.stages}.items():
             times = [whole if stage == "end_to_end" else each.get(stage, 0.0) for _, whole, each in window]
             over = missed(times, limit_ms / 1000)
             if over and stage not in self._stages_over_limit:
-                self._stages_over_limit.add(stage)
                 took_ms = 1000 * p95(times)
                 text = f"{stage} takes {took_ms:.3g} ms (p95); the contract allows {limit_ms:.3g} ms"
-                alerts.append(Alert(stage, text))
+                alert, told = Alert(stage, text), self._stages_over_limit | {stage}
+                self._stages_over_limit = told
+                self._untold.append(alert)
             elif not over and len(times) >= WINDOW_LEAST:
                 self._stages_over_limit.discard(stage)
         whole_s = [whole for _, whole, _ in window]
         infer_s = [each.get("infer", 0.0) for *_, each in window]
         if self._signals is not None and now_s - self._read_s >= SIGNALS_S:
-            self._read_s, self._strained = now_s, self._signals().strained
+            self._read_s, self._strained = now_s, self._read_signals()
         limit_s, strained = self.latency.p95_ms / 1000, bool(self._strained)
         state = decide(self._state, self._choices, infer_s, whole_s, limit_s, now_s, strained)
         if state is not self._state:
             self._switch(state, whole_s)
-        return alerts
+
+    def _read_signals(self) -> str:
+        """Return why the device should use a faster variant, or ""."""
+        try:
+            return "" if self._signals is None else self._signals().strained
+        except Exception as problem:  # the app's function: it must not cost a prediction
+            pass_on(problem)
+            self._signals = None
+            self.notes += (f"heat and power are not read: {reason_of(problem)}",)
+            return ""
 
     def _switch(self, state: SwitchingState, whole_s: Sequence[float]) -> None:
         before, now = self._choices[self._state.index], self._choices[state.index]
@@ -256,24 +290,34 @@ class Budget:
             f"{now.accuracy} instead of {before.accuracy}"
         )
         switch = Fallback(before.name, now.name, reason, cost)
-        self.history = (*self.history, switch)[-HISTORY_LIMIT:]
-        self._state = state
-        self._window.clear()  # the predictions of another variant
-        self._stages_over_limit.clear()
+        history = (*self.history, switch)[-HISTORY_LIMIT:]
+        window: deque[tuple[float, float, Mapping[str, float]]] = deque(maxlen=WINDOW_MOST)
+        over = set[str]()
+        # No call between these, so that no interrupt leaves a part of them: the window of another variant.
+        self.history, self._state, self._window, self._stages_over_limit = history, state, window, over
 
     # --- lifetime ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Free the replicas; the session stays open. Closing twice is fine."""
-        for replica in self._replicas.values():
-            replica.close()
-        self._replicas.clear()
+        """Free the replicas once their runs have ended; the session stays open. Closing twice is fine."""
+        with self._running:
+            for replica in self._replicas.values():
+                replica.close()
+            self._replicas.clear()
 
     def __enter__(self) -> Budget:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _forked(self) -> None:
+        """In a forked process: new locks, and no engine that another thread may have been using."""
+        self._lock, self._running = threading.Lock(), threading.Lock()
+        if self._replicas:
+            self.notes += ("after os.fork() the session's own variant is used",)
+            _inherited.append(self._replicas)
+            self._replicas = {}
 
     def _load_replica(self, name: str) -> bool:
         if name == self._session.active.variant:
@@ -291,65 +335,15 @@ class Budget:
         )
 
 
-def choices(session: SessionProtocol) -> list[PrecisionChoice]:
-    """Return the usable variants of the active engine: the most accurate first, then faster ones.
-
-    Only the active one if their relative times are unknown.
-    """
-    active, times_ms = variant_of(session, session.active.variant), _times_ms(session)
-    timed = sorted(
-        (v for v in _engine_variants(session) if v.name in times_ms), key=lambda v: times_ms[v.name]
-    )
-    found: list[PrecisionChoice] = []
-    fastest: dict[str, Variant] = {}
-    for variant in timed:
-        fastest.setdefault(variant.precision if variant.shrunk is None else variant.name, variant)
-
-    def loss(variant: Variant) -> tuple[bool, int, float]:
-        # Of the search results int8 and int8-2 the slower one is the more accurate. So it is of smaller
-        # models: the build keeps none that is slower and less accurate than another.
-        smaller = variant.shrunk is not None
-        rank = 0 if smaller else precision_of(variant.precision).accuracy_rank
-        return smaller, rank, -times_ms[variant.name]
-
-    for each in sorted(fastest.values(), key=loss):
-        time_ms = times_ms[each.name]
-        if not found or time_ms <= WORTH * found[-1].time_ms:
-            found.append(PrecisionChoice(each.name, time_ms, accuracy(each)))
-    return found or [PrecisionChoice(active.name, 1.0, accuracy(active))]
+_open_budgets: WeakSet[Budget] = WeakSet()
+_inherited: list[object] = []
+"""Kept alive in a forked process, where freeing an engine may hang."""
 
 
-def _engine_variants(session: SessionProtocol) -> list[Variant]:
-    """Return the verified variants of the active engine that this processor computes as declared."""
-    engine = variant_of(session, session.active.variant).target
-    own = [v for v in session.bundle.variants if v.target == engine and v.verified]
-    return [v for v in own if not cpu.lacking(v.options)]
+def _after_fork() -> None:
+    for budget in list(_open_budgets):
+        budget._forked()
 
 
-def _times_ms(session: SessionProtocol) -> Mapping[str, float]:
-    """Expected time of a run by variant, as far as their relative times are known."""
-    built = {
-        v.name: timings.milliseconds_of(v.evidence.get("timing"))
-        for v in _engine_variants(session)
-        if v.usable
-    }
-    known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
-    here = times_of_this_processor(session.bundle.manifest, session.threads)
-    recalled = local_timings.recalled(session.bundle, session.threads)
-    here |= {name: time_ms for name, (time_ms, _) in recalled.items()}
-    return estimates(known, here)
-
-
-def accuracy(variant: Variant) -> str:
-    """Return the accuracy of a variant by its evidence: the task's metric, the agreement, or the SNR."""
-    for name in ("task", "agreement"):
-        score = variant.evidence.get(name)
-        if isinstance(score, Mapping) and isinstance(score.get("value"), float):
-            return f"{score.get('metric')} {score['value']:.3f}"
-    from edgekit.bundle.report import lowest_snr
-
-    try:
-        snr = lowest_snr(variant)
-    except (AttributeError, LookupError, TypeError, ValueError):
-        snr = "-"  # a bundle from elsewhere may hold anything there
-    return f"{variant.precision}, accuracy not measured" if snr == "-" else f"{variant.precision}, {snr}"
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

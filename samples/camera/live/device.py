@@ -18,7 +18,8 @@ from edgekit.errors import EdgeKitError, reason_of
 from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import Bundle, Metrics, Session, Store
 from edgekit.runtime.caching.frame_signature import distance, signature_of
-from edgekit.runtime.latency.budget import Budget, choices
+from edgekit.runtime.latency.budget import Budget
+from edgekit.runtime.latency.precision_choices import choices
 from edgekit.runtime.latency.system_signals import read as read_signals
 from edgekit.runtime.predictor import SessionProtocol
 from edgekit.runtime.store.bundle_store import HealthWindow

@@ -17,7 +17,8 @@ from edgekit.errors import UsageError
 from edgekit.processing.latency_contract import Latency
 from edgekit.runtime import Session
 from edgekit.runtime.latency import budget as rooms
-from edgekit.runtime.latency.budget import BASELINE_SAMPLES, SIGNALS_S, Alert, Budget, accuracy, choices
+from edgekit.runtime.latency.budget import BASELINE_SAMPLES, SIGNALS_S, Alert, Budget
+from edgekit.runtime.latency.precision_choices import accuracy, choices
 from edgekit.runtime.latency.switching import HOLD_OFF_S
 from edgekit.runtime.latency.system_signals import Signals, read
 from edgekit.runtime.metrics.metrics import Metrics

@@ -1,0 +1,85 @@
+"""The variants that a budget chooses from: the most accurate first, then faster ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from edgekit.bundle.device_evidence import times_of_this_processor
+from edgekit.runtime import local_timings
+from edgekit.runtime.fallback.policy import estimates
+from edgekit.runtime.latency.switching import PrecisionChoice
+from edgekit.runtime.streaming.replica import variant_of
+from edgekit.system import cpu, timings
+from edgekit.target.precisions import precision_of
+
+if TYPE_CHECKING:
+    from edgekit.bundle.variant import Variant
+    from edgekit.runtime.predictor import SessionProtocol
+
+WORTH = 0.9
+"""A variant is a choice if its run takes at most this share of the next more accurate one's."""
+
+
+def choices(session: SessionProtocol) -> list[PrecisionChoice]:
+    """Return the usable variants of the active engine: the most accurate first, then faster ones.
+
+    Only the active one if their relative times are unknown.
+    """
+    active, known_ms = variant_of(session, session.active.variant), times_ms(session)
+    timed = sorted(
+        (v for v in _engine_variants(session) if v.name in known_ms), key=lambda v: known_ms[v.name]
+    )
+    found: list[PrecisionChoice] = []
+    fastest: dict[str, Variant] = {}
+    for variant in timed:
+        fastest.setdefault(variant.precision if variant.shrunk is None else variant.name, variant)
+
+    def loss(variant: Variant) -> tuple[bool, int, float]:
+        # Of the search results int8 and int8-2 the slower one is the more accurate. So it is of smaller
+        # models: the build keeps none that is slower and less accurate than another.
+        smaller = variant.shrunk is not None
+        rank = 0 if smaller else precision_of(variant.precision).accuracy_rank
+        return smaller, rank, -known_ms[variant.name]
+
+    for each in sorted(fastest.values(), key=loss):
+        time_ms = known_ms[each.name]
+        if not found or time_ms <= WORTH * found[-1].time_ms:
+            found.append(PrecisionChoice(each.name, time_ms, accuracy(each)))
+    return found or [PrecisionChoice(active.name, 1.0, accuracy(active))]
+
+
+def _engine_variants(session: SessionProtocol) -> list[Variant]:
+    """Return the verified variants of the active engine that this processor computes as declared."""
+    engine = variant_of(session, session.active.variant).target
+    own = [v for v in session.bundle.variants if v.target == engine and v.verified]
+    return [v for v in own if not cpu.lacking(v.options)]
+
+
+def times_ms(session: SessionProtocol) -> Mapping[str, float]:
+    """Expected time of a run by variant, as far as their relative times are known."""
+    built = {
+        v.name: timings.milliseconds_of(v.evidence.get("timing"))
+        for v in _engine_variants(session)
+        if v.usable
+    }
+    known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
+    here = times_of_this_processor(session.bundle.manifest, session.threads)
+    recalled = local_timings.recalled(session.bundle, session.threads)
+    here |= {name: time_ms for name, (time_ms, _) in recalled.items()}
+    return estimates(known, here)
+
+
+def accuracy(variant: Variant) -> str:
+    """Return the accuracy of a variant by its evidence: the task's metric, the agreement, or the SNR."""
+    for name in ("task", "agreement"):
+        score = variant.evidence.get(name)
+        if isinstance(score, Mapping) and isinstance(score.get("value"), float):
+            return f"{score.get('metric')} {score['value']:.3f}"
+    from edgekit.bundle.report import lowest_snr
+
+    try:
+        snr = lowest_snr(variant)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        snr = "-"  # a bundle from elsewhere may hold anything there
+    return f"{variant.precision}, accuracy not measured" if snr == "-" else f"{variant.precision}, {snr}"
