@@ -123,13 +123,6 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
         ('if variant["files"] and len(shrunk["golden"]) != len(manifest["golden"]):', "test_hostile_values"),
     ],
-    ("edgekit/bundle/bundle.py", "tests/runtime/loading/test_bundle_changed.py"): [
-        (
-            "            if not piece:\n                why",
-            "test_what_is_read_is_hashed_each_time",
-            "            if False:\n                why",
-        ),
-    ],
     ("edgekit/bundle/model_version.py", "tests/bundle/test_model_version.py"): [
         ("if not is_version(version):", "test_what_is_no_version_is_refused"),
     ],
