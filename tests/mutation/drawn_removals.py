@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.mutation import drawn_compiler_removals
+from tests.mutation import drawn_compiler_removals, drawn_device_removals
 from tests.mutation.removal import Removal
 
 ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
@@ -296,6 +296,10 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
 
 DRAWN = tuple(
     Removal(file, row[0], (f"{tests}::{row[1]}",), *(row[2:] or ("if False:",)))
-    for (file, tests), rows in (*ROWS.items(), *drawn_compiler_removals.ROWS.items())
+    for (file, tests), rows in (
+        *ROWS.items(),
+        *drawn_compiler_removals.ROWS.items(),
+        *drawn_device_removals.ROWS.items(),
+    )
     for row in rows
 )

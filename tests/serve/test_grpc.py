@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from edgekit.runtime import Session
+from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.service import Access
+from edgekit.tensor_spec import TensorSpec
 from tests.fixtures.grpc_servers import Grpc, M, X, asked, running
 from tests.fixtures.servers import held
 from tests.fixtures.threads import until
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 from edgekit.serve.grpc_messages import FIELDS, SERVICE  # noqa: E402
-from edgekit.serve.grpc_service import STREAMED  # noqa: E402
+from edgekit.serve.grpc_service import STREAMED, _contents  # noqa: E402
 
 pytestmark = pytest.mark.needs_ort
 
@@ -128,7 +130,7 @@ def test_errors_are_codes(client: Grpc, request_: Any, code: str, told: str) -> 
 
 
 def test_more_that_is_refused(client: Grpc) -> None:
-    short, many, output, late = asked(), asked(), asked(), asked()
+    short, many, output, late, long = asked(), asked(), asked(), asked(), asked(id="i" * 257)
     short.raw_input_contents[0] = short.raw_input_contents[0][:-4]
     many.raw_input_contents.append(b"")
     output.outputs.add(name="q")
@@ -140,6 +142,7 @@ def test_more_that_is_refused(client: Grpc) -> None:
         (many, "raw_input_contents has 2 entries for 1 inputs"),
         (output, "there is no output 'q'; the model has scores"),
         (late, "parameters.timeout is -1"),
+        (long, "id must be a string of at most 256 characters"),
         (values, "fp32_contents of input x has 5 values; the model takes 6"),
     ):
         with pytest.raises(grpc.RpcError) as error:
@@ -150,6 +153,23 @@ def test_more_that_is_refused(client: Grpc) -> None:
     with pytest.raises(grpc.RpcError) as error:
         client.call("ModelInfer", large)
     assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_call_that_ends_without_a_message(client: Grpc) -> None:
+    call = client.channel.stream_unary(f"/{SERVICE}/ModelInfer", lambda m: m, lambda m: m)
+    with pytest.raises(grpc.RpcError) as error:
+        call(iter(()), timeout=30)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.value.details() == "the call has no message"
+
+
+@pytest.mark.parametrize("value", [-129, 128])
+def test_a_value_that_its_type_cannot_hold_is_not_wrapped(value: int) -> None:
+    """Integers of all sizes travel in one field of 32 bits."""
+    tensor = M["ModelInferRequest"]().inputs.add(name="x", datatype="INT8", shape=[1, 2])
+    tensor.contents.int_contents.extend([1, value])
+    with pytest.raises(RequestError, match="a value in int_contents of input x is out of the range of INT8"):
+        _contents(tensor, TensorSpec("x", "int8", (1, 2)))
 
 
 def test_a_token(bundle: Path) -> None:

@@ -99,6 +99,9 @@ def test_what_the_client_writes_is_read_and_the_answer_too(data: st.DataObject) 
         (body(outputs=[{"name": "q"}]), "there is no output 'q'; the model has y, z"),
         (body(outputs="y"), "outputs must be a list of objects"),
         (body(parameters={"timeout": -1}), "parameters.timeout is -1; it must be a number of microseconds"),
+        (body(parameters={"priority": 9}), "parameters.priority is 9; it must be from 1 (first) to"),
+        (body(parameters={"priority": -1}), "parameters.priority is -1"),
+        (body(parameters={"priority": True}), "parameters.priority is True"),
         (body(id=3), "id must be a string"),
     ],
 )
@@ -121,6 +124,14 @@ def test_length_of_the_head(head_size: str, told: str) -> None:
     with pytest.raises(RequestError, match="inference-header") as error:
         RequestReader(INPUTS, OUTPUTS)(body(), head_size)
     assert told in str(error.value)
+
+
+def test_an_input_that_is_given_twice() -> None:
+    """With another one left out, so that their number is right."""
+    tensor = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}
+    other = TensorSpec("w", "float32", (1, 3))
+    with pytest.raises(RequestError, match="input x is given twice"):
+        RequestReader((SPEC, other), OUTPUTS)(json.dumps({"inputs": [tensor, tensor]}).encode(), None)
 
 
 def test_binary_bytes_are_counted() -> None:

@@ -159,6 +159,11 @@ def test_unloading_lets_requests_end(repository: Repository) -> None:
         assert repository.post("/v2/repository/models/small/unload") == (200, {})
         status, answer = repository.post("/v2/models/small/infer", ASK)
         assert (status, answer) == (404, {"error": "small is not loaded"})
+        with (
+            pytest.raises(RequestError, match="small 1 is not loaded now"),  # found before it was unloaded
+            repository.server.models.used(("small", "1")),
+        ):
+            pass
         assert model.session.state == "ready"
     for thread in asking:
         thread.join()

@@ -52,6 +52,16 @@ def test_a_body_that_says_it_is_far_too_large_is_not_read() -> None:
     assert large.value.status == 413
 
 
+def test_the_first_part_of_a_body_is_not_taken_for_all_of_it() -> None:
+    messages = iter(({"type": "http.request", "body": b"{}", "more_body": True}, {"type": "http.disconnect"}))
+
+    async def receive() -> Any:
+        return next(messages)
+
+    with pytest.raises(RequestError, match="the client closed the connection"):
+        asyncio.run(request_body.read_body({}, receive, 9))
+
+
 def test_a_slow_line_that_sends_steadily_has_the_time_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     size, seconds = 5_000_000, 60  # a photograph over 3G
     assert all(at < request_body.body_seconds(size * at // seconds) for at in range(seconds + 1))

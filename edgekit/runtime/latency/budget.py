@@ -12,12 +12,14 @@ costs memory.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.runtime import local_timings
@@ -28,6 +30,7 @@ from edgekit.runtime.latency.switching import PrecisionChoice, SwitchingState, d
 from edgekit.runtime.metrics.metrics import timed_predict
 from edgekit.runtime.streaming.replica import Replica, variant_of
 from edgekit.system import timings
+from edgekit.system.interrupts import pass_on
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -67,7 +70,7 @@ class _StageMonitor:
 
 
 class Budget:
-    """Runs a session within a latency contract. Thread-safe.
+    """Runs a session within a latency contract. Thread-safe. In a forked process the session answers.
 
     Args:
         session: Must outlive this. More accurate and faster variants of its engine are loaded as replicas.
@@ -75,13 +78,13 @@ class Budget:
         on_alert: Called with each :class:`Alert`; it must return at once.
         metrics: Records the times and outcome of every prediction.
         signals: Reads heat and power (``system_signals.read``), every 5 s: on a throttled device a faster
-            variant is used.
+            variant is used. If it raises, it is not called again, and ``notes`` says why.
         clock: Monotonic, in seconds.
 
     Attributes:
         bundle: The session's.
         history: The last switches, each with its reason and cost.
-        notes: Variants that could not be loaded, and why.
+        notes: What is not used, e.g. variants that could not be loaded, and why.
 
     Raises:
         UsageError: there is no contract.
@@ -113,18 +116,24 @@ class Budget:
         self._signals, self._strained, self._read_s = signals, "", -math.inf
         self._lock = threading.Lock()
         self._running = threading.Lock()  # a replica takes one call at a time
+        self._untold: deque[Alert] = deque()
         self._window: deque[tuple[float, float, Mapping[str, float]]] = deque(maxlen=WINDOW_MOST)
         self._checked_s = clock()
         self._stages_over_limit: set[str] = set()
         self._monitors: dict[str, dict[str, _StageMonitor]] = {}
         self._replicas: dict[str, Replica] = {}
-        found = choices(session, self._times_beside_copy(session))
-        self._choices = [choice for choice in found if self._load_replica(choice.name)]
+        try:
+            usable = choices(session, self._times_beside_copy(session))
+            self._choices = [choice for choice in usable if self._load_replica(choice.name)]
+        except BaseException:  # e.g. Ctrl-C
+            self.close()
+            raise
         self._note_if_session_is_no_choice(session)
         self._state = SwitchingState()
         if not self._choices:  # none of them loads: use the session's own variant
             variant = variant_of(session, session.active.variant)
             self._choices = [PrecisionChoice(variant.name, 1.0, accuracy(variant))]
+        _open_budgets.add(self)
 
     def _note_if_session_is_no_choice(self, session: SessionProtocol) -> None:
         """Note if the session's own variant is not among the choices, because then another one is used."""
@@ -145,15 +154,16 @@ class Budget:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run like ``Session.run``, on the variant in use; its time counts as end to end."""
-        began = time.perf_counter()
+        began, state = time.perf_counter(), self._state
         outputs = self._run(feeds)
-        self.took({"infer": time.perf_counter() - began})
+        self._took({"infer": time.perf_counter() - began}, state)
         return outputs
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
         """Predict like ``Session.predict``, on the variant in use."""
+        state = self._state
         answer, seconds = timed_predict(self._session, self._run, frame, order, options)
-        self.took(seconds)
+        self._took(seconds, state)
         return answer
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -162,7 +172,7 @@ class Budget:
             if replica is None:
                 return self._session.run(feeds)
             with self._running:
-                return replica.run(feeds)
+                return replica.run(feeds)  # by the session if it was closed meanwhile
         except BaseException:
             if self._metrics is not None:
                 self._metrics.answered("failed")
@@ -172,28 +182,43 @@ class Budget:
 
     def took(self, seconds: Mapping[str, float]) -> None:
         """Record the stage times of a prediction; ``run`` and ``predict`` call this themselves."""
+        self._took(seconds, self._state)
+
+    def _took(self, seconds: Mapping[str, float], state: SwitchingState) -> None:
+        """Record the stage times of a prediction that began in this state.
+
+        One during which another thread's prediction switched the variant says nothing about either variant.
+        """
         if self._metrics is not None:
             self._metrics.took(seconds)
             self._metrics.answered("ok")
         now_s = self._clock()
         with self._lock:
-            self._window.append((now_s, sum(seconds.values()), seconds))
-            alerts = self._check_drift(seconds)
-            if now_s - self._checked_s >= CHECK_S:
-                self._checked_s = now_s
-                alerts += self._check(now_s)
-        for alert in alerts:
+            if state is self._state:
+                self._window.append((now_s, sum(seconds.values()), seconds))
+                self._check_drift(seconds)
+                if now_s - self._checked_s >= CHECK_S:
+                    self._checked_s = now_s
+                    self._check(now_s)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Pass on the alerts, also those that an interrupted prediction left."""
+        while self._untold:
+            try:
+                alert = self._untold.popleft()
+            except IndexError:  # another thread passed it on
+                return
             if self._on_alert is not None:
                 self._on_alert(alert)
 
-    def _check_drift(self, seconds: Mapping[str, float]) -> list[Alert]:
+    def _check_drift(self, seconds: Mapping[str, float]) -> None:
         monitors = self._monitors.get(self.active)
         if monitors is None:
             known = timings.recall(self._key(self.active), {"stages": dict}) or {}
             stages = known.get("stages", {})
             recalled = {s: baseline_from(stages.get(s)) for s in seconds}
             monitors = self._monitors[self.active] = {s: _StageMonitor(recalled.get(s)) for s in seconds}
-        alerts = []
         for stage, stage_s in seconds.items():
             monitor = monitors.setdefault(stage, _StageMonitor(None))
             if monitor.baseline is None:
@@ -202,11 +227,15 @@ class Budget:
                     monitor.baseline, monitor.first = baseline_of(monitor.first), []
                     self._remember(monitors)
                 continue
-            monitor.drift, change = step(monitor.drift, monitor.baseline, stage_s)
-            if change is not None:
-                text = f"is {100 * change:.0f} % slower than its baseline" if change else "has recovered"
-                alerts.append(Alert(stage, f"{stage} {text} ({self.active})"))
-        return alerts
+            drift, change = step(monitor.drift, monitor.baseline, stage_s)
+            if change is None:
+                monitor.drift = drift
+                continue
+            text = f"is {100 * change:.0f} % slower than its baseline" if change else "has recovered"
+            alert = Alert(stage, f"{stage} {text} ({self.active})")
+            # An interrupt comes before these two lines or after them: an alert is neither lost nor repeated.
+            monitor.drift = drift
+            self._untold.append(alert)
 
     def _remember(self, monitors: Mapping[str, _StageMonitor]) -> None:
         stages = {stage: w.baseline.as_json() for stage, w in monitors.items() if w.baseline is not None}
@@ -215,30 +244,39 @@ class Budget:
             middle_ms = 1000 * math.exp(infer.baseline.centre) if infer and infer.baseline else 1.0
             timings.record(self._key(self.active), {"p50_ms": middle_ms, "stages": stages})
 
-    def _check(self, now_s: float) -> list[Alert]:
+    def _check(self, now_s: float) -> None:
         window = self._window
         while len(window) > WINDOW_LEAST and now_s - window[0][0] > WINDOW_S:
             window.popleft()
-        alerts = []
         for stage, limit_ms in {"end_to_end": self.latency.p95_ms, **self.latency.stages}.items():
             times = [whole if stage == "end_to_end" else each.get(stage, 0.0) for _, whole, each in window]
             over = missed(times, limit_ms / 1000)
             if over and stage not in self._stages_over_limit:
-                self._stages_over_limit.add(stage)
                 took_ms = 1000 * p95(times)
                 text = f"{stage} takes {took_ms:.3g} ms (p95); the contract allows {limit_ms:.3g} ms"
-                alerts.append(Alert(stage, text))
+                alert, told = Alert(stage, text), self._stages_over_limit | {stage}
+                self._stages_over_limit = told
+                self._untold.append(alert)
             elif not over and len(times) >= WINDOW_LEAST:
                 self._stages_over_limit.discard(stage)
         whole_s = [whole for _, whole, _ in window]
         infer_s = [each.get("infer", 0.0) for *_, each in window]
         if self._signals is not None and now_s - self._read_s >= SIGNALS_S:
-            self._read_s, self._strained = now_s, self._signals().strained
+            self._read_s, self._strained = now_s, self._read_signals()
         limit_s, strained = self.latency.p95_ms / 1000, bool(self._strained)
         state = decide(self._state, self._choices, infer_s, whole_s, limit_s, now_s, strained)
         if state is not self._state:
             self._switch(state, whole_s)
-        return alerts
+
+    def _read_signals(self) -> str:
+        """Return why the device should use a faster variant, or ""."""
+        try:
+            return "" if self._signals is None else self._signals().strained
+        except Exception as problem:  # the app's function: it must not cost a prediction
+            pass_on(problem)
+            self._signals = None
+            self.notes += (f"heat and power are not read: {reason_of(problem)}",)
+            return ""
 
     def _switch(self, state: SwitchingState, whole_s: Sequence[float]) -> None:
         before, now = self._choices[self._state.index], self._choices[state.index]
@@ -253,18 +291,20 @@ class Budget:
             f"{now.accuracy} instead of {before.accuracy}"
         )
         switch = Fallback(before.name, now.name, reason, cost)
-        self.history = (*self.history, switch)[-HISTORY_LIMIT:]
-        self._state = state
-        self._window.clear()  # the predictions of another variant
-        self._stages_over_limit.clear()
+        history = (*self.history, switch)[-HISTORY_LIMIT:]
+        window: deque[tuple[float, float, Mapping[str, float]]] = deque(maxlen=WINDOW_MOST)
+        over = set[str]()
+        # No call between these, so that no interrupt leaves a part of them: the window of another variant.
+        self.history, self._state, self._window, self._stages_over_limit = history, state, window, over
 
     # --- lifetime ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Free the replicas; the session stays open. Closing twice is fine."""
-        for replica in self._replicas.values():
-            replica.close()
-        self._replicas.clear()
+        """Free the replicas once their runs have ended; the session stays open. Closing twice is fine."""
+        with self._running:
+            for replica in self._replicas.values():
+                replica.close()
+            self._replicas.clear()
 
     def __enter__(self) -> Budget:
         return self
@@ -285,6 +325,14 @@ class Budget:
         own_ms, cpu_ms = local_timings.compare([session, self._replicas[cpu_name]], feeds)
         return {name: own_ms, cpu_name: cpu_ms}
 
+    def _forked(self) -> None:
+        """In a forked process: new locks, and no engine that another thread may have been using."""
+        self._lock, self._running = threading.Lock(), threading.Lock()
+        if self._replicas:
+            self.notes += ("after os.fork() the session's own variant is used",)
+            _inherited.append(self._replicas)
+            self._replicas = {}
+
     def _load_replica(self, name: str) -> bool:
         if name == self._session.active.variant or name in self._replicas:
             return True
@@ -299,3 +347,17 @@ class Budget:
         return local_timings.key(
             self.bundle, variant_of(self._session, name), self._session.threads, "budget"
         )
+
+
+_open_budgets: WeakSet[Budget] = WeakSet()
+_inherited: list[object] = []
+"""Kept alive in a forked process, where freeing an engine may hang."""
+
+
+def _after_fork() -> None:
+    for budget in list(_open_budgets):
+        budget._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -12,6 +12,8 @@ import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.cli.verbs import main
 from edgekit.errors import BundleError, CardError
+from edgekit.system.formats.strict_json import encode
+from tests.fixtures.bundles import pack, packed_parts
 from tests.fixtures.cascades import CASCADE, stages
 
 pytestmark = pytest.mark.needs_ort
@@ -57,6 +59,30 @@ def test_a_damaged_stage_is_found(cascade: Path) -> None:
             opened.verify_entries()
         with pytest.raises(BundleError, match="sha256"):
             opened.stage("colour").verify_entries()
+
+
+def test_a_manifest_that_does_not_fit_its_stages_is_refused(cascade: Path) -> None:
+    joined = edgekit.build_cascade(cascade)
+    manifest, data = packed_parts(joined)
+    bundles = manifest["cascade"]["bundles"]
+    bundles["shape"] = bundles.pop("colour")
+    path = cascade.parent / "other.edgekit"
+    path.write_bytes(pack(encode(manifest), data))
+    with pytest.raises(BundleError, match=r"cascade\.bundles: the names are not those of the stages"):
+        Bundle.open(path)
+
+
+def test_a_stage_is_the_bundle_that_the_manifest_names(cascade: Path) -> None:
+    """Its entry's sha256 may be right: it is another bundle, which is whole."""
+    manifest, data = packed_parts(edgekit.build_cascade(cascade))
+    manifest["cascade"]["bundles"]["colour"]["digest"] = "0" * 64
+    path = cascade.parent / "other.edgekit"
+    path.write_bytes(pack(encode(manifest), data))
+    with (
+        Bundle.open(path) as opened,
+        pytest.raises(BundleError, match="its digest is not the one in the manifest"),
+    ):
+        opened.stage("colour")
 
 
 def test_verify_and_inspect_show_every_stage(cascade: Path) -> None:

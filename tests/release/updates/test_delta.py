@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from edgekit.release.updates.delta import BLOCK, HEAD, MAGIC, DeltaError, _content, apply_delta, make_delta
+from edgekit.release.updates.onnx_tensors import tensors
 from tests.fixtures.bundles import small_bundle, variant
 from tests.release.updates.conftest import World
 
@@ -103,6 +104,15 @@ def test_a_difference_to_another_file_or_a_damaged_one_is_refused(old: Path, tmp
         except DeltaError:
             continue
         assert made.getvalue() == new.read_bytes()
+
+
+def test_a_number_without_end_ends_the_search_for_tensors() -> None:
+    """Each byte of it would make the number longer, and the next step slower."""
+    onnx = pytest.importorskip("onnx")
+    weight = onnx.TensorProto(name="w", raw_data=bytes(1024))
+    model = onnx.ModelProto(graph=onnx.GraphProto(initializer=[weight])).SerializeToString()
+    assert tensors(b"\x08\x07" + model).keys() == {"w"}
+    assert tensors(b"\x08" + b"\xff" * 10 + b"\x01" + model) == {}
 
 
 def test_a_block_that_would_unpack_to_much_is_refused_before(old: Path, tmp_path: Path) -> None:
