@@ -318,6 +318,22 @@ class Generation(TypedDict, total=False):
     greedy: GreedyChoices
 
 
+class Transcription(TypedDict):
+    """Texts of a speech model's variant (edgekit/compiler/build/speech/variants.py)."""
+
+    recordings: int
+    given: bool
+    """Whether they are the user's recordings; a generated sound has no words to judge by."""
+    seconds: float
+    """Length of all of them together."""
+    words: int
+    """Words that the float model writes."""
+    different: int
+    """Words that are inserted, missing or replaced."""
+    limit: float
+    """Largest share of different words, where the recordings were given."""
+
+
 class LengthFigures(TypedDict, total=False):
     """A text encoder's variant at one of its lengths, by texts of exactly so many tokens."""
 
@@ -387,6 +403,8 @@ class Evidence(TypedDict, total=False):
     task: TaskScore
     generation: Generation
     """Language models only."""
+    transcription: Transcription
+    """Speech models only."""
     lengths: dict[str, LengthFigures]
     """Figures by length in tokens, ascending (text encoders with several lengths)."""
     fault: FaultRecord

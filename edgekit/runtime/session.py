@@ -186,6 +186,10 @@ class Session:
             UsageError: the bundle has no card, the frame does not fit it, or an option is unknown.
             EngineError: as ``run``.
         """
+        from edgekit.processing import processing
+
+        if processing.takes_whole_sounds(self.card):
+            return processing.predict_whole(self.card, self.run, frame, rate, options)
         if self.card.carries:
             outputs, placed = self._stream_of_predict().run(frame, order, rate)
             return self.decode(outputs, placed, **options)
