@@ -85,6 +85,8 @@ class TargetInfo(NamedTuple):
             with it; the whole's files are usable alone. None: each length has its own weights.
         stores_rows: Whether a product's matrix is stored as [outputs, inputs], so that it can be shared with an
             embedding of which rows are gathered; else columns of [inputs, outputs] are.
+        unsigned_weights: Whether products of ``int8-dynamic`` are exact on every processor with uint8 weights
+            (zero point 128) only.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
             ``stands_in_for``. None: a variant that can't run is marked ``not run``.
     """
@@ -100,6 +102,7 @@ class TargetInfo(NamedTuple):
     estimate: Estimate | None = None
     share_weights: ShareWeights | None = None
     stores_rows: bool = False
+    unsigned_weights: bool = False
 
 
 class Compiler(Protocol):

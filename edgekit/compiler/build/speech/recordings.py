@@ -56,7 +56,7 @@ def read_recordings(samples: object, entry: AudioInput) -> Recordings:
         origin = f"{len(paths)} recording{'s' if len(paths) > 1 else ''}, the first window of each"
     else:
         raise UsageError("samples of a speech model are WAV files: pass a folder or a glob")
-    features = [prepare_audio(entry, sound)[0] for sound in sounds]
+    features = [np.ascontiguousarray(prepare_audio(entry, sound)[0]) for sound in sounds]
     return Recordings(origin, features, [len(each) / entry.rate for each in sounds], samples is not None)
 
 

@@ -32,6 +32,7 @@ from edgekit.compiler.lowering.language.graph_writer import OPSET
 from edgekit.compiler.model.speech.open_speech import open_speech_model
 from edgekit.compiler.model.speech.speech_model import SpeechModel
 from edgekit.compiler.quantize.language.decoder_weights import BARS
+from edgekit.compiler.quantize.speech.folded_norms import with_folded_norms
 from edgekit.errors import UsageError
 from edgekit.processing.card import Card
 from edgekit.processing.inputs.audio import AudioInput
@@ -92,7 +93,7 @@ def build_speech_model(
         say(f"{words} words; {recordings.origin}")
     job = SpeechJob(
         model, recordings, reference, {n: b for n, b in BARS.items() if b is not None}, words_limit,
-        request.force, Faults(model.sha256),
+        request.force, Faults(model.sha256), with_folded_norms(model),
     )  # fmt: skip
     variants: list[VariantBuild] = []
     for target in targets:

@@ -97,7 +97,8 @@ class SpeechJob:
         words_limit: Most differing words by precision, as a share.
         force: Whether to ship variants that miss their bar, marked as such.
         faults: Faults of this build so far.
-        weights: Integers of the matrices, once they were needed; shared by the targets.
+        folded: The same model with its norms in the matrices that follow, for int8.
+        weights: Its matrices as integers, once they were needed; shared by the targets.
     """
 
     model: SpeechModel
@@ -107,6 +108,7 @@ class SpeechJob:
     words_limit: Mapping[str, float]
     force: bool
     faults: Faults
+    folded: SpeechModel
     weights: dict[str, BlockWeights] = field(default_factory=dict)
 
 
@@ -147,10 +149,11 @@ def reference_of(model: SpeechModel, recordings: Recordings) -> SpeechReference:
     reference, prompt, limit = ReferenceSpeech(model), prompt_of(model), model.config.context // 2
     forced, logits, tokens, figures = list[list[int]](), list[Array](), list[list[int]](), list[Array]()
     for features in recordings.features:
-        new = reference.transcribe(features, prompt, limit)
+        heard = reference.encode(features)
+        new = reference.transcribe(heard, prompt, limit)
         tokens.append(new)
         forced.append([*prompt, *new][: min(PROMPT_TOKENS, model.config.context // 2)])
-        each = reference.logits(reference.encode(features), forced[-1], [])
+        each = reference.logits(heard, forced[-1], [])
         logits.append(each[-1])
         figures.append(figures_of(0.0, each[0], model.rules)[0])
     rows = np.stack(logits).astype(np.float32)
@@ -180,7 +183,11 @@ def compile_speech(
     form = form_of(target, precision)
     assert form is not None
     files, options, nodes = dict[str, bytes](), dict[str, Json](), 0
-    how = {"rows": target.info.stores_rows, "by_row": form == ROUNDS_INPUTS}
+    rounds = form == ROUNDS_INPUTS
+    how = {
+        "rows": target.info.stores_rows, "by_row": rounds,
+        "unsigned": rounds and target.info.unsigned_weights,
+    }  # fmt: skip
     for part, writer in ((ENCODER, EncoderWriter), (DECODER, TokenWriter)):
         graph = as_ir(writer(model, weights, **how).write())
         run_passes(graph)
@@ -194,7 +201,8 @@ def compile_speech(
 
 
 def _variant(job: SpeechJob, target: BuildTarget, precision: str, name: str) -> VariantBuild:
-    artifact = compile_speech(job.model, target, precision, _weights(job, precision))
+    model = job.model if precision_of(precision).is_float else job.folded
+    artifact = compile_speech(model, target, precision, _weights(job, precision))
     gc.collect()  # a graph's nodes and values hold each other, and all constants with them
     size_bytes = sum(map(len, artifact.files.values()))
     variant = VariantBuild(
@@ -217,7 +225,7 @@ def _weights(job: SpeechJob, precision: str) -> Mapping[str, BlockWeights]:
     if not job.weights:
         shapes = job.model.config.weight_shapes()
         matrices = [n for n, shape in shapes.items() if len(shape) == 2 and not n.endswith(POSITIONS)]
-        job.weights = {name: nearest8(job.model.weight(name), 0) for name in matrices}
+        job.weights = {name: nearest8(job.folded.weight(name), 0) for name in matrices}
     return job.weights
 
 

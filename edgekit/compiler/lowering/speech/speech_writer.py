@@ -16,6 +16,9 @@ from edgekit.compiler.lowering.language.graph_writer import GraphWriter
 from edgekit.compiler.model.speech.speech_model import NORM_EPS, SpeechModel
 from edgekit.tensor_spec import Array
 
+MIDDLE = 128
+"""Stored integer that stands for 0, where weights are unsigned."""
+
 
 class SpeechWriter:
     """Writes a graph.
@@ -29,6 +32,8 @@ class SpeechWriter:
         by_row: Whether inputs of products with integers are rounded by one scale for all rows. Each row is
             then brought to the same range: with one scale for an encoder's 1,500 rows of Whisper tiny.en,
             ONNX Runtime's keys and values had 14 to 17 dB.
+        unsigned: Whether the integers are uint8 around 128: ONNX Runtime's products of uint8 by int8 saturate
+            on x86 processors without VNNI.
     """
 
     def __init__(
@@ -38,9 +43,10 @@ class SpeechWriter:
         *,
         rows: bool = False,
         by_row: bool = False,
+        unsigned: bool = False,
     ) -> None:
         self.model, self.config, self.weights = model, model.config, weights
-        self.rows, self.by_row = rows, by_row
+        self.rows, self.by_row, self.unsigned = rows, by_row, unsigned
         self.graph = GraphWriter()
 
     def linear(self, x: str, *names: str, scale: float = 1.0) -> str:
@@ -58,7 +64,7 @@ class SpeechWriter:
         packed = [self.weights[each] for each in matrices if each in self.weights]
         largest = None
         if len(packed) == len(matrices):
-            stored = np.concatenate([signed(each) for each in packed]).T
+            stored = np.concatenate([self.integers(each) for each in packed]).T
             scales = [each.scales[:, 0] * np.float32(f) for each, f in zip(packed, factors, strict=True)]
             matrix = self.dequantized(stored, np.concatenate(scales), name)
             if self.by_row:
@@ -74,10 +80,19 @@ class SpeechWriter:
         return g.op("Add", product, g.constant(biases, f"{name}.bias")) if biases.any() else product
 
     def dequantized(self, stored: Array, scales: Array, name: str) -> str:
-        """Store a matrix [inputs, outputs] as int8 with one scale per output."""
+        """Store a matrix [inputs, outputs] of ``integers`` with one scale per output."""
         g = self.graph
-        integers = g.constant(stored, f"{name}/stored")
-        return g.op("DequantizeLinear", integers, g.constant(scales, f"{name}/scales"), axis=1)
+        inputs = [g.constant(stored, f"{name}/stored"), g.constant(scales, f"{name}/scales")]
+        if self.unsigned:
+            inputs.append(g.constant(np.full(len(scales), MIDDLE, np.uint8), f"{name}/zeros"))
+        return g.op("DequantizeLinear", *inputs, axis=1)
+
+    def integers(self, weights: BlockWeights) -> Array:
+        """Return the integers of a matrix [outputs, inputs] as they are stored."""
+        if self.unsigned:
+            return weights.stored
+        found: Array = (weights.stored.astype(np.int16) - MIDDLE).astype(np.int8)
+        return found
 
     def _bias(self, name: str) -> Array:
         if name.endswith("k_proj"):
@@ -112,9 +127,3 @@ class SpeechWriter:
         """Join heads: [heads, rows, head_size] -> [rows, width]."""
         g = self.graph
         return g.op("Reshape", g.op("Transpose", x, perm=[1, 0, 2]), g.ints(rows, self.config.width))
-
-
-def signed(weights: BlockWeights) -> Array:
-    """Return the integers around 0, int8 [outputs, inputs]."""
-    found: Array = (weights.stored.astype(np.int16) - 128).astype(np.int8)
-    return found

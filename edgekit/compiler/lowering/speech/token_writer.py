@@ -16,7 +16,7 @@ its columns are gathered, or its rows.
 from __future__ import annotations
 
 from edgekit.compiler.lowering.language.graph_writer import GraphWriter
-from edgekit.compiler.lowering.speech.speech_writer import SpeechWriter, signed
+from edgekit.compiler.lowering.speech.speech_writer import MIDDLE, SpeechWriter
 from edgekit.compiler.model.speech.speech_model import EMBEDDING, POSITIONS
 
 
@@ -50,10 +50,12 @@ class TokenWriter(SpeechWriter):
             matrix = g.constant(stored.T, EMBEDDING)
             source = g.constant(stored, f"{EMBEDDING}/rows") if self.rows else matrix
             return matrix, g.op("Reshape", g.op("Gather", source, token, axis=axis), row)
-        integers = signed(packed)
+        integers = self.integers(packed)
         matrix = self.dequantized(integers.T, packed.scales[:, 0], EMBEDDING)
         source = g.constant(integers, f"{EMBEDDING}/rows") if self.rows else f"{EMBEDDING}/stored"
         gathered = g.op("Cast", g.op("Gather", source, token, axis=axis), to=1)
+        if self.unsigned:
+            gathered = g.op("Sub", gathered, g.number(MIDDLE))
         scale = g.op("Gather", f"{EMBEDDING}/scales", token, axis=0)
         return matrix, g.op("Mul", g.op("Reshape", gathered, row), scale)
 

@@ -68,15 +68,15 @@ class ReferenceSpeech:
         found: Array = self._norm(x, "decoder.layer_norm") @ self._weight(EMBEDDING).T
         return found
 
-    def transcribe(self, features: Array, prompt: Sequence[int], limit: int) -> list[int]:
+    def transcribe(self, heard: Sequence[KeysValues], prompt: Sequence[int], limit: int) -> list[int]:
         """Generate tokens greedily, by the model's rules, as the runner of a variant does.
 
         Args:
-            features: float32 [mels, frames].
+            heard: What ``encode`` returned.
             prompt: First tokens.
             limit: Maximum number of new tokens.
         """
-        rules, heard, caches = self._model.rules, self.encode(features), list[KeysValues]()
+        rules, caches = self._model.rules, list[KeysValues]()
         timed, generated = rules.no_timestamps not in prompt, list[int]()
         row = self.logits(heard, prompt, caches)[-1]
         while len(generated) < min(limit, self._config.context - len(prompt)):

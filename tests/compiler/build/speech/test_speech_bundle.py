@@ -1,0 +1,163 @@
+"""A speech model from its folder to a bundle and to text, on every engine."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import edgekit
+from edgekit.bundle.bundle import Bundle
+from edgekit.cli import main
+from edgekit.compiler.build.speech.recordings import read_recordings
+from edgekit.compiler.build.speech.speech_bundle import card_of
+from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
+from edgekit.compiler.model.speech.open_speech import open_speech_model
+from edgekit.compiler.model.speech.reference_speech import ReferenceSpeech
+from edgekit.compiler.quantize.speech.folded_norms import with_folded_norms
+from edgekit.errors import EngineError, UsageError
+from edgekit.processing.tasks.transcribe.words import text_of
+from edgekit.processing.tokenizer import token_texts
+from edgekit.runtime import Session
+from edgekit.target import registry
+from edgekit.target.encoder_decoder import OPTION
+from tests.fixtures.sounds import wav
+from tests.fixtures.whisper_folders import EMBEDDING, NO_TIMESTAMPS, START, speech, weights, write_whisper
+
+ENGINES = [
+    pytest.param("ort", marks=pytest.mark.needs_ort),
+    pytest.param("openvino", marks=pytest.mark.needs_openvino),
+    pytest.param("tflite", marks=pytest.mark.needs_tflite),
+]
+pytestmark = pytest.mark.needs_ort
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_whisper(tmp_path_factory.mktemp("speech") / "whisper")
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> str:
+    """The float reference's text of ``speech()``, without timestamps."""
+    model = open_speech_model(folder)
+    features = session_features(folder)
+    decoder = ReferenceSpeech(model)
+    tokens = decoder.transcribe(decoder.encode(features), [START, NO_TIMESTAMPS], 24)
+    assert len(set(tokens)) > 3
+    return text_of(tokens, token_texts(model.tokenizer), model.rules.end)
+
+
+def session_features(folder: Path) -> np.ndarray:
+    from edgekit.processing.processing import prepare
+
+    return prepare(card_of(open_speech_model(folder)), speech())[0]["features"][0]
+
+
+@pytest.mark.parametrize("target", ENGINES)
+def test_every_engine_writes_the_references_text(
+    target: str, folder: Path, reference: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "talk.edgekit"
+    bundle = edgekit.build(folder, targets=[target], precision="auto")
+    bundle.save(path)
+    floats, integers = bundle.variants
+    assert (floats.name, integers.name) == (f"{target}-fp32", f"{target}-int8")
+    assert floats.verified, floats.status
+    assert integers.verified, integers.status
+    assert floats.evidence["accuracy"]["logits"]["snr_db"] > 90
+    assert integers.evidence["accuracy"]["logits"]["snr_db"] > 10
+    assert floats.evidence["transcription"]["given"] is False
+    checks = verify_bundle(Bundle.open(path))
+    assert [check.outcome for check in checks] == [CheckOutcome.VERIFIED] * 2, checks
+    with Session(path, variant=f"{target}-fp32", strict=True, threads=1) as session:
+        assert session.predict(speech(), timestamps=False).text == reference
+        timed = session.predict(speech())
+        assert timed.segments
+        assert all(0 <= s.start_s <= s.end_s <= 0.5 for s in timed.segments)
+        assert session.predict(speech(1.3), timestamps=False).text.startswith(reference.split()[0])
+
+
+@pytest.mark.parametrize("target", ENGINES)
+def test_the_embedding_is_stored_once(target: str, folder: Path) -> None:
+    (variant,) = edgekit.build(folder, targets=[target]).variants
+    bundle = edgekit.build(folder, targets=[target])
+    rows = weights()[EMBEDDING]
+    content = b"".join(bundle.read(entry) for name, entry in variant.files.items() if name.startswith("decoder/"))
+    found = sum(content.count(np.ascontiguousarray(each).tobytes()) for each in (rows, rows.T))
+    assert found == 1
+
+
+def test_another_variant_continues_where_an_engine_fails(
+    folder: Path, reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = edgekit.build(folder, targets=["ort"], precision="auto")
+    bundle.save(tmp_path / "talk.edgekit")
+    with Session(tmp_path / "talk.edgekit", variant="ort-int8", threads=1) as session:
+        assert session.active.variant == "ort-int8"
+        decoder = session.runner._decoder  # type: ignore[attr-defined]
+
+        def fails(feeds: object) -> dict[str, np.ndarray]:
+            raise EngineError("the engine is gone")
+
+        monkeypatch.setattr(decoder, "run", fails)
+        assert session.predict(speech(), timestamps=False).text == reference
+        assert session.active.variant == "ort-fp32"
+        assert "the engine is gone" in session.fallbacks[0].reason
+
+
+def test_the_command_line_builds_runs_and_verifies(folder: Path, tmp_path: Path, reference: str) -> None:
+    sounds = tmp_path / "sounds"
+    sounds.mkdir()
+    samples = np.rint(speech() * 30000).astype("<i2")
+    (sounds / "talk.wav").write_bytes(wav(samples.tobytes()))
+    path = tmp_path / "talk.edgekit"
+    command: Callable[..., object] = CliRunner().invoke
+    built = CliRunner().invoke(main, ["build", str(folder), "-t", "ort", "-o", str(path), "--samples", str(sounds)])
+    assert built.exit_code == 0, built.output
+    assert callable(command)
+    ran = CliRunner().invoke(main, ["run", str(path), "-i", str(sounds / "talk.wav"), "--json"])
+    assert ran.exit_code == 0, ran.output
+    answer = json.loads(ran.stdout)["answer"]
+    assert answer["text"] == " ".join(segment["text"] for segment in answer["segments"])
+    verified = CliRunner().invoke(main, ["verify", str(path)])
+    assert verified.exit_code == 0, verified.output
+    bundle = Bundle.open(path)
+    transcription = bundle.variants[0].evidence["transcription"]
+    assert (transcription["given"], transcription["different"], transcription["recordings"]) == (True, 0, 1)
+    assert transcription["words"] > 2
+
+
+def test_what_does_not_apply_is_refused(folder: Path) -> None:
+    def refusal(**options: object) -> str:
+        with pytest.raises(UsageError) as refused:
+            edgekit.build(folder, **{"targets": ["ort"], **options})  # type: ignore[arg-type]
+        return str(refused.value)
+
+    assert refusal(precision="int4") == "speech models cannot be built as 'int4'; available: fp32, int8, auto"
+    assert refusal(io="nhwc") == "--io: does not apply to speech models; leave it out"
+    assert refusal(max_drop="2%", precision="int8") == (
+        "--max-drop of a speech model needs recordings; add --samples FOLDER"
+    )
+    assert refusal(max_drop="20dB", precision="int8", samples="x").startswith("--max-drop is '20dB'; for speech")
+
+
+def test_folded_norms_keep_the_logits(folder: Path) -> None:
+    model = open_speech_model(folder)
+    features = read_recordings(None, card_of(model).inputs["features"]).features[0]  # type: ignore[arg-type]
+    rows = []
+    for each in (model, with_folded_norms(model)):
+        decoder = ReferenceSpeech(each)
+        rows.append(decoder.logits(decoder.encode(features), [START, 4, 7], []))
+    np.testing.assert_allclose(*rows, rtol=2e-3, atol=2e-3)
+
+
+def test_a_malformed_option_is_refused(folder: Path) -> None:
+    bundle = edgekit.build(folder, targets=["ort"])
+    (variant,) = bundle.variants
+    for change in ({"layers": "x"}, {"heads": 3}, {"rules": {}}):
+        options = {**variant.options, OPTION: {**variant.options[OPTION], **change}}
+        with pytest.raises(EngineError, match="encoder and decoder are malformed"):
+            registry.open_runner(registry.engine("ort"), {}, bundle.inputs, bundle.outputs, options, 1)
