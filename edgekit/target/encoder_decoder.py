@@ -5,8 +5,8 @@
     {"heads": 6, "head_size": 64, "positions": 1500, "context": 448, "vocabulary": 51864, "layers": 4,
      "rules": {...}, "encoder": {...}, "decoder": {...}}
 
-``encoder`` and ``decoder`` are the options of the two artifacts, whose files are in folders of these names. Both
-were compiled and are loaded as any other model of the target. The decoder computes one token a run; its caches
+``encoder`` and ``decoder`` are the options of the two artifacts, whose files are in folders of these names.
+Both were compiled and are loaded as any other model of the target. The decoder computes one token a run; its caches
 lie in arrays of this module, into which each token's own keys and values are written.
 
     inputs    features float32 [1, mels, frames], prompt int64 [1, PROMPT_TOKENS] and limit int64 [1]
@@ -197,7 +197,13 @@ class EncoderDecoderRunner:
         """Return a function that runs the next token and returns its logits, float32 [vocabulary]."""
         self._mask[...] = HIDDEN
         self._position[0] = -1
-        feeds = {"token": self._token, "position": self._position, "mask": self._mask, **self._caches, **heard}
+        feeds = {
+            "token": self._token,
+            "position": self._position,
+            "mask": self._mask,
+            **self._caches,
+            **heard,
+        }
 
         def step(token: int) -> Array:
             self._token[0] = token

@@ -90,7 +90,7 @@ class TokenRules(NamedTuple):
             return found
         first = self.timestamp_first
         if not generated:
-            found[: first] = never
+            found[:first] = never
             found[first + self.first_timestamp_limit + 1 :] = never
             return found
         is_timed = [token >= first for token in generated[-2:]]

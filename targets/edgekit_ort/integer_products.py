@@ -47,7 +47,9 @@ def with_integer_products(model: ir.Model) -> ir.Model:
         zero = array_of(held.inputs[2]) if held is not None and len(held.inputs) > 2 else None
         if stored.dtype == np.uint8 and (zero is None or (zero != MIDDLE).any()):
             continue
-        if stored.dtype not in (np.int8, np.uint8) or (stored.dtype == np.int8 and zero is not None and zero.any()):
+        if stored.dtype not in (np.int8, np.uint8) or (
+            stored.dtype == np.int8 and zero is not None and zero.any()
+        ):
             continue
         if int_of(node, "transB", 0):
             stored = np.ascontiguousarray(stored.T)

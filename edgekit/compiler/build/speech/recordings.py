@@ -65,7 +65,10 @@ def _generated(entry: AudioInput) -> Array:
     seconds = np.arange(int(0.8 * entry.window)) / entry.rate
     pitch = PITCH_HZ * (1 + 0.15 * np.sin(2 * np.pi * 0.4 * seconds))
     phase = 2 * np.pi * np.cumsum(pitch) / entry.rate
-    first, second = 500 + 250 * np.sin(2 * np.pi * 1.3 * seconds), 1500 + 600 * np.sin(2 * np.pi * 0.9 * seconds)
+    first, second = (
+        500 + 250 * np.sin(2 * np.pi * 1.3 * seconds),
+        1500 + 600 * np.sin(2 * np.pi * 0.9 * seconds),
+    )
     sound = np.zeros_like(seconds)
     for harmonic in range(1, 24):
         hertz = harmonic * pitch

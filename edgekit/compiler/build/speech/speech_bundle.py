@@ -123,8 +123,8 @@ def _checked(targets: Sequence[BuildTarget], request: BuildRequest) -> dict[str,
         drop = parse_max_drop(request.max_drop).drop
         if drop is None or precision_of(request.precision).name == "fp32":
             raise UsageError(
-                f"--max-drop is {request.max_drop!r}; for speech models it is a percentage of words that int8 "
-                "may write otherwise, e.g. 2%"
+                f"--max-drop is {request.max_drop!r}; for speech models it is a percentage of words that "
+                "int8 may write otherwise, e.g. 2%"
             )
         if request.samples is None:
             raise UsageError("--max-drop of a speech model needs recordings; add --samples FOLDER")
@@ -143,7 +143,13 @@ def _variants_of(
             found.append(build_speech_variant(job, target, waiting.pop(0)))
             say(f"{found[-1].name}  {found[-1].status}{_in_words(found[-1])}")
         lost = target.profile.name in job.faults.by_profile
-        if not waiting and not lost and found[-1].precision == "int8" and len(found) == 1 and found[0].rejected:
+        if (
+            not waiting
+            and not lost
+            and found[-1].precision == "int8"
+            and len(found) == 1
+            and found[0].rejected
+        ):
             waiting = ["fp32"]
     return found
 

@@ -158,7 +158,9 @@ def reference_of(model: SpeechModel, recordings: Recordings) -> SpeechReference:
         figures.append(figures_of(0.0, each[0], model.rules)[0])
     rows = np.stack(logits).astype(np.float32)
     if not np.isfinite(rows).all():
-        raise EngineError(f"{model.name}: the float reference returns logits that are not finite; check the files")
+        raise EngineError(
+            f"{model.name}: the float reference returns logits that are not finite; check the files"
+        )
     pieces = token_texts(model.tokenizer)
     texts = [text_of(each, pieces, model.rules.end) for each in tokens]
     return SpeechReference(prompt, forced, rows, tokens, texts, np.stack(figures))
@@ -196,7 +198,10 @@ def compile_speech(
         options[part] = dict(artifact.options)
         nodes += len(graph.graph)
     sizes = shape_of(model.config)._asdict()
-    own: dict[str, Json] = {"precision": precision, OPTION: {**sizes, "rules": model.rules.as_json(), **options}}
+    own: dict[str, Json] = {
+        "precision": precision,
+        OPTION: {**sizes, "rules": model.rules.as_json(), **options},
+    }
     return Artifact(files, own, {"nodes": nodes})
 
 
@@ -232,7 +237,10 @@ def _weights(job: SpeechJob, precision: str) -> Mapping[str, BlockWeights]:
 def _run(job: SpeechJob, variant: VariantBuild) -> None:
     """Run a variant on the recordings, and reject it if it misses its bar."""
     artifact, config, target = variant.artifact, job.model.config, variant.target
-    threads, ends = default_threads(), (model_inputs(config.mels, config.frames), model_outputs(shape_of(config)))
+    threads, ends = (
+        default_threads(),
+        (model_inputs(config.mels, config.frames), model_outputs(shape_of(config))),
+    )
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         files = write_files(artifact, Path(folder))
         started = time.perf_counter()
@@ -288,5 +296,3 @@ def _results(job: SpeechJob, runner: Runner) -> tuple[Array, Array, list[list[in
         seconds.append(time.perf_counter() - started)
         tokens.append([int(token) for token in found if token != PADDING])
     return np.stack(logits), np.stack(figures), tokens, seconds
-
-

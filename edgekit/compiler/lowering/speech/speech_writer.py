@@ -59,7 +59,9 @@ class SpeechWriter:
         """
         g, name = self.graph, "+".join(names)
         factors = [scale, *[1.0] * (len(names) - 1)]
-        biases = np.concatenate([self._bias(each) * np.float32(f) for each, f in zip(names, factors, strict=True)])
+        biases = np.concatenate(
+            [self._bias(each) * np.float32(f) for each, f in zip(names, factors, strict=True)]
+        )
         matrices = [f"{each}.weight" for each in names]
         packed = [self.weights[each] for each in matrices if each in self.weights]
         largest = None
@@ -101,7 +103,9 @@ class SpeechWriter:
 
     def norm(self, x: str, name: str) -> str:
         g = self.graph
-        weight, bias = (g.constant(self.model.weight(f"{name}.{w}"), f"{name}.{w}") for w in ("weight", "bias"))
+        weight, bias = (
+            g.constant(self.model.weight(f"{name}.{w}"), f"{name}.{w}") for w in ("weight", "bias")
+        )
         return g.op("LayerNormalization", x, weight, bias, axis=-1, epsilon=NORM_EPS)
 
     def gelu(self, x: str) -> str:

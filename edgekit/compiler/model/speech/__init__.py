@@ -1,1 +1,1 @@
-"""Speech recognition models with an encoder and a decoder: readers of their files, and the float reference."""
+"""Speech models with an encoder and a decoder: readers of their files, and the float reference."""

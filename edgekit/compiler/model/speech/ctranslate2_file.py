@@ -60,8 +60,8 @@ class CTranslate2File(NamedTuple):
             return (array.astype(np.uint32) << 16).view(np.float32)
         if array.dtype.kind != "f":
             raise ModelError(
-                f"{self.path}: {name[:80]} is {array.dtype}; EdgeKit reads float models: convert the original "
-                "with --quantization float16"
+                f"{self.path}: {name[:80]} is {array.dtype}; EdgeKit reads float models: convert the "
+                "original with --quantization float16"
             )
         return array.astype(np.float32)
 

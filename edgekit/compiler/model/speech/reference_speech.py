@@ -114,7 +114,9 @@ class ReferenceSpeech:
     def _convolution(self, x: Array, name: str, stride: int) -> Array:
         """Convolve [channels, frames] with kernels of three frames, padded by one at both ends."""
         weight = self._weight(f"{name}.weight")
-        windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (1, 1))), 3, axis=1)[:, ::stride]
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (1, 1))), 3, axis=1)[
+            :, ::stride
+        ]
         columns = windows.transpose(1, 0, 2).reshape(windows.shape[1], -1)
         found: Array = (columns @ weight.reshape(len(weight), -1).T).T + self._weight(f"{name}.bias")[:, None]
         return found

@@ -16,8 +16,8 @@ NORM_EPS = 1e-5
 """Epsilon of all layer normalizations; PyTorch's default, which Whisper uses."""
 ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
 SIZE_LIMITS = {
-    "width": 8192, "heads": 256, "mlp_width": 65536, "encoder_layers": 128, "decoder_layers": 128, "mels": 256,
-    "positions": 6000, "context": 8192, "vocabulary": 1 << 20,
+    "width": 8192, "heads": 256, "mlp_width": 65536, "encoder_layers": 128, "decoder_layers": 128,
+    "mels": 256, "positions": 6000, "context": 8192, "vocabulary": 1 << 20,
 }  # fmt: skip
 
 

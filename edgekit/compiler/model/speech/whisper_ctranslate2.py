@@ -25,7 +25,11 @@ from edgekit.tensor_spec import Array
 MODEL, SPECIFICATION = "model.bin", "WhisperSpec"
 GELU = 3
 """CTranslate2's ``ActivationType::GELU``."""
-NORMS = {"self_attn_layer_norm": "self_attention", "encoder_attn_layer_norm": "attention", "final_layer_norm": "ffn"}
+NORMS = {
+    "self_attn_layer_norm": "self_attention",
+    "encoder_attn_layer_norm": "attention",
+    "final_layer_norm": "ffn",
+}
 SUFFIX = {"weight": "gamma", "bias": "beta"}
 
 
@@ -73,7 +77,9 @@ def _config(file: CTranslate2File) -> SpeechConfig:
         context = variables["decoder/position_encodings/encodings"].shape[0]
         mlp_width = variables["encoder/layer_0/ffn/linear_0/weight"].shape[0]
     except (KeyError, ValueError, IndexError) as problem:
-        raise ModelError(f"{file.path}: {problem} is missing or has another shape; download it again") from None
+        raise ModelError(
+            f"{file.path}: {problem} is missing or has another shape; download it again"
+        ) from None
     config = SpeechConfig(
         width, file.number("encoder/num_heads"), mlp_width, *layers, mels, positions, context, vocabulary
     )

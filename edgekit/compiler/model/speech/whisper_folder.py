@@ -44,7 +44,7 @@ def open_whisper_folder(folder: Path) -> SpeechModel:
     table = read_json(folder / "config.json")
     config = _config(table, folder)
     files = tensor_files(folder)
-    prefix = "model." if f"model.encoder.conv1.weight" in files else ""
+    prefix = "model." if "model.encoder.conv1.weight" in files else ""
     for name, shape in config.weight_shapes().items():
         place = files.get(prefix + name)
         if place is None:
@@ -84,13 +84,16 @@ def _sound(folder: Path, config: SpeechConfig) -> SoundFormat:
     table = read_json(folder / "preprocessor_config.json", needed=False)
     plain = SoundFormat()
     found = SoundFormat(
-        table.get("sampling_rate", plain.rate), table.get("n_fft", plain.frame), table.get("hop_length", plain.hop)
+        table.get("sampling_rate", plain.rate),
+        table.get("n_fft", plain.frame),
+        table.get("hop_length", plain.hop),
     )
     if not all(type(each) is int and 2 <= each <= 1 << 17 for each in found) or found.hop > found.frame:
         raise ModelError(f"{folder}: preprocessor_config.json has invalid settings; download it again")
     mels = table.get("feature_size", config.mels)
     if mels != config.mels:
         raise ModelError(
-            f"{folder}: preprocessor_config.json has {str(mels)[:20]} mel bands, and config.json {config.mels}"
+            f"{folder}: preprocessor_config.json has {str(mels)[:20]} mel bands, but config.json "
+            f"{config.mels}"
         )
     return found

@@ -14,8 +14,8 @@ class TranscribeOptions:
     """Options of Whisper's tokens. The build writes all but the first four from the model's files.
 
     Attributes:
-        timestamps: Whether segments have times, by which a long sound is also cut into windows. Without, it is
-            cut where it is quiet.
+        timestamps: Whether segments have times, by which a long sound is also cut into windows. Without, it
+            is cut where it is quiet.
         language: Code of the spoken language, e.g. ``de``; "": found out from the first window.
         no_speech: Probability of no speech from which on an unlikely text is dropped.
         unlikely: Mean log probability of a text's tokens below which it is unlikely.

@@ -69,7 +69,9 @@ def _read(outputs: Outputs, options: TranscribeOptions, placed: AudioWindow, lab
         )
     new = [int(token) for token in tokens[0] if token >= 0]
     if any(token < options.end and token >= len(labels) for token in new):
-        raise EngineError(f"token {max(t for t in new if t < options.end)} has no text in the card's tokenizer")
+        raise EngineError(
+            f"token {max(t for t in new if t < options.end)} has no text in the card's tokenizer"
+        )
     if float(figures[0, 0]) < options.unlikely and float(np.exp(figures[0, 1])) > options.no_speech:
         return _Read([], False, None)
     segments, text, length_s = list[Segment](), list[int](), placed.end_s - placed.start_s
@@ -155,7 +157,9 @@ def _feeds(card: Card, features: Array, prompt: Sequence[int], name: str) -> dic
 
 
 def _prompt(options: TranscribeOptions) -> list[int]:
-    language = [options.language_tokens[options.languages.index(options.language)]] if options.language else []
+    language = (
+        [options.language_tokens[options.languages.index(options.language)]] if options.language else []
+    )
     task = [options.transcribe] if options.transcribe >= 0 else []
     return [options.start, *language, *task, *([] if options.timestamps else [options.no_timestamps])]
 

@@ -1,4 +1,4 @@
-"""From tokens to text: byte-level byte pair encoding, as GPT-2 and Whisper spell bytes in their vocabulary."""
+"""From tokens to text: byte-level byte pair encoding, as in the vocabularies of GPT-2 and Whisper."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def text_of(tokens: Sequence[int], pieces: Sequence[str], end: int) -> str:
 
 @cache
 def _bytes() -> Mapping[str, int]:
-    """Return the byte that each letter of the vocabulary stands for: printable ones for themselves, the others
-    for 256, 257 ... in order (``bytes_to_unicode`` of GPT-2)."""
+    """Return the byte that each letter of the vocabulary stands for: printable ones for themselves, the
+    others for 256, 257 ... in order (``bytes_to_unicode`` of GPT-2)."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)]
     found = {chr(byte): byte for byte in printable}
     others = [byte for byte in range(256) if byte not in set(printable)]

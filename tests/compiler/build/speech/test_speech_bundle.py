@@ -1,7 +1,7 @@
 """A speech model from its folder to a bundle and to text, on every engine."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,9 @@ from edgekit.processing.tasks.transcribe.words import text_of
 from edgekit.processing.tokenizer import token_texts
 from edgekit.runtime import Session
 from edgekit.target import registry
+from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.encoder_decoder import OPTION
+from edgekit.target.installed_profiles import find_profile
 from tests.fixtures.sounds import wav
 from tests.fixtures.whisper_folders import EMBEDDING, NO_TIMESTAMPS, START, speech, weights, write_whisper
 
@@ -56,55 +58,62 @@ def session_features(folder: Path) -> np.ndarray:
     return prepare(card_of(open_speech_model(folder)), speech())[0]["features"][0]
 
 
+@pytest.fixture(scope="module")
+def built(folder: Path) -> Iterator[Bundle]:
+    """One bundle for all engines that are installed here."""
+    names = [name for name in ("ort", "openvino", "tflite") if find_target(name).missing() is None]
+    path = folder.parent / "talk.edgekit"
+    edgekit.build(folder, targets=names, precision="auto").save(path)
+    with Bundle.open(path) as bundle:
+        yield bundle
+
+
+def find_target(name: str) -> BuildTarget:
+    return resolve(find_profile(name))
+
+
 @pytest.mark.parametrize("target", ENGINES)
-def test_every_engine_writes_the_references_text(
-    target: str, folder: Path, reference: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "talk.edgekit"
-    bundle = edgekit.build(folder, targets=[target], precision="auto")
-    bundle.save(path)
-    floats, integers = bundle.variants
+def test_every_engine_writes_the_references_text(target: str, built: Bundle, reference: str) -> None:
+    floats, integers = (v for v in built.variants if v.target == target)
     assert (floats.name, integers.name) == (f"{target}-fp32", f"{target}-int8")
     assert floats.verified, floats.status
     assert integers.verified, integers.status
     assert floats.evidence["accuracy"]["logits"]["snr_db"] > 90
     assert integers.evidence["accuracy"]["logits"]["snr_db"] > 10
     assert floats.evidence["transcription"]["given"] is False
-    checks = verify_bundle(Bundle.open(path))
-    assert [check.outcome for check in checks] == [CheckOutcome.VERIFIED] * 2, checks
-    with Session(path, variant=f"{target}-fp32", strict=True, threads=1) as session:
+    with Session(built, variant=f"{target}-fp32", strict=True, threads=1) as session:
         assert session.predict(speech(), timestamps=False).text == reference
         timed = session.predict(speech())
         assert timed.segments
         assert all(0 <= s.start_s <= s.end_s <= 0.5 for s in timed.segments)
-        assert session.predict(speech(1.3), timestamps=False).text.startswith(reference.split()[0])
+        assert len(session.predict(speech(1.3), timestamps=False).segments) >= 3
+
+
+def test_all_variants_verify_again(built: Bundle) -> None:
+    checks = verify_bundle(built)
+    assert [check.outcome for check in checks] == [CheckOutcome.VERIFIED] * len(built.variants), checks
 
 
 @pytest.mark.parametrize("target", ENGINES)
-def test_the_embedding_is_stored_once(target: str, folder: Path) -> None:
-    (variant,) = edgekit.build(folder, targets=[target]).variants
-    bundle = edgekit.build(folder, targets=[target])
-    rows = weights()[EMBEDDING]
-    content = b"".join(bundle.read(entry) for name, entry in variant.files.items() if name.startswith("decoder/"))
-    found = sum(content.count(np.ascontiguousarray(each).tobytes()) for each in (rows, rows.T))
-    assert found == 1
+def test_the_embedding_is_stored_once(target: str, built: Bundle) -> None:
+    variant = next(v for v in built.variants if v.name == f"{target}-fp32")
+    rows, files = weights()[EMBEDDING], variant.files.items()
+    content = b"".join(built.read(entry) for name, entry in files if name.startswith("decoder/"))
+    assert sum(content.count(np.ascontiguousarray(each).tobytes()) for each in (rows, rows.T)) == 1
 
 
 def test_another_variant_continues_where_an_engine_fails(
-    folder: Path, reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built: Bundle, reference: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = edgekit.build(folder, targets=["ort"], precision="auto")
-    bundle.save(tmp_path / "talk.edgekit")
-    with Session(tmp_path / "talk.edgekit", variant="ort-int8", threads=1) as session:
+    with Session(built, variant="ort-int8", threads=1) as session:
         assert session.active.variant == "ort-int8"
-        decoder = session.runner._decoder  # type: ignore[attr-defined]
 
         def fails(feeds: object) -> dict[str, np.ndarray]:
             raise EngineError("the engine is gone")
 
-        monkeypatch.setattr(decoder, "run", fails)
+        monkeypatch.setattr(session.runner._decoder, "run", fails)  # type: ignore[attr-defined]
         assert session.predict(speech(), timestamps=False).text == reference
-        assert session.active.variant == "ort-fp32"
+        assert session.active.variant != "ort-int8"
         assert "the engine is gone" in session.fallbacks[0].reason
 
 
@@ -114,18 +123,17 @@ def test_the_command_line_builds_runs_and_verifies(folder: Path, tmp_path: Path,
     samples = np.rint(speech() * 30000).astype("<i2")
     (sounds / "talk.wav").write_bytes(wav(samples.tobytes()))
     path = tmp_path / "talk.edgekit"
-    command: Callable[..., object] = CliRunner().invoke
-    built = CliRunner().invoke(main, ["build", str(folder), "-t", "ort", "-o", str(path), "--samples", str(sounds)])
+    command = ["build", str(folder), "-t", "ort", "-o", str(path), "--samples", str(sounds)]
+    built = CliRunner().invoke(main, command)
     assert built.exit_code == 0, built.output
-    assert callable(command)
     ran = CliRunner().invoke(main, ["run", str(path), "-i", str(sounds / "talk.wav"), "--json"])
     assert ran.exit_code == 0, ran.output
     answer = json.loads(ran.stdout)["answer"]
     assert answer["text"] == " ".join(segment["text"] for segment in answer["segments"])
     verified = CliRunner().invoke(main, ["verify", str(path)])
     assert verified.exit_code == 0, verified.output
-    bundle = Bundle.open(path)
-    transcription = bundle.variants[0].evidence["transcription"]
+    with Bundle.open(path) as bundle:
+        transcription = bundle.variants[0].evidence["transcription"]
     assert (transcription["given"], transcription["different"], transcription["recordings"]) == (True, 0, 1)
     assert transcription["words"] > 2
 
@@ -141,7 +149,9 @@ def test_what_does_not_apply_is_refused(folder: Path) -> None:
     assert refusal(max_drop="2%", precision="int8") == (
         "--max-drop of a speech model needs recordings; add --samples FOLDER"
     )
-    assert refusal(max_drop="20dB", precision="int8", samples="x").startswith("--max-drop is '20dB'; for speech")
+    assert refusal(max_drop="20dB", precision="int8", samples="x").startswith(
+        "--max-drop is '20dB'; for speech"
+    )
 
 
 def test_folded_norms_keep_the_logits(folder: Path) -> None:
@@ -154,10 +164,9 @@ def test_folded_norms_keep_the_logits(folder: Path) -> None:
     np.testing.assert_allclose(*rows, rtol=2e-3, atol=2e-3)
 
 
-def test_a_malformed_option_is_refused(folder: Path) -> None:
-    bundle = edgekit.build(folder, targets=["ort"])
-    (variant,) = bundle.variants
-    for change in ({"layers": "x"}, {"heads": 3}, {"rules": {}}):
+def test_a_malformed_option_is_refused(built: Bundle) -> None:
+    variant = next(v for v in built.variants if v.target == "ort")
+    for change in ({"layers": "x"}, {"vocabulary": 3}, {"rules": {}}):
         options = {**variant.options, OPTION: {**variant.options[OPTION], **change}}
         with pytest.raises(EngineError, match="encoder and decoder are malformed"):
-            registry.open_runner(registry.engine("ort"), {}, bundle.inputs, bundle.outputs, options, 1)
+            registry.open_runner(registry.engine("ort"), {}, built.inputs, built.outputs, options, 1)

@@ -26,7 +26,6 @@ from tests.fixtures.whisper_folders import (
 )
 
 
-
 def test_a_folder_of_transformers_is_read(tmp_path: Path) -> None:
     folder = write_whisper(tmp_path / "whisper")
     assert is_speech_model(folder)
@@ -34,7 +33,11 @@ def test_a_folder_of_transformers_is_read(tmp_path: Path) -> None:
     assert (model.name, model.source_format, model.config) == ("whisper", "Hugging Face", CONFIG)
     rules = model.rules
     assert (rules.end, rules.no_timestamps, rules.timestamp_first) == (END, NO_TIMESTAMPS, FIRST_TIMESTAMP)
-    assert (rules.no_speech, rules.suppressed, rules.first_timestamp_limit) == (NO_SPEECH, tuple(SUPPRESSED), 10)
+    assert (rules.no_speech, rules.suppressed, rules.first_timestamp_limit) == (
+        NO_SPEECH,
+        tuple(SUPPRESSED),
+        10,
+    )
     assert (model.tokens.start, model.tokens.languages, model.tokens.transcribe) == (START, {}, None)
     for name, values in weights().items():
         np.testing.assert_array_equal(model.weight(name), values)
@@ -70,7 +73,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     )
     assert refusal(d_model=33) == ": config.json: a width of 33 cannot be divided into 2 heads"
     assert refusal(decoder_layers=3).startswith(": has no weight model.decoder.layers.2.")
-    assert refusal(vocab_size=1 << 30) == ": config.json: vocabulary is 1073741824; it must be from 1 to 1048576"
+    assert (
+        refusal(vocab_size=1 << 30) == ": config.json: vocabulary is 1073741824; it must be from 1 to 1048576"
+    )
     assert refusal(activation_function="relu") == ": config.json: activation 'relu' is not supported"
     assert "decoder_ffn_dim differ" in refusal(decoder_ffn_dim=16)
     (folder / "config.json").write_text(json.dumps(table))

@@ -41,7 +41,9 @@ def stretched(card: Card) -> Card:
 class Script:
     """A model that returns these tokens, window by window, and keeps the prompts."""
 
-    def __init__(self, *windows: list[int], figures: tuple[float, float] = (0.0, -9.0), likely: int = 0) -> None:
+    def __init__(
+        self, *windows: list[int], figures: tuple[float, float] = (0.0, -9.0), likely: int = 0
+    ) -> None:
         self.windows, self.figures, self.likely = list(windows), figures, likely
         self.prompts: list[list[int]] = []
 
@@ -116,7 +118,9 @@ def test_a_language_of_a_model_with_one_is_refused(card: Card) -> None:
 
 def test_a_token_without_text_is_refused(card: Card) -> None:
     assert card.task is not None
-    wide = replace(card, task=replace(card.task, options=replace(card.task.options, end=60, timestamp_first=60)))
+    wide = replace(
+        card, task=replace(card.task, options=replace(card.task.options, end=60, timestamp_first=60))
+    )
     with pytest.raises(EngineError, match="token 59 has no text in the card's tokenizer"):
         predict_whole(wide, Script([59]), np.zeros(16000), None, {})
 
