@@ -6,8 +6,8 @@
      "rules": {...}, "encoder": {...}, "decoder": {...}}
 
 ``encoder`` and ``decoder`` are the options of the two artifacts, whose files are in folders of these names.
-Both were compiled and are loaded as any other model of the target. The decoder computes one token a run; its caches
-lie in arrays of this module, into which each token's own keys and values are written.
+Both were compiled and are loaded as any other model of the target. The decoder computes one token a run; its
+caches lie in arrays of this module, into which each token's own keys and values are written.
 
     inputs    features float32 [1, mels, frames], prompt int64 [1, PROMPT_TOKENS] and limit int64 [1]
     outputs   tokens int64 [1, context], logits float32 [1, vocabulary], figures float32 [1, 2]
@@ -197,7 +197,7 @@ class EncoderDecoderRunner:
         """Return a function that runs the next token and returns its logits, float32 [vocabulary]."""
         self._mask[...] = HIDDEN
         self._position[0] = -1
-        feeds = {
+        feeds: dict[str, Array] = {
             "token": self._token,
             "position": self._position,
             "mask": self._mask,

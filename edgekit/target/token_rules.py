@@ -58,7 +58,9 @@ class TokenRules(NamedTuple):
         """
         numbers = {name: int(table[name]) for name in (*_FIELDS, "first_timestamp_limit")}
         lists = {name: tuple(int(i) for i in table[name]) for name in ("suppressed", "suppressed_first")}
-        return cls(**numbers, **lists)
+        end, no_timestamps, timestamp_first, no_speech, limit = numbers.values()
+        never, never_first = lists.values()
+        return cls(end, no_timestamps, timestamp_first, no_speech, never, never_first, limit)
 
     def check(self, vocabulary: int) -> None:
         """Check the rules against the number of tokens.

@@ -148,7 +148,8 @@ def _attended(q: Array, k: Array, v: Array, seen: Array | None) -> Array:
 
 
 def _gelu(x: Array) -> Array:
-    return np.float32(0.5) * x * (1 + _error_function(x * np.float32(math.sqrt(0.5))))
+    found: Array = np.float32(0.5) * x * (1 + _error_function(x * np.float32(math.sqrt(0.5))))
+    return found
 
 
 def _error_function(x: Array) -> Array:

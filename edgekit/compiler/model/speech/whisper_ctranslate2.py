@@ -81,7 +81,15 @@ def _config(file: CTranslate2File) -> SpeechConfig:
             f"{file.path}: {problem} is missing or has another shape; download it again"
         ) from None
     config = SpeechConfig(
-        width, file.number("encoder/num_heads"), mlp_width, *layers, mels, positions, context, vocabulary
+        width,
+        file.number("encoder/num_heads"),
+        mlp_width,
+        layers[0],
+        layers[1],
+        mels,
+        positions,
+        context,
+        vocabulary,
     )
     check_sizes(config, str(file.path))
     if file.number("decoder/num_heads") != config.heads:
