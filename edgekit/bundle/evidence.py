@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from edgekit.bundle.transcription_evidence import Transcription
 from edgekit.tensor_spec import Json
 
 
@@ -316,22 +317,6 @@ class Generation(TypedDict, total=False):
     answers: list[list[int]]
     """Tokens that it writes after each golden prompt."""
     greedy: GreedyChoices
-
-
-class Transcription(TypedDict):
-    """Texts of a speech model's variant (edgekit/compiler/build/speech/variants.py)."""
-
-    recordings: int
-    given: bool
-    """Whether they are the user's recordings; a generated sound has no words to judge by."""
-    seconds: float
-    """Length of all of them together."""
-    words: int
-    """Words that the float model writes."""
-    different: int
-    """Words that are inserted, missing or replaced."""
-    limit: float
-    """Largest share of different words, where the recordings were given."""
 
 
 class LengthFigures(TypedDict, total=False):

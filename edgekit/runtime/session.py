@@ -127,8 +127,6 @@ class Session:
             raise
         _open_sessions.add(self)
 
-    # --- running -----------------------------------------------------------------------------------------
-
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once.
 
@@ -243,8 +241,6 @@ class Session:
 
             self._card = card_of(self.bundle)
         return self._card
-
-    # --- what ran ----------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:

@@ -46,7 +46,7 @@ from edgekit.system.progress import Progress, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.encoder_decoder import model_inputs, model_outputs
 from edgekit.target.precisions import AUTO, precision_of
-from edgekit.tensor_spec import Array, Json
+from edgekit.tensor_spec import Array, Json, TensorSpec
 
 TRIED: Mapping[str, tuple[str, ...]] = {"fp32": ("fp32",), "int8": ("int8",), AUTO: ("fp32", "int8")}
 WEIGHT_COPIES = 6
@@ -170,7 +170,7 @@ def card_of(model: SpeechModel) -> Card:
         range=8.0,
     )  # fmt: skip
     window = c.frames * sound.hop
-    inputs = {
+    inputs: dict[str, AudioInput | TensorInput] = {
         "features": AudioInput(
             "features", (1, c.mels, c.frames), sound.rate, window, window, features=features, layout="FT",
             mean=FEATURE_SHIFT, std=FEATURE_SCALE,
@@ -186,7 +186,7 @@ def card_of(model: SpeechModel) -> Card:
     )  # fmt: skip
     outputs = {name: name for name in ("tokens", "logits", "figures")}
     task = Task("transcribe", "whisper", outputs, (), options)
-    return Card(model.name, inputs, task, files={TOKENIZER_FILE: model.tokenizer})
+    return Card(model.name, dict(inputs), task, files={TOKENIZER_FILE: model.tokenizer})
 
 
 def _constant(name: str, value: Array) -> TensorInput:
@@ -234,9 +234,8 @@ def _bundle(
     return Bundle.create(manifest, entries)
 
 
-def _spec(spec: object) -> dict[str, Json]:
-    name, dtype, shape = spec  # type: ignore[misc]
-    return {"name": name, "dtype": dtype, "shape": list(shape)}
+def _spec(spec: TensorSpec) -> dict[str, Json]:
+    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}
 
 
 def _golden(job: SpeechJob, entries: dict[str, bytes]) -> dict[str, Json]:
