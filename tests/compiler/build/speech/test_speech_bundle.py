@@ -16,8 +16,10 @@ from edgekit.compiler.build.speech.speech_bundle import card_of
 from edgekit.compiler.evaluate.verify_bundle import CheckOutcome, verify_bundle
 from edgekit.compiler.model.speech.open_speech import open_speech_model
 from edgekit.compiler.model.speech.reference_speech import ReferenceSpeech
+from edgekit.compiler.model.speech.speech_model import EMBEDDING
 from edgekit.compiler.quantize.speech.folded_norms import with_folded_norms
 from edgekit.errors import EngineError, UsageError
+from edgekit.processing.processing import prepare
 from edgekit.processing.tasks.transcribe.words import text_of
 from edgekit.processing.tokenizer import token_texts
 from edgekit.runtime import Session
@@ -25,8 +27,9 @@ from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.encoder_decoder import OPTION
 from edgekit.target.installed_profiles import find_profile
+from edgekit.tensor_spec import Array, Json
 from tests.fixtures.sounds import wav
-from tests.fixtures.whisper_folders import EMBEDDING, NO_TIMESTAMPS, START, speech, weights, write_whisper
+from tests.fixtures.whisper_folders import NO_TIMESTAMPS, START, speech, weights, write_whisper
 
 ENGINES = [
     pytest.param("ort", marks=pytest.mark.needs_ort),
@@ -52,10 +55,9 @@ def reference(folder: Path) -> str:
     return text_of(tokens, token_texts(model.tokenizer), model.rules.end)
 
 
-def session_features(folder: Path) -> np.ndarray:
-    from edgekit.processing.processing import prepare
-
-    return prepare(card_of(open_speech_model(folder)), speech())[0]["features"][0]
+def session_features(folder: Path) -> Array:
+    found: Array = prepare(card_of(open_speech_model(folder)), speech())[0]["features"][0]
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -161,12 +163,13 @@ def test_folded_norms_keep_the_logits(folder: Path) -> None:
     for each in (model, with_folded_norms(model)):
         decoder = ReferenceSpeech(each)
         rows.append(decoder.logits(decoder.encode(features), [START, 4, 7], []))
-    np.testing.assert_allclose(*rows, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(rows[0], rows[1], rtol=2e-3, atol=2e-3)
 
 
 def test_a_malformed_option_is_refused(built: Bundle) -> None:
     variant = next(v for v in built.variants if v.target == "ort")
-    for change in ({"layers": "x"}, {"vocabulary": 3}, {"rules": {}}):
+    changes: list[dict[str, Json]] = [{"layers": "x"}, {"vocabulary": 3}, {"rules": {}}]
+    for change in changes:
         options = {**variant.options, OPTION: {**variant.options[OPTION], **change}}
         with pytest.raises(EngineError, match="encoder and decoder are malformed"):
             registry.open_runner(registry.engine("ort"), {}, built.inputs, built.outputs, options, 1)
