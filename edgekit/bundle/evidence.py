@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from edgekit.bundle.transcription_evidence import Transcription
 from edgekit.tensor_spec import Json
 
 
@@ -387,6 +388,8 @@ class Evidence(TypedDict, total=False):
     task: TaskScore
     generation: Generation
     """Language models only."""
+    transcription: Transcription
+    """Speech models only."""
     lengths: dict[str, LengthFigures]
     """Figures by length in tokens, ascending (text encoders with several lengths)."""
     fault: FaultRecord

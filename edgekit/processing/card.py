@@ -260,6 +260,10 @@ def parse_card(
     when = _schedule(table["schedule"], f"{where}: schedule") if "schedule" in table else None
     about, states = texts(table, "about", ABOUT, where), texts(table, "states", tuple(parsed), where)
     named = _check_texts(parsed, where)
+    if own := getattr(task.options, "tokenizer", "") if task is not None else "":
+        if Path(own).name != own:  # a card from elsewhere reads no other files
+            raise CardError(f"{where}: task.tokenizer is {own!r}; it must be a file beside the card")
+        named.append(own)
     contents = {name: files(name) for name in named} if files is not None else {}
     card = Card(title, parsed, task, latency, about, states, contents, when)
     if task is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -107,14 +107,62 @@ def decode(card: Card, outputs: Mapping[str, Array], placed: Any, **options: Any
         raise CardError(f"{card.title}: the card has no task, so outputs stay arrays; add one, or use run()")
     settings = _settings(task, options)
     by_role = {role: _finite(outputs, name) for role, name in task.outputs.items()}
+    labels = task.labels or token_labels(card)
     try:
-        return find_decoder(task.kind, task.decode).function(by_role, settings, placed, task.labels)
+        return find_decoder(task.kind, task.decode).function(by_role, settings, placed, labels)
     except (IndexError, TypeError, ValueError) as problem:  # what numpy says of shapes that do not fit
         shapes = ", ".join(f"{role} {list(values.shape)}" for role, values in by_role.items())
         raise EngineError(
             f"outputs do not fit kind = {task.kind!r}, decode = {task.decode!r}: {shapes}; "
             f"correct the card's task ({problem})"
         ) from problem
+
+
+def token_labels(card: Card) -> Sequence[str]:
+    """Return the text of each token, of a task that names a tokenizer; else nothing.
+
+    Raises:
+        CardError: the tokenizer is damaged.
+    """
+    name = getattr(card.task.options, "tokenizer", "") if card.task else ""
+    if not name or name not in card.files:
+        return ()
+    from edgekit.processing.tokenizer import token_texts  # here: most tasks have no tokens
+
+    return token_texts(card.files[name])
+
+
+def predict_whole(
+    card: Card, run: Callable[[Mapping[str, Array]], Mapping[str, Array]], item: Any, rate: int | None,
+    options: Mapping[str, Any],
+) -> Any:  # fmt: skip
+    """Predict for a sound of any length, where the card's decoder has ``whole``.
+
+    Args:
+        card: A card for which ``takes_whole_sounds`` is true.
+        run: Runs the model once.
+        item: A sound: floats from -1 to 1 or int16, [n] or [n, channels].
+        rate: Its sample rate in Hz; None: the card's.
+        options: Instead of the card's.
+
+    Raises:
+        UsageError: the sound does not fit, or an option is unknown or out of its bounds.
+        EngineError: the outputs do not fit the card.
+    """
+    from edgekit.processing import audio_preparation
+    from edgekit.processing.inputs.audio import AudioInput
+
+    task, source = card.task, card.sources()[0]
+    if task is None or not isinstance(source, AudioInput):
+        raise CardError(f"{card.title}: its task needs an audio input")
+    whole = find_decoder(task.kind, task.decode).whole
+    assert whole is not None
+    return whole(run, card, audio_preparation.mono(item, source, rate), _settings(task, options))
+
+
+def takes_whole_sounds(card: Card) -> bool:
+    """Return whether the task's decoder goes through a sound of any length by itself."""
+    return card.task is not None and find_decoder(card.task.kind, card.task.decode).whole is not None
 
 
 def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: Any) -> Any:

@@ -14,6 +14,7 @@ TOKENIZER_LIMIT_BYTES = 64 << 20
 """Largest file: XLM-RoBERTa's, with 250,000 pieces, has 17 MB."""
 TEXT_LIMIT_CHARS = 100_000
 """Longest text: a tokenizer reads it whole before it truncates, with regular expressions of its file."""
+TOKENS_LIMIT = 1 << 22
 CACHED_WORDS = 2000
 """Words whose tokens the package remembers for each tokenizer. Its own 10,000 took 33 MB of a device's memory
 after as many words of 100 letters; these take 7."""
@@ -94,6 +95,26 @@ def vocabulary_size(content: bytes) -> int:
     table = _parsed(content)
     added = [number for number in _added(table).values() if isinstance(number, int)]
     return max(len(_vocabulary(table)), *(number + 1 for number in added), 1)
+
+
+@lru_cache(maxsize=4)
+def token_texts(content: bytes) -> tuple[str, ...]:
+    """Return the text of every token as the file spells it, by id; "" for ids that it does not name.
+
+    Raises:
+        CardError: the file is not a tokenizer, or has ids that are not its own.
+    """
+    table = _parsed(content)
+    vocabulary = _vocabulary(table)
+    if not isinstance(vocabulary, dict):
+        raise CardError("the card's tokenizer has no vocabulary by id, which a transcription needs")
+    ids = {**vocabulary, **_added(table)}
+    if not all(type(number) is int and 0 <= number < TOKENS_LIMIT for number in ids.values()):
+        raise CardError("the card's tokenizer has ids that are not whole numbers from 0; download it again")
+    found = [""] * (max(ids.values(), default=-1) + 1)
+    for text, number in ids.items():
+        found[number] = text
+    return tuple(found)
 
 
 @lru_cache(maxsize=8)

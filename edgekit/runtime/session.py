@@ -127,8 +127,6 @@ class Session:
             raise
         _open_sessions.add(self)
 
-    # --- running -----------------------------------------------------------------------------------------
-
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once.
 
@@ -186,6 +184,10 @@ class Session:
             UsageError: the bundle has no card, the frame does not fit it, or an option is unknown.
             EngineError: as ``run``.
         """
+        from edgekit.processing import processing
+
+        if processing.takes_whole_sounds(self.card):
+            return processing.predict_whole(self.card, self.run, frame, rate, options)
         if self.card.carries:
             outputs, placed = self._stream_of_predict().run(frame, order, rate)
             return self.decode(outputs, placed, **options)
@@ -239,8 +241,6 @@ class Session:
 
             self._card = card_of(self.bundle)
         return self._card
-
-    # --- what ran ----------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:

@@ -83,6 +83,10 @@ class TargetInfo(NamedTuple):
         share_weights: ``(whole, shorter) -> (whole, shorter)``: artifacts of a text encoder at its whole
             length and at shorter ones, with weights stored once. Files equal to one of the whole's are shared
             with it; the whole's files are usable alone. None: each length has its own weights.
+        stores_rows: Whether a product's matrix is stored as [outputs, inputs], so that it can be shared with
+            an embedding of which rows are gathered; else columns of [inputs, outputs] are.
+        unsigned_weights: Whether products of ``int8-dynamic`` are exact on every processor with uint8 weights
+            (zero point 128) only.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
             ``stands_in_for``. None: a variant that can't run is marked ``not run``.
     """
@@ -97,6 +101,8 @@ class TargetInfo(NamedTuple):
     decoder: str = ""
     estimate: Estimate | None = None
     share_weights: ShareWeights | None = None
+    stores_rows: bool = False
+    unsigned_weights: bool = False
 
 
 class Compiler(Protocol):

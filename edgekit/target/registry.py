@@ -175,8 +175,14 @@ def open_runner(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> Runner:
-    """Call ``engine.open_runner``; open a text encoder at each of its lengths, and an accelerated copy on its
-    accelerator."""
+    """Call ``engine.open_runner``; open a text encoder at each of its lengths, a speech model's encoder with
+    its decoder, and an accelerated copy on its accelerator."""
+    if "encoder_decoder" in options:
+        from edgekit.target import encoder_decoder  # here: most models have no decoder of tokens
+
+        if ACCELERATOR in options:
+            raise EngineError("speech models run on the CPU only")
+        return encoder_decoder.open_runner(engine, files, inputs, outputs, options, threads)
     if (kind := options.get(ACCELERATOR)) is not None:
         return accelerators_of(engine).open_on(kind, files, inputs, outputs, options, threads)
     if "lengths" not in options:

@@ -134,5 +134,6 @@ TARGET = TargetInfo(
     quantization_rules=rules,
     instruction_sets=INSTRUCTION_SETS,
     decoder="edgekit_ort.compile_decoder",
+    unsigned_weights=True,
     share_weights=share_weights,
 )

@@ -27,23 +27,40 @@ from edgekit.compiler.model.rewriting import (
 from edgekit.compiler.passes.remove_dead_code import remove_dead_code
 from edgekit.tensor_spec import Array
 
+MIDDLE = 128
+"""Integer that stands for 0 in uint8 weights."""
+
 
 def with_integer_products(model: ir.Model) -> ir.Model:
     """A copy in which MatMul and Gemm with int8 weights after a DequantizeLinear multiply integers.
 
-    Weights: symmetric, one scale or one for each output channel. Gemm: neither alpha, beta nor transA.
+    Weights: symmetric, one scale or one for each output channel; int8, or uint8 around 128. Gemm: neither
+    alpha, beta nor transA. On x86 processors without VNNI, sums of products of uint8 by int8 saturate at 16
+    bits (off by up to 101,661 with 384 inputs, measured with AVX2); of uint8 by uint8 they are exact.
     """
     copy = model.clone()
     for node in list(copy.graph):
         held = producer_of(node.inputs[1], "DequantizeLinear") if node.op_type in ("Gemm", "MatMul") else None
         stored, scale = (array_of(held.inputs[0]), array_of(held.inputs[1])) if held else (None, None)
-        if stored is None or scale is None or stored.dtype != np.int8 or stored.ndim != 2:
+        if stored is None or scale is None or stored.ndim != 2:
+            continue
+        zero = array_of(held.inputs[2]) if held is not None and len(held.inputs) > 2 else None
+        if stored.dtype == np.uint8 and (zero is None or (zero != MIDDLE).any()):
+            continue
+        if stored.dtype not in (np.int8, np.uint8) or (
+            stored.dtype == np.int8 and zero is not None and zero.any()
+        ):
             continue
         if int_of(node, "transB", 0):
             stored = np.ascontiguousarray(stored.T)
         _replace(copy, node, stored, scale)
     remove_dead_code(copy)
     return copy
+
+
+def _zeros(scale: Array, stored: Array) -> Array:
+    unsigned = stored.dtype == np.uint8
+    return np.full(scale.shape, MIDDLE if unsigned else 0, stored.dtype)
 
 
 def _replace(model: ir.Model, node: ir.Node, stored: Array, scale: Array) -> None:
@@ -54,7 +71,7 @@ def _replace(model: ir.Model, node: ir.Node, stored: Array, scale: Array) -> Non
     name = str(node.outputs[0].name)
     weights, zeros, scales = (
         add_constant(model, array, f"{name}/{what}")
-        for array, what in ((stored, "stored"), (np.zeros(scale.shape, np.int8), "zeros"), (scale, "scales"))
+        for array, what in ((stored, "stored"), (_zeros(scale, stored), "zeros"), (scale, "scales"))
     )
     ranged = ir.node("DynamicQuantizeLinear", [x], num_outputs=3, name=f"{node.name}/ranged")
     for value, what in zip(ranged.outputs, ("ranged", "scale", "zero"), strict=True):

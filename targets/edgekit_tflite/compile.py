@@ -188,5 +188,6 @@ TARGET = TargetInfo(
     app_files=app_files,
     instruction_sets=INSTRUCTION_SETS,
     decoder="edgekit_tflite.compile_decoder",
+    stores_rows=True,
     share_weights=share_weights,
 )

@@ -18,12 +18,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
-import onnx_ir as ir
 
 from edgekit.compiler.lowering.language import BlockWeights
 from edgekit.compiler.lowering.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter
-from edgekit.compiler.lowering.language.graph_writer import GraphWriter
+from edgekit.compiler.lowering.language.graph_ir import as_ir
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.language.block_rounding import nearest8
 from edgekit.compiler.quantize.language.rotated_model import RotatedModel, rotated_model
@@ -36,6 +34,8 @@ from edgekit_tflite.compile import compile_model
 from edgekit_tflite.decoder import HIDDEN, PROMPT, WINDOW
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from edgekit.compiler.model.language import LanguageModel
 
 PRECISIONS = ("fp32", "fp16", "int8")
@@ -74,17 +74,8 @@ def compile_decoder(
 
 
 def _canonical(writer: _TfliteDecoder) -> ir.Model:
-    model = _as_ir(writer.write())
+    model = as_ir(writer.write())
     run_passes(model)
-    return model
-
-
-def _as_ir(graph: GraphWriter) -> ir.Model:
-    """Convert graph and shapes. Large constants stay the writer's arrays: copies would take gigabytes."""
-    proto = graph.model(external="constants")
-    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True))
-    for name, value in model.graph.initializers.items():
-        value.const_value = ir.tensor(graph.constants[name], name=name)
     return model
 
 

@@ -14,6 +14,7 @@ from edgekit.compiler.build.language.language_bundle import build_language_model
 from edgekit.compiler.build.length_figures import evaluate_lengths
 from edgekit.compiler.build.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
+from edgekit.compiler.build.speech.speech_bundle import build_speech_model
 from edgekit.compiler.build.stages import (
     VERIFIED_SAMPLES,
     add_quantized_variants,
@@ -27,6 +28,7 @@ from edgekit.compiler.build.stages import (
 from edgekit.compiler.build.text_lengths import check_mask, with_lengths
 from edgekit.compiler.importers.conversion import as_source
 from edgekit.compiler.model.language.open_model import is_language_model
+from edgekit.compiler.model.speech.open_speech import is_speech_model
 from edgekit.errors import UsageError
 from edgekit.system.progress import Progress, Stage
 from edgekit.target.build_target import BuildTarget, resolve
@@ -44,6 +46,8 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     ``claim`` is called with the memory and time that the model's values need, before they are computed.
     """
     targets, source, progress = _targets(request.targets), as_source(request.model), request.progress
+    if isinstance(source, Path) and is_speech_model(source):
+        return build_speech_model(source, targets, request, claim)
     if isinstance(source, Path) and is_language_model(source):
         refuse_options(request)
         return build_language_model(source, targets, request, claim)

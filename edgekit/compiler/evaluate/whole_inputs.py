@@ -12,6 +12,7 @@ from edgekit.compiler.evaluate.text_files import read_line, text_lines
 from edgekit.errors import UsageError
 from edgekit.processing.predictions.texts import TextPrediction, TextPredictions
 from edgekit.processing.predictions.windows import WindowPredictions
+from edgekit.processing.processing import takes_whole_sounds
 
 if TYPE_CHECKING:
     from edgekit.processing.card import Card
@@ -62,6 +63,8 @@ def run_whole(session: Session, whole: Sound | Sequence[str]) -> tuple[Any, dict
     Raises:
         As ``Session.predict``.
     """
+    if isinstance(whole, Sound) and takes_whole_sounds(session.card):
+        return session.predict(whole.samples, rate=whole.rate), {}
     if isinstance(whole, Sound):
         listening = session.listen(whole.samples, rate=whole.rate)
         answer = listening.answer()

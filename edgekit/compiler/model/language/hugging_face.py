@@ -49,13 +49,13 @@ def open_hugging_face(folder: Path) -> LanguageModel:
     Raises:
         ModelError: something is damaged, of another architecture, or missing.
     """
-    config_json = _json(folder / "config.json")
-    shards = _shards(folder)
+    config_json = read_json(folder / "config.json")
+    shards = tensor_files(folder)
     config = decoder_config(config_json, folder, "lm_head.weight" in shards)
     check_sizes(config, str(folder))
     places = _places(folder, shards, config)
-    tokenizer = _plain(folder / "tokenizer.json", TOKENIZER_LIMIT_BYTES)
-    settings = _json(folder / "tokenizer_config.json", needed=False)
+    tokenizer = read_part(folder / "tokenizer.json", TOKENIZER_LIMIT_BYTES)
+    settings = read_json(folder / "tokenizer_config.json", needed=False)
     vocabulary = _special_tokens(folder, tokenizer)
     stop_ids = _stop_ids(folder, config_json, settings, vocabulary, config.vocabulary)
 
@@ -68,16 +68,16 @@ def open_hugging_face(folder: Path) -> LanguageModel:
     return LanguageModel(
         str(config_json.get("_name_or_path") or "") or folder.name or "model",
         config, tokenizer, _chat_template(folder, settings), stop_ids, _bos_id(tokenizer, vocabulary),
-        "Hugging Face", "", _digest(folder, shards), read,
+        "Hugging Face", "", folder_digest(folder, shards), read,
     )  # fmt: skip
 
 
-def _shards(folder: Path) -> dict[str, SafetensorsFile]:
+def tensor_files(folder: Path) -> dict[str, SafetensorsFile]:
     """Return the name of every tensor -> its file."""
     if (folder / WEIGHTS).is_file():
         file = open_safetensors(folder / WEIGHTS)
         return dict.fromkeys(file.tensors, file)
-    index = _json(folder / INDEX).get("weight_map")
+    index = read_json(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
         raise ModelError(f"{folder / INDEX}: has no weight_map of file names; download it again")
     names = sorted(set(index.values()))
@@ -172,7 +172,7 @@ def _stop_ids(
     vocabulary: int,
 ) -> tuple[int, ...]:
     found: set[Any] = {special[text] for text in STOP_TOKENS if text in special}
-    generation = _json(folder / "generation_config.json", needed=False)
+    generation = read_json(folder / "generation_config.json", needed=False)
     for table in (generation, config):
         ids = table.get("eos_token_id")
         found |= set(ids) if isinstance(ids, list) and all(type(i) is int for i in ids) else {ids} - {None}
@@ -194,7 +194,7 @@ def _chat_template(folder: Path, settings: Mapping[str, Json]) -> str:
     path = folder / "chat_template.jinja"
     if path.is_file():
         try:
-            return _plain(path, TEMPLATE_LIMIT_BYTES).decode("utf-8")
+            return read_part(path, TEMPLATE_LIMIT_BYTES).decode("utf-8")
         except UnicodeDecodeError:
             raise ModelError(f"{path}: is not valid UTF-8; download it again") from None
     given = settings.get("chat_template")
@@ -204,11 +204,16 @@ def _chat_template(folder: Path, settings: Mapping[str, Json]) -> str:
     return given if isinstance(given, str) else ""
 
 
-def _json(path: Path, needed: bool = True) -> dict[str, Json]:
+def read_json(path: Path, needed: bool = True) -> dict[str, Json]:
+    """Read a JSON object of a model's folder; {} if it is absent and not needed.
+
+    Raises:
+        ModelError: it is damaged, or absent and needed.
+    """
     if not needed and not path.exists():
         return {}
     try:
-        found = strict_json.decode(_plain(path, JSON_LIMIT_BYTES), path.name, JSON_LIMIT_BYTES)
+        found = strict_json.decode(read_part(path, JSON_LIMIT_BYTES), path.name, JSON_LIMIT_BYTES)
     except JsonError as problem:
         raise ModelError(f"{path.parent}: {problem}; download it again") from None
     if not isinstance(found, dict):
@@ -216,7 +221,12 @@ def _json(path: Path, needed: bool = True) -> dict[str, Json]:
     return found
 
 
-def _plain(path: Path, limit_bytes: int) -> bytes:
+def read_part(path: Path, limit_bytes: int) -> bytes:
+    """Read a file of a model's folder.
+
+    Raises:
+        ModelError: it is absent, too large, or cannot be read.
+    """
     try:
         return read_plain(path, limit_bytes)
     except FileNotFoundError:
@@ -225,7 +235,7 @@ def _plain(path: Path, limit_bytes: int) -> bytes:
         raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
 
 
-def _digest(folder: Path, shards: Mapping[str, SafetensorsFile]) -> str:
+def folder_digest(folder: Path, shards: Mapping[str, SafetensorsFile]) -> str:
     """Compute the sha256 of the names and hashes of the files that were read."""
     names = {file.path.name for file in shards.values()} | {"config.json", "tokenizer.json"}
     whole = hashlib.sha256()

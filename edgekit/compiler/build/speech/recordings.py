@@ -1,0 +1,80 @@
+"""The sounds that a build's variants are verified with: the user's recordings, or a generated sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from edgekit.compiler.evaluate.sample_files import find_files
+from edgekit.compiler.evaluate.sound_files import SOUNDS, read_sound
+from edgekit.errors import UsageError
+from edgekit.processing.audio_preparation import mono, prepare_audio
+from edgekit.processing.inputs.audio import AudioInput
+from edgekit.tensor_spec import Array
+
+RECORDINGS_LIMIT = 6
+"""Most recordings of a build: each is encoded by the float reference and by every variant."""
+SYLLABLES_A_SECOND, PITCH_HZ = 3.0, 120.0
+
+
+class Recordings(NamedTuple):
+    """Sounds of a build.
+
+    Attributes:
+        origin: What they are, in words.
+        features: float32 [mels, frames] of the first window of each.
+        seconds: Length of that part of each.
+        given: Whether they are the user's.
+    """
+
+    origin: str
+    features: list[Array]
+    seconds: list[float]
+    given: bool
+
+
+def read_recordings(samples: object, entry: AudioInput) -> Recordings:
+    """Read the recordings of a build.
+
+    Args:
+        samples: Folder or glob of WAV files; None: a generated sound.
+        entry: The model's input.
+
+    Raises:
+        UsageError: they are not files.
+        SampleError: no files were found, or one cannot be read.
+    """
+    if samples is None:
+        sounds = [_generated(entry)]
+        origin = "a generated sound; pass recordings with --samples to have texts compared"
+    elif isinstance(samples, str | Path):
+        paths = find_files(str(samples), SOUNDS)[:RECORDINGS_LIMIT]
+        read = [read_sound(path) for path in paths]
+        sounds = [mono(sound.samples, entry, sound.rate)[: entry.window] for sound in read]
+        origin = f"{len(paths)} recording{'s' if len(paths) > 1 else ''}, the first window of each"
+    else:
+        raise UsageError("samples of a speech model are WAV files: pass a folder or a glob")
+    features = [np.ascontiguousarray(prepare_audio(entry, sound)[0]) for sound in sounds]
+    return Recordings(origin, features, [len(each) / entry.rate for each in sounds], samples is not None)
+
+
+def _generated(entry: AudioInput) -> Array:
+    """Return a sound like a voice: harmonics of a moving pitch, in syllables, with two moving resonances."""
+    seconds = np.arange(int(0.8 * entry.window)) / entry.rate
+    pitch = PITCH_HZ * (1 + 0.15 * np.sin(2 * np.pi * 0.4 * seconds))
+    phase = 2 * np.pi * np.cumsum(pitch) / entry.rate
+    first, second = (
+        500 + 250 * np.sin(2 * np.pi * 1.3 * seconds),
+        1500 + 600 * np.sin(2 * np.pi * 0.9 * seconds),
+    )
+    sound = np.zeros_like(seconds)
+    for harmonic in range(1, 24):
+        hertz = harmonic * pitch
+        level = np.exp(-(((hertz - first) / 150) ** 2)) + 0.5 * np.exp(-(((hertz - second) / 250) ** 2))
+        sound += (level + 0.02) * np.sin(harmonic * phase)
+    loudness = np.clip(np.sin(2 * np.pi * SYLLABLES_A_SECOND * seconds), 0, None)
+    noise = np.random.default_rng(36).standard_normal(len(seconds))
+    voice: Array = sound * loudness * 0.1 + noise * 1e-3
+    return voice

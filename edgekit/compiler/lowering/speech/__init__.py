@@ -1,0 +1,1 @@
+"""Graphs of speech models: an encoder, and a decoder of one token with its caches as inputs."""

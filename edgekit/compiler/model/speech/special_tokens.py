@@ -1,0 +1,94 @@
+"""Special tokens and rules of a Whisper model, from its tokenizer and its generation settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgekit.compiler.model.speech.speech_model import SpokenTokens
+from edgekit.errors import ModelError
+from edgekit.target.token_rules import TokenRules
+from edgekit.tensor_spec import Json
+
+START, END, NO_TIMESTAMPS = "<|startoftranscript|>", "<|endoftext|>", "<|notimestamps|>"
+NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
+TRANSCRIBE, TRANSLATE = "<|transcribe|>", "<|translate|>"
+MULTILINGUAL_VOCABULARY = 51865
+"""Tokens of the smallest multilingual Whisper; those of one language have 51,864."""
+TOKENS_LIMIT = 4096
+
+
+def special_tokens(
+    tokenizer: bytes, settings: Mapping[str, Json], vocabulary: int, where: str
+) -> tuple[SpokenTokens, TokenRules]:
+    """Read the special tokens.
+
+    Args:
+        tokenizer: Content of ``tokenizer.json``.
+        settings: ``suppress_tokens``, ``begin_suppress_tokens``, ``is_multilingual``,
+            ``max_initial_timestamp_index``, as in ``generation_config.json``; each may be absent.
+        vocabulary: Number of the model's tokens.
+        where: Begins every error's text.
+
+    Raises:
+        ModelError: the tokenizer is damaged or lacks a token, or a setting is malformed.
+    """
+    try:
+        table = json.loads(tokenizer)
+        added = {str(entry["content"]): int(entry["id"]) for entry in table["added_tokens"]}
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise ModelError(f"{where}: tokenizer.json has no list of added tokens; download it again") from None
+    missing = [text for text in (START, END, NO_TIMESTAMPS) if text not in added]
+    if missing:
+        raise ModelError(f"{where}: tokenizer.json has no token {missing[0]}, which Whisper models need")
+    multilingual = settings.get("is_multilingual")
+    if not isinstance(multilingual, bool):
+        multilingual = vocabulary >= MULTILINGUAL_VOCABULARY
+    named = range(added[START] + 1, min(added.get(each, 1 << 31) for each in (TRANSLATE, TRANSCRIBE)))
+    languages = {
+        text[2:-2]: number
+        for text, number in added.items()
+        if number in named and text.startswith("<|") and text.endswith("|>")
+    }
+    if multilingual and (not languages or TRANSCRIBE not in added):
+        raise ModelError(f"{where}: tokenizer.json has no tokens of languages and tasks")
+    spoken = SpokenTokens(
+        added[START], languages if multilingual else {}, added[TRANSCRIBE] if multilingual else None
+    )
+    limit = settings.get("max_initial_timestamp_index")
+    rules = TokenRules(
+        added[END],
+        added[NO_TIMESTAMPS],
+        added[NO_TIMESTAMPS] + 1,
+        next((added[text] for text in NO_SPEECH if text in added), -1),
+        _tokens(settings, "suppress_tokens", where),
+        _tokens(settings, "begin_suppress_tokens", where),
+        limit if type(limit) is int and limit >= 0 else 50,
+    )
+    try:
+        rules.check(vocabulary)
+    except ValueError as problem:
+        raise ModelError(f"{where}: {problem}; tokenizer and model do not belong together") from None
+    tokens = [spoken.start, *spoken.languages.values(), spoken.transcribe or 0]
+    if max(tokens) >= vocabulary:
+        raise ModelError(f"{where}: tokenizer.json has tokens that the model does not have")
+    return spoken, rules
+
+
+def _tokens(settings: Mapping[str, Json], key: str, where: str) -> tuple[int, ...]:
+    found: Any = settings.get(key)
+    if found is None:
+        return ()
+    if not _are_tokens(found):
+        raise ModelError(f"{where}: {key} must be a list of at most {TOKENS_LIMIT} tokens")
+    return tuple(token for token in found if token >= 0)  # -1 stands for a list of the program that reads it
+
+
+def _are_tokens(found: Any) -> bool:
+    return (
+        isinstance(found, Sequence)
+        and not isinstance(found, str)
+        and len(found) <= TOKENS_LIMIT
+        and all(type(token) is int and token >= -1 for token in found)
+    )

@@ -1,0 +1,99 @@
+"""A Whisper model from a folder of transformers: ``config.json``, ``model.safetensors``, ``tokenizer.json``,
+and where they exist ``generation_config.json`` and ``preprocessor_config.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgekit.compiler.model.language.hugging_face import folder_digest, read_json, read_part, tensor_files
+from edgekit.compiler.model.speech.special_tokens import special_tokens
+from edgekit.compiler.model.speech.speech_model import SoundFormat, SpeechConfig, SpeechModel, check_sizes
+from edgekit.errors import ModelError
+from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
+from edgekit.tensor_spec import Array, Json
+
+CONFIG_LIMIT_BYTES = 4 << 20
+SIZES = {
+    "width": "d_model", "heads": "encoder_attention_heads", "mlp_width": "encoder_ffn_dim",
+    "encoder_layers": "encoder_layers", "decoder_layers": "decoder_layers", "mels": "num_mel_bins",
+    "positions": "max_source_positions", "context": "max_target_positions", "vocabulary": "vocab_size",
+}  # fmt: skip
+"""Size -> its key in ``config.json``."""
+EQUAL = (("encoder_attention_heads", "decoder_attention_heads"), ("encoder_ffn_dim", "decoder_ffn_dim"))
+
+
+def is_whisper_folder(folder: Path) -> bool:
+    """Return whether a folder's ``config.json`` is that of a Whisper model. Never raises."""
+    try:
+        with (folder / "config.json").open("rb") as file:
+            table = json.loads(file.read(CONFIG_LIMIT_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(table, dict) and table.get("model_type") == "whisper"
+
+
+def open_whisper_folder(folder: Path) -> SpeechModel:
+    """Open a folder for which ``is_whisper_folder`` is true.
+
+    Raises:
+        ModelError: something is damaged, missing, or of a form that EdgeKit does not run.
+    """
+    table = read_json(folder / "config.json")
+    config = _config(table, folder)
+    files = tensor_files(folder)
+    prefix = "model." if "model.encoder.conv1.weight" in files else ""
+    for name, shape in config.weight_shapes().items():
+        place = files.get(prefix + name)
+        if place is None:
+            raise ModelError(f"{folder}: has no weight {prefix}{name}, which Whisper models need")
+        found = place.tensors[prefix + name].shape
+        if found != shape:
+            raise ModelError(f"{folder}: weight {name} is {list(found)}; config.json requires {list(shape)}")
+    tokenizer = read_part(folder / "tokenizer.json", TOKENIZER_LIMIT_BYTES)
+    settings = {**table, **read_json(folder / "generation_config.json", needed=False)}
+    tokens, rules = special_tokens(tokenizer, settings, config.vocabulary, str(folder))
+
+    def read(name: str) -> Array:
+        return files[prefix + name].read(prefix + name)
+
+    return SpeechModel(
+        str(table.get("_name_or_path") or "") or folder.name or "whisper", config, _sound(folder, config),
+        tokens, rules, tokenizer, "Hugging Face", folder_digest(folder, files), read,
+    )  # fmt: skip
+
+
+def _config(table: Mapping[str, Json], folder: Path) -> SpeechConfig:
+    where = f"{folder}: config.json"
+    found: dict[str, Any] = {name: table.get(key) for name, key in SIZES.items()}
+    config = SpeechConfig(**found)
+    check_sizes(config, where)
+    for first, second in EQUAL:
+        if table.get(first) != table.get(second):
+            raise ModelError(f"{where}: {first} and {second} differ, which is not supported")
+    if table.get("activation_function", "gelu") != "gelu":
+        raise ModelError(f"{where}: activation {str(table['activation_function'])[:40]!r} is not supported")
+    if table.get("scale_embedding"):
+        raise ModelError(f"{where}: scale_embedding is not supported")
+    return config
+
+
+def _sound(folder: Path, config: SpeechConfig) -> SoundFormat:
+    table = read_json(folder / "preprocessor_config.json", needed=False)
+    plain = SoundFormat()
+    found = SoundFormat(
+        table.get("sampling_rate", plain.rate),
+        table.get("n_fft", plain.frame),
+        table.get("hop_length", plain.hop),
+    )
+    if not all(type(each) is int and 2 <= each <= 1 << 17 for each in found) or found.hop > found.frame:
+        raise ModelError(f"{folder}: preprocessor_config.json has invalid settings; download it again")
+    mels = table.get("feature_size", config.mels)
+    if mels != config.mels:
+        raise ModelError(
+            f"{folder}: preprocessor_config.json has {str(mels)[:20]} mel bands, but config.json "
+            f"{config.mels}"
+        )
+    return found

@@ -1,0 +1,57 @@
+"""A speech model whose norms have no weights: they are in the matrices that follow.
+
+    y = (norm(x) * g + b) W^T + c    =>    y = norm(x) (W g)^T + (b W^T + c)
+
+A norm's large weights would otherwise set the range of its whole row, which engines round to int8. The last
+norm of the decoder keeps its weights: its matrix is the embedding too. Keys have no bias; what b adds to all
+keys alike changes no weight of attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.compiler.model.speech.speech_model import SpeechConfig, SpeechModel
+from edgekit.tensor_spec import Array
+
+HEARD = ("encoder_attn.k_proj", "encoder_attn.v_proj")
+"""Layers that follow the encoder's last norm."""
+
+
+def with_folded_norms(model: SpeechModel) -> SpeechModel:
+    """Return the model with the weights of its norms in the matrices that follow."""
+    before = _norms_before(model.config)
+    folded = set(before.values())
+
+    def read(name: str) -> Array:
+        layer, _, kind = name.rpartition(".")
+        if layer in folded:
+            like = model.weight(name)
+            return np.ones_like(like) if kind == "weight" else np.zeros_like(like)
+        value = model.weight(name)
+        if layer not in before:
+            return value
+        if kind == "weight":
+            return value * model.weight(f"{before[layer]}.weight")
+        found: Array = value + model.weight(f"{layer}.weight") @ model.weight(f"{before[layer]}.bias")
+        return found
+
+    return replace(model, read=read)
+
+
+def _norms_before(config: SpeechConfig) -> Mapping[str, str]:
+    """Return layer -> the norm before it."""
+    found = {}
+    for part, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for layer in range(layers):
+            prefix = f"{part}.layers.{layer}."
+            for each in "qkv":
+                found[f"{prefix}self_attn.{each}_proj"] = f"{prefix}self_attn_layer_norm"
+            found[f"{prefix}fc1"] = f"{prefix}final_layer_norm"
+            if part == "decoder":
+                found[f"{prefix}encoder_attn.q_proj"] = f"{prefix}encoder_attn_layer_norm"
+                found |= {f"{prefix}{each}": "encoder.layer_norm" for each in HEARD}
+    return found

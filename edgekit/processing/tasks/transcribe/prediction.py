@@ -1,0 +1,46 @@
+"""Text of a sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.tensor_spec import Json
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of the text, from ``start_s`` to ``end_s`` in seconds from the sound's start."""
+
+    start_s: float
+    end_s: float
+    text: str
+
+    def as_json(self) -> dict[str, Json]:
+        return {"start_s": round(self.start_s, 2), "end_s": round(self.end_s, 2), "text": self.text}
+
+
+@dataclass(frozen=True, eq=False)
+class Transcript:
+    """The text of a sound.
+
+    Attributes:
+        text: The whole text; "" if nothing is said.
+        segments: Its parts, in order. Without timestamps, one for each window.
+        language: Code of the language, e.g. ``en``; "" of a model that knows one language.
+    """
+
+    text: str
+    segments: Sequence[Segment]
+    language: str = ""
+
+    def __str__(self) -> str:
+        if not self.text:
+            return "no speech"
+        if len(self.segments) == 1:
+            return self.text
+        return "\n".join(f"{s.start_s:7.2f} to {s.end_s:7.2f} s  {s.text}" for s in self.segments)
+
+    def as_json(self) -> dict[str, Json]:
+        segments = [segment.as_json() for segment in self.segments]
+        return {"text": self.text, "language": self.language, "segments": segments}

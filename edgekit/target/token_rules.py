@@ -1,0 +1,135 @@
+"""Rules of a transcription's tokens: which may follow, and when the text ends.
+
+    text             a token below ``end``
+    special          ``end`` and those after it
+    timestamp        ``timestamp_first`` + n: n * 20 ms after the window's start
+
+With timestamps, a segment is a timestamp, text and a timestamp; the next one starts with a timestamp that is
+not before. These are the rules of Whisper's own decoding (Radford et al. 2022, 4.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from edgekit.tensor_spec import Array, Json
+
+PERIODS_LIMIT = 16
+"""Longest repeated phrase that is recognized, in tokens."""
+REPEATED_TOKENS, REPEATED_TIMES = 12, 4
+"""A phrase is a loop where its copies at the end of a text are at least so many, and so many tokens long."""
+_FIELDS = ("end", "no_timestamps", "timestamp_first", "no_speech")
+
+
+class TokenRules(NamedTuple):
+    """Rules of the tokens that may be generated.
+
+    Attributes:
+        end: Token that ends a text. All tokens from it on are special.
+        no_timestamps: Prompt token that asks for text without timestamps; never generated.
+        timestamp_first: Token of the timestamp 0; those that follow it are timestamps too.
+        no_speech: Token whose probability at the start of a text is that of no speech; -1: there is none.
+        suppressed: Tokens that are never generated.
+        suppressed_first: Tokens that do not begin a text.
+        first_timestamp_limit: Greatest timestamp that begins a text, in steps of 20 ms.
+    """
+
+    end: int
+    no_timestamps: int
+    timestamp_first: int
+    no_speech: int
+    suppressed: tuple[int, ...]
+    suppressed_first: tuple[int, ...]
+    first_timestamp_limit: int = 50
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the rules in the form that ``of`` reads."""
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in self._asdict().items()}
+
+    @classmethod
+    def of(cls, table: Mapping[str, Json]) -> TokenRules:
+        """Read the rules of a variant's options.
+
+        Raises:
+            KeyError, TypeError, ValueError: they are malformed.
+        """
+        numbers = {name: int(table[name]) for name in (*_FIELDS, "first_timestamp_limit")}
+        lists = {name: tuple(int(i) for i in table[name]) for name in ("suppressed", "suppressed_first")}
+        end, no_timestamps, timestamp_first, no_speech, limit = numbers.values()
+        never, never_first = lists.values()
+        return cls(end, no_timestamps, timestamp_first, no_speech, never, never_first, limit)
+
+    def check(self, vocabulary: int) -> None:
+        """Check the rules against the number of tokens.
+
+        Raises:
+            ValueError: a token is not in the vocabulary.
+        """
+        named = [self.end, self.no_timestamps, self.timestamp_first, *self.suppressed, *self.suppressed_first]
+        wrong = next((token for token in named if not 0 <= token < vocabulary), None)
+        if wrong is not None or not -1 <= self.no_speech < vocabulary:
+            token = self.no_speech if wrong is None else wrong
+            raise ValueError(f"token {token} is not in the vocabulary, which has {vocabulary}")
+
+    def allowed(self, logits: Array, generated: Sequence[int], timed: bool) -> Array:
+        """Return the logits with -inf for the tokens that may not follow.
+
+        Args:
+            logits: float32 [vocabulary]; not changed.
+            generated: Tokens after the prompt.
+            timed: Whether the text has timestamps.
+        """
+        found, never = logits.copy(), np.float32(-np.inf)
+        found[list(self.suppressed)] = never
+        found[self.end + 1 : self.timestamp_first] = never
+        if not generated:
+            found[list(self.suppressed_first)] = never
+        if not timed:
+            found[self.timestamp_first :] = never
+            return found
+        first = self.timestamp_first
+        if not generated:
+            found[:first] = never
+            found[first + self.first_timestamp_limit + 1 :] = never
+            return found
+        is_timed = [token >= first for token in generated[-2:]]
+        if is_timed[-1]:
+            if all(is_timed):  # a pair, or the first one: text follows
+                found[first:] = never
+            else:
+                found[: self.end] = never
+        times = [token for token in generated if token >= first]
+        if times:
+            opens = is_timed[-1] and not all(is_timed)
+            found[first : times[-1] + (0 if opens else 1)] = never
+        wide = found.astype(np.float64)
+        largest = wide.max()
+        if np.isfinite(largest):
+            weights = np.exp(wide - largest)
+            if weights[first:].sum() > weights[:first].max():  # a timestamp is more likely than any text
+                found[:first] = never
+        return found
+
+
+def log_probability(logits: Array, token: int) -> float:
+    """Return the natural logarithm of a token's probability by a row of logits."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max()
+    return float(wide[token] - np.log(np.exp(wide).sum()))
+
+
+def repeated_tail(tokens: Sequence[int]) -> int:
+    """Return the number of tokens at the end that only repeat a phrase before them; 0: none.
+
+    >>> repeated_tail([7, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2]), repeated_tail([1, 2, 1, 2, 1, 2])
+    (10, 0)
+    """
+    for period in range(1, PERIODS_LIMIT + 1):
+        times = max(REPEATED_TIMES, -(-REPEATED_TOKENS // period))
+        tail = list(tokens[-period * times :])
+        if len(tail) == period * times and tail == tail[:period] * times:
+            return period * (times - 1)
+    return 0
