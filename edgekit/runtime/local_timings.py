@@ -36,14 +36,14 @@ def remember(bundle: Bundle, variant: Variant, engine: str, threads: int, p50_ms
     return timings.record(key(bundle, variant, threads, KIND), timing)
 
 
-class Timed(Protocol):
+class Runnable(Protocol):
     """A runner or a session."""
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once."""
 
 
-def compare(runners: Sequence[Timed], feeds: Mapping[str, Array]) -> list[float]:
+def compare(runners: Sequence[Runnable], feeds: Mapping[str, Array]) -> list[float]:
     """Measure the fastest of some runs of each, in ms, interleaved: a slow machine affects all."""
     best = [float("inf")] * len(runners)
     for _ in range(COMPARED_RUNS):

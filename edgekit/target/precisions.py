@@ -31,6 +31,20 @@ class LanguageBar(NamedTuple):
     fitted: bool = False
 
 
+class SpeechBar(NamedTuple):
+    """Quality limits of a precision on a speech model.
+
+    Attributes:
+        forms: Precisions that its products may be compiled in, the preferred one first.
+        figures_db: Lowest SNR of the log probability of no speech.
+        words: Share of the recordings' words that may differ from the float model's; the user's, if given.
+    """
+
+    forms: tuple[str, ...]
+    figures_db: float
+    words: float
+
+
 class Precision(NamedTuple):
     """One precision.
 
@@ -51,6 +65,7 @@ class Precision(NamedTuple):
         in_auto: ``--precision auto`` tries it.
         by_name: It can be requested by name.
         language: Limits that it must reach on a language model; None where those are not built in it.
+        speech: Limits that it must reach on a speech model; None where those are not built in it.
     """
 
     name: str
@@ -65,6 +80,7 @@ class Precision(NamedTuple):
     in_auto: bool = True
     by_name: bool = True
     language: LanguageBar | None = None
+    speech: SpeechBar | None = None
 
     @property
     def is_float(self) -> bool:
@@ -90,12 +106,17 @@ FULL_PRECISION = "fp32"
 """The precision of the source model: variants are compared with it, and a target compiles it in place of a
 precision that it lacks."""
 
+_FLOAT = SpeechBar((FULL_PRECISION,), 60.0, 0.0)
+_ROUNDED = SpeechBar(("int8-dynamic", "int8-weights"), 3.0, 0.05)
+
 TABLE: tuple[Precision, ...] = (
-    Precision(FULL_PRECISION, "compiled", "", 0, 100.0, "float32", language=LanguageBar(0.001, 60.0)),
+    Precision(
+        FULL_PRECISION, "compiled", "", 0, 100.0, "float32", language=LanguageBar(0.001, 60.0), speech=_FLOAT
+    ),
     Precision("fp16", "compiled", "", 1, 45.0, "float16", language=LanguageBar(0.005, 30.0)),
     Precision("fp16-arithmetic", "compiled", "fp32", 2, 40.0, "float16"),
     Precision("bf16", "compiled", "fp32", 4, 20.0, "bfloat16"),
-    Precision("int8", "searched", "fp32", 8, 20.0, "int8", language=LanguageBar(0.01, 10.0)),
+    Precision("int8", "searched", "fp32", 8, 20.0, "int8", language=LanguageBar(0.01, 10.0), speech=_ROUNDED),
     # int8 with blocks that stay float
     Precision("int8-mixed", "searched", "fp32", 7, 20.0, "int8", by_name=False),
     Precision("int8-weights", "weights", "fp32", 3, 20.0, "int8", for_size=True),

@@ -29,7 +29,7 @@ INT32, INT64 = ir.DataType.INT32, ir.DataType.INT64
 UINT32, UINT64 = ir.DataType.UINT32, ir.DataType.UINT64
 
 
-class _Writer:
+class _NodeInserter:
     """Puts nodes before one node, whose output's shape they have."""
 
     def __init__(self, model: ir.Model, node: ir.Node, dims: tuple[int, ...]) -> None:
@@ -70,7 +70,7 @@ def float_mod(model: ir.Model, node: ir.Node) -> str | None:
     dims = dims_of(node.outputs[0])
     if a is None or b is None or a.dtype is None or dims is None:
         return "its output has no static shape"
-    kind, put = a.dtype, _Writer(model, node, dims)
+    kind, put = a.dtype, _NodeInserter(model, node, dims)
     zero = put.number(0.0, kind)
     itself = put("Sub", a, put("Sub", a, a, kind=kind, like=a), kind=kind, like=a)
     endless = put("Equal", put("Abs", b, kind=kind, like=b), put.number(np.inf, kind), kind=BOOL, like=b)
@@ -89,7 +89,7 @@ def bit_shift(model: ir.Model, node: ir.Node) -> str | None:
     x, by, dims = node.inputs[0], node.inputs[1], dims_of(node.outputs[0])
     if x is None or by is None or x.dtype is None or dims is None:
         return "its output has no static shape"
-    kind, put = x.dtype, _Writer(model, node, dims)
+    kind, put = x.dtype, _NodeInserter(model, node, dims)
     bits, direction = kind.numpy().itemsize * 8, text_of(node, "direction", "LEFT")
     wide, unsigned = (INT64, UINT64) if bits == 64 else (INT32, UINT32)
     zero = put.number(0, wide)
@@ -123,7 +123,7 @@ def half_range(model: ir.Model, node: ir.Node) -> str | None:
         return None
     if int_of(node, "stash_type", int(FLOAT)) != int(FLOAT):
         return "it counts in another type than float32, which only stash_type 1 does exactly"
-    put = _Writer(model, node, ())
+    put = _NodeInserter(model, node, ())
     ends = [put("Cast", v, kind=FLOAT, like=v, to=int(FLOAT)) for v in node.inputs if v is not None]
     counted = put_before(model, node, "Range", ends, (), "Range", FLOAT)
     counted.shape = node.outputs[0].shape

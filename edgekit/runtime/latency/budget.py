@@ -84,7 +84,7 @@ class Budget:
     Attributes:
         bundle: The session's.
         history: The last switches, each with its reason and cost.
-        notes: What is not used, e.g. variants that could not be loaded, and why.
+        notes: Variants and signals that are not used, and why, e.g. one that could not be loaded.
 
     Raises:
         UsageError: there is no contract.

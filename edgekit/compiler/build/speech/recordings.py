@@ -23,7 +23,7 @@ class Recordings(NamedTuple):
     """Sounds of a build.
 
     Attributes:
-        origin: What they are, in words.
+        origin: Description of their source.
         features: float32 [mels, frames] of the first window of each.
         seconds: Length of that part of each.
         given: Whether they are the user's.

@@ -18,8 +18,7 @@ from edgekit.compiler.build.faults import Faults
 from edgekit.compiler.build.memory_need import Claim, unclaimed
 from edgekit.compiler.build.speech.recordings import read_recordings
 from edgekit.compiler.build.speech.variants import (
-    FORMS,
-    WORDS_LIMIT,
+    SPEECH_BARS,
     SpeechJob,
     build_speech_variant,
     form_of,
@@ -45,10 +44,11 @@ from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.progress import Progress, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.encoder_decoder import model_inputs, model_outputs
-from edgekit.target.precisions import AUTO, precision_of
+from edgekit.target.precisions import AUTO, FULL_PRECISION
 from edgekit.tensor_spec import Array, Json, TensorSpec
 
-TRIED: Mapping[str, tuple[str, ...]] = {"fp32": ("fp32",), "int8": ("int8",), AUTO: ("fp32", "int8")}
+TRIED: Mapping[str, tuple[str, ...]] = {**{name: (name,) for name in SPEECH_BARS}, AUTO: tuple(SPEECH_BARS)}
+"""Requested precision -> the precisions that are built."""
 WEIGHT_COPIES = 6
 """Copies of the float weights: the reference's, a graph's, the compiled one's, the engine's."""
 SCORE_COPIES = 4
@@ -114,21 +114,22 @@ def _checked(targets: Sequence[BuildTarget], request: BuildRequest) -> dict[str,
     for target in targets:
         for precision in TRIED[request.precision]:
             if form_of(target, precision) is None:
+                forms = " or ".join(SPEECH_BARS[precision].forms)
                 raise UsageError(
-                    f"{target.name} does not compile {' or '.join(FORMS[precision])}, which {precision} of "
+                    f"{target.name} does not compile {forms}, which {precision} of "
                     "speech models needs; use ort, openvino or tflite"
                 )
-    limits = dict(WORDS_LIMIT)
+    limits = {name: bar.words for name, bar in SPEECH_BARS.items()}
     if request.max_drop is not None:
         drop = parse_max_drop(request.max_drop).drop
-        if drop is None or precision_of(request.precision).name == "fp32":
+        if drop is None or request.precision == FULL_PRECISION:
             raise UsageError(
                 f"--max-drop is {request.max_drop!r}; for speech models it is a percentage of words that "
                 "int8 may write otherwise, e.g. 2%"
             )
         if request.samples is None:
             raise UsageError("--max-drop of a speech model needs recordings; add --samples FOLDER")
-        limits["int8"] = drop
+        limits |= {name: drop for name in limits if name != FULL_PRECISION}
     return limits
 
 
@@ -146,11 +147,11 @@ def _variants_of(
         if (
             not waiting
             and not lost
-            and found[-1].precision == "int8"
             and len(found) == 1
+            and found[0].precision != FULL_PRECISION
             and found[0].rejected
         ):
-            waiting = ["fp32"]
+            waiting = [FULL_PRECISION]
     return found
 
 

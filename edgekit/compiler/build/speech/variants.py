@@ -49,19 +49,14 @@ from edgekit.target.encoder_decoder import (
     model_inputs,
     model_outputs,
 )
-from edgekit.target.precisions import LanguageBar, precision_of
+from edgekit.target.precisions import TABLE, LanguageBar, SpeechBar, precision_of
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Runner
 
-FORMS: Mapping[str, tuple[str, ...]] = {"fp32": ("fp32",), "int8": ("int8-dynamic", "int8-weights")}
-"""Precision -> how its products are compiled: the first that the target has."""
-ROUNDS_INPUTS = "int8-dynamic"
-FIGURES_LIMIT_DB = {"fp32": 60.0, "int8": 3.0}
-"""Lowest SNR of the log probability of no speech."""
-WORDS_LIMIT = {"fp32": 0.0, "int8": 0.05}
-"""Most words of the recordings that may differ from the float model's, as a share."""
+SPEECH_BARS: Mapping[str, SpeechBar] = {row.name: row.speech for row in TABLE if row.speech is not None}
+"""Limits by precision, of those that speech models are built in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +110,7 @@ class SpeechJob:
 def form_of(target: BuildTarget, precision: str) -> str | None:
     """Return how a target compiles a precision, or None if it has none of its forms."""
     available = target.info.precisions
-    return next((form for form in FORMS[precision] if form in available), None)
+    return next((form for form in SPEECH_BARS[precision].forms if form in available), None)
 
 
 def shape_of(config: SpeechConfig) -> EncoderDecoderShape:
@@ -185,7 +180,7 @@ def compile_speech(
     form = form_of(target, precision)
     assert form is not None
     files, options, nodes = dict[str, bytes](), dict[str, Json](), 0
-    rounds = form == ROUNDS_INPUTS
+    rounds = precision_of(form).rounds_inputs
     how = {
         "rows": target.info.stores_rows, "by_row": rounds,
         "unsigned": rounds and target.info.unsigned_weights,
@@ -257,7 +252,7 @@ def _run(job: SpeechJob, variant: VariantBuild) -> None:
     pairs = list(zip(job.reference.texts, texts, strict=True))
     words, edits = sum(len(words_of(text)) for text, _ in pairs), sum(word_edits(*pair) for pair in pairs)
     variant.evidence["engine"] = engine
-    of_figures = compare([job.reference.figures], [figures], FIGURES_LIMIT_DB[variant.precision])
+    of_figures = compare([job.reference.figures], [figures], SPEECH_BARS[variant.precision].figures_db)
     variant.evidence["accuracy"] = {"logits": accuracy.as_json(), "figures": of_figures.as_json()}
     variant.evidence["transcription"] = {
         "recordings": len(texts), "given": job.recordings.given, "words": words, "different": edits,

@@ -1,4 +1,4 @@
-"""What the graphs of a speech model's encoder and decoder share: products, norms, attention heads.
+"""Parts of the graphs of a speech model's encoder and decoder: products, norms, attention heads.
 
 Arrays of several positions are [positions, width] or [heads, positions, head_size]: engines that store
 pictures channels last would transpose arrays of four axes.

@@ -53,7 +53,7 @@ class ReferenceSpeech:
         """Compute the logits after each of some tokens.
 
         Args:
-            heard: What ``encode`` returned.
+            heard: Result of ``encode``.
             tokens: Tokens that follow those in the caches.
             caches: Keys and values of the tokens so far, for each layer; extended in place. [] at first.
 
@@ -72,7 +72,7 @@ class ReferenceSpeech:
         """Generate tokens greedily, by the model's rules, as the runner of a variant does.
 
         Args:
-            heard: What ``encode`` returned.
+            heard: Result of ``encode``.
             prompt: First tokens.
             limit: Maximum number of new tokens.
         """
