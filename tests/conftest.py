@@ -77,9 +77,9 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     ),
     "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),
     "needs_coreml": (lambda: find_spec("coremltools") is not None, "coremltools is not installed"),
-    "needs_core_ai": (
+    "needs_coreai": (
         lambda: find_spec("coreai") is not None and find_spec("coreai_onnx") is not None,
-        "Apple's Core AI is not installed (pip install '.[coreml-check]')",
+        "Apple's Core AI is not installed (pip install '.[coreai]')",
     ),
     "needs_tensorrt": (  # what stands in for it
         lambda: find_spec("onnxruntime") is not None,

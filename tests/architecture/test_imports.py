@@ -105,6 +105,7 @@ ON_DEVICE = ("run.py", "decoder.py", "accelerators.py")
 BESIDE_RUN = ("device", "interpreter")
 """Folders of a target that are its device side too: ``run.py`` may import them, and they ``run.py``."""
 VENDOR = {
+    "edgekit_coreai": {"coreai"},
     "edgekit_coreml": {"coremltools"},
     "edgekit_openvino": {"openvino"},
     "edgekit_rknn": {"rknnlite"},

@@ -10,7 +10,7 @@ from edgekit import build
 from tests.conformance import chips
 from tests.conformance.grid import CASES, FAMILIES, prepare, run_case
 
-HERE = ("tflm",)
+HERE = ("coreai", "tflm")
 """Those that a test run has; the others are run where their engine is (samples/third_party_target/tests)."""
 ONE_OF = 14
 

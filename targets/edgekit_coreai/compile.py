@@ -1,0 +1,94 @@
+"""Make ``model.aimodel``: the canonical graph through ``coreai-onnx``, with EdgeKit's checks around it.
+
+    canonical graph
+      -> what the converter has no lowering for, in other operators   compiler.passes.expand_functions
+      -> float16 by the types of the graph, but for fp32              float16.py
+      -> converted; what is refused alone, in other operators         convert.py, compiler.passes.expand_functions
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from edgekit.compiler.lowering.wide_floats import narrowed_floats
+from edgekit.compiler.model.onnx_file import save_model
+from edgekit.compiler.passes.expand_functions import with_expansions
+from edgekit.diagnostics import Finding, cannot_run
+from edgekit.errors import UsageError
+from edgekit.target import Artifact, TargetInfo
+from edgekit.tensor_spec import Json
+from edgekit_coreai.convert import convert, converter
+from edgekit_coreai.float16 import float32_nodes, with_float16
+from edgekit_coreai.quant_rules import rules
+
+if TYPE_CHECKING:
+    from edgekit.target.profile import Profile
+
+PRECISIONS = ("fp32", "fp16", "int8", "int8-weights")
+NARROW = (ir.DataType.INT8, ir.DataType.UINT8)
+
+
+def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
+    """Find nodes that Core AI can't express, by converting the model.
+
+    Raises:
+        MissingDependency: coreai-onnx is not installed.
+    """
+    found = _converted(model, profile, "fp32")[1]
+    return found or narrowed_floats(model, profile.name)
+
+
+def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
+    """Compile the canonical model.
+
+    Args:
+        model: Opset 23, static shapes on every value, constants as initializers.
+        profile: Device profile.
+        precision: ``fp32``; ``fp16``: weights and arithmetic in float16, except for constants beyond its range;
+            ``int8``: as fp16, for a model with Q/DQ pairs; ``int8-weights``: the same with pairs at weights only.
+
+    Raises:
+        UsageError: an unknown precision.
+        UnsupportedError: nodes that Core AI can't express; all are named.
+        MissingDependency: coreai-onnx is not installed.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"coreai supports {', '.join(PRECISIONS)}, not {precision}")
+    files, found = _converted(model, profile, precision)
+    if found:
+        raise cannot_run(profile.name, found)
+    quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
+    options: dict[str, Json] = {
+        "precision": "int8" if quantized else "fp32" if precision == "fp32" else "fp16",
+        "inputs": [str(value.name) for value in model.graph.inputs],
+        "outputs": [str(value.name) for value in model.graph.outputs],
+    }
+    wide = [] if precision == "fp32" else [str(node.name) for node in float32_nodes(model)]
+    return Artifact(files, options, {"nodes": len(model.graph), "float32_nodes": wide})
+
+
+def _converted(model: ir.Model, profile: Profile, precision: str) -> tuple[dict[str, bytes], list[Finding]]:
+    import onnx
+
+    lowered = converter().supported_ops()
+
+    def attempt(each: ir.Model) -> tuple[dict[str, bytes], list[Finding]]:
+        written = each if precision == "fp32" else with_float16(each)
+        return convert(onnx.ModelProto.FromString(save_model(written)), profile.name)
+
+    def absent(node: ir.Node) -> bool:
+        key = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+        return key not in lowered or _is_wide_or_scalar(node)
+
+    return with_expansions(model, attempt, absent)
+
+
+def _is_wide_or_scalar(node: ir.Node) -> bool:
+    """Check for a DequantizeLinear of int32 (a bias) or of a scalar, which the converter refuses."""
+    value = node.inputs[0] if node.op_type == "DequantizeLinear" else None
+    return value is not None and (value.dtype not in NARROW or value.shape is None or len(value.shape) == 0)
+
+
+TARGET = TargetInfo(PRECISIONS, quantization_rules=rules)

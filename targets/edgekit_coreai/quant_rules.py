@@ -1,0 +1,28 @@
+"""Quantization rules of Core AI: those of Core ML, which drives the same Neural Engine, without palettes.
+
+Apple publishes none for Core AI; its dialect has ``quantize`` and ``dequantize`` with the same scales. Not
+measured on Apple hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from edgekit.target import registry
+
+if TYPE_CHECKING:
+    from edgekit.target.profile import Profile
+    from edgekit.target.quant_rules import Rules
+
+WEIGHT_FORMS = ("int8-weights",)
+"""The converter writes no tables of values."""
+
+
+def rules(profile: Profile) -> Rules:
+    """Return the rules of ``coreml`` for this profile."""
+    of_core_ml = registry.compiler("coreml").TARGET.quantization_rules
+    assert of_core_ml is not None
+    found = of_core_ml(profile)
+    forms = tuple(form for form in found.weight_forms if form.name in WEIGHT_FORMS)
+    return replace(found, weight_forms=forms)
