@@ -1,9 +1,10 @@
 """Make ``model.aimodel``: the canonical graph through ``coreai-onnx``, with EdgeKit's checks around it.
 
-    canonical graph
-      -> what the converter has no lowering for, in other operators   compiler.passes.expand_functions
-      -> float16 by the types of the graph, but for fp32              float16.py
-      -> converted; what is refused alone, in other operators         convert.py, compiler.passes.expand_functions
+canonical graph
+  -> forms of Resize that the converter refuses, as gathers and products   compiler.passes.write_out_resize
+  -> what it has no lowering for, in other operators                       compiler.passes.expand_functions
+  -> float16 by the types of the graph, but for fp32                       float16.py
+  -> converted; refused nodes in other operators, and again                convert.py
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import onnx_ir as ir
 from edgekit.compiler.lowering.wide_floats import narrowed_floats
 from edgekit.compiler.model.onnx_file import save_model
 from edgekit.compiler.passes.expand_functions import with_expansions
+from edgekit.compiler.passes.write_out_resize import write_out_resize
 from edgekit.diagnostics import Finding, cannot_run
 from edgekit.errors import UsageError
 from edgekit.target import Artifact, TargetInfo
@@ -46,8 +48,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     Args:
         model: Opset 23, static shapes on every value, constants as initializers.
         profile: Device profile.
-        precision: ``fp32``; ``fp16``: weights and arithmetic in float16, except for constants beyond its range;
-            ``int8``: as fp16, for a model with Q/DQ pairs; ``int8-weights``: the same with pairs at weights only.
+        precision: ``fp32``; ``fp16``: weights and arithmetic in float16, except for constants beyond its
+            range; ``int8``: as fp16, for a model with Q/DQ pairs; ``int8-weights``: the same with pairs at
+            weights only.
 
     Raises:
         UsageError: an unknown precision.
@@ -82,7 +85,29 @@ def _converted(model: ir.Model, profile: Profile, precision: str) -> tuple[dict[
         key = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         return key not in lowered or _is_wide_or_scalar(node)
 
+    if any(_is_refused_resize(node) for node in model.graph):
+        model = model.clone()
+        write_out_resize(model, _is_refused_resize)
     return with_expansions(model, attempt, absent)
+
+
+def _is_refused_resize(node: ir.Node) -> bool:
+    """Check for a Resize that is not one of the last two of four axes, nearest or linear, by a plain rule."""
+    if node.op_type != "Resize" or node.domain:
+        return False
+
+    def text(name: str) -> str:
+        return node.attributes[name].as_string() if name in node.attributes else ""
+
+    x, y = node.inputs[0], node.outputs[0]
+    if x is None or x.shape is None or y.shape is None or len(x.shape) != 4 or x.shape[:2] != y.shape[:2]:
+        return True
+    return bool(
+        text("mode") == "cubic"
+        or text("keep_aspect_ratio_policy") in ("not_larger", "not_smaller")
+        or text("coordinate_transformation_mode") in ("tf_crop_and_resize", "half_pixel_symmetric")
+        or ("antialias" in node.attributes and node.attributes["antialias"].as_int())
+    )
 
 
 def _is_wide_or_scalar(node: ir.Node) -> bool:

@@ -1,7 +1,7 @@
 """Convert ONNX to Core AI by ``coreai-onnx``, and name every node that it refuses.
 
-The converter stops at the first node that it can't lower. Such a node is cut out, its outputs become inputs of
-the graph, and the rest is converted again:
+The converter stops at the first node that it can't lower. Such a node is cut out, its outputs become inputs
+of the graph, and the rest is converted again:
 
     a -> b(refused) -> c -> d(refused)   =>   a;  c -> d(refused)   =>   a;  c
 """
@@ -74,12 +74,15 @@ def convert(model: onnx.ModelProto, target: str) -> tuple[dict[str, bytes], list
             if not refused:
                 found[""] = Finding("EK1002", "error", target, "", "", plain(problem))
                 break
-        nodes = [node for node in left.graph.node if node.name in refused]
+        nodes = [node for node in left.graph.node if node.name in refused or refused.keys() & set(node.input)]
         if not nodes:  # a name of a node that the converter made from several
-            found[""] = Finding("EK1002", "error", target, "", "", "; ".join(why for _, why in refused.values()))
+            found[""] = Finding(
+                "EK1002", "error", target, "", "", "; ".join(why for _, why in refused.values())
+            )
             break
         for node in nodes:
-            code, why = refused[node.name]
+            key = next(name for name in (node.name, *node.input) if name in refused)  # or of a weight
+            code, why = refused[key]
             name = source_name(node)
             op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             found.setdefault(name, Finding(code, "error", target, name, op, why))
@@ -142,7 +145,5 @@ def _without(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
     for value in [value for value in graph.output if value.name in made]:
         graph.output.remove(value)
     if not graph.output:
-        graph.output.extend(
-            types[name] for node in kept[-1:] for name in node.output if name in types
-        )
+        graph.output.extend(types[name] for node in kept[-1:] for name in node.output if name in types)
     return rest

@@ -1,7 +1,8 @@
 """Run an .aimodel on Apple's Core AI runtime. Device side: numpy and coreai-core.
 
-On Linux the package brings the runtime along and computes on the CPU, so it stands in for Apple's hardware: its
-outputs verify the file, its times are not Apple hardware's. On macOS 27 it is the system's own runtime.
+On Linux the package brings the runtime along and computes on the CPU, so it stands in for Apple's hardware:
+its outputs verify the file, its times are not Apple hardware's. On macOS 27 it is the system's own runtime,
+which has not been run.
 
 The runtime is asynchronous: each runner has a thread with an event loop.
 """
@@ -99,7 +100,9 @@ def _check_program(package: Path) -> None:
     except OSError as problem:
         raise EngineError(f"{package} can't be read: {problem.strerror}") from None
     if hashlib.sha256(program).digest() != wanted or not program.startswith(MLIR):
-        raise EngineError(f"{package} is damaged: main.mlirb does not match main.hash; unpack or build it again")
+        raise EngineError(
+            f"{package} is damaged: main.mlirb does not match main.hash; unpack or build it again"
+        )
 
 
 async def _load(package: Path) -> tuple[Any, Any]:
@@ -148,7 +151,9 @@ class CoreAiRunner:
         for spec in self._outputs:
             array = np.asarray(results[spec.name].numpy())
             if array.shape != tuple(spec.shape):
-                raise EngineError(f"the package gives {spec.name} as {list(array.shape)}, the model as {spec}")
+                raise EngineError(
+                    f"the package gives {spec.name} as {list(array.shape)}, the model as {spec}"
+                )
             arrays[spec.name] = np.array(array, spec.dtype, order="C")  # a copy: the caller's
         return arrays
 

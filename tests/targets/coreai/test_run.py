@@ -85,7 +85,9 @@ def test_values_that_int32_does_not_hold(tmp_path: Path) -> None:
     model = with_shapes(EDGES)
     runner, given = load(model, "coreai", tmp_path), feeds(model)
     given["k"] = np.array([1, 2, 2**40])
-    with pytest.raises(EngineError, match=r"^k contains 1 to 1099511627776, but the package stores it as int32"):
+    with pytest.raises(
+        EngineError, match=r"^k contains 1 to 1099511627776, but the package stores it as int32"
+    ):
         runner.run(given)
     runner.close()
 
