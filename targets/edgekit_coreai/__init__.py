@@ -3,11 +3,12 @@
 The package coreai-core (Apple, a beta) has the format and, on Linux x86-64, a runtime that computes .aimodel
 files on the CPU; coreai-onnx (not Apple's) converts ONNX. Both are pinned: the format may still change.
 
-    convert.py     the converter, and the nodes that it refuses
-    bytecode.py    the same bytes in every process
-    float16.py     float16 by the types of the graph
-    compile.py     all of it in order
-    run.py         Apple's runtime
+    convert.py      the converter, and the nodes that it refuses
+    wrong_forms.py  the nodes that it should refuse
+    bytecode.py     the same bytes in every process
+    float16.py      float16 by the types of the graph
+    compile.py      all of it in order
+    run.py          Apple's runtime
 
 Versions: coreai-core 1.0.0b3, coreai-onnx 1.2.1; CPython 3.11 to 3.14.
 

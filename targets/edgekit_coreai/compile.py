@@ -4,6 +4,7 @@ canonical graph
   -> forms of Resize that the converter refuses, as gathers and products   compiler.passes.write_out_resize
   -> what it has no lowering for, in other operators                       compiler.passes.expand_functions
   -> float16 by the types of the graph, but for fp32                       float16.py
+  -> forms that it converts but answers wrongly are refused                wrong_forms.py
   -> converted; refused nodes in other operators, and again                convert.py
 """
 
@@ -24,6 +25,7 @@ from edgekit.tensor_spec import Json
 from edgekit_coreai.convert import convert, converter
 from edgekit_coreai.float16 import float32_nodes, with_float16
 from edgekit_coreai.quant_rules import rules
+from edgekit_coreai.wrong_forms import is_nearest_sample, wrong_forms
 
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
@@ -76,14 +78,18 @@ def _converted(model: ir.Model, profile: Profile, precision: str) -> tuple[dict[
     import onnx
 
     lowered = converter().supported_ops()
+    wrong = wrong_forms(model, profile.name)
 
     def attempt(each: ir.Model) -> tuple[dict[str, bytes], list[Finding]]:
         written = each if precision == "fp32" else with_float16(each)
-        return convert(onnx.ModelProto.FromString(save_model(written)), profile.name)
+        files, refused = convert(onnx.ModelProto.FromString(save_model(written)), profile.name)
+        named = {finding.node for finding in wrong}
+        found = wrong + [finding for finding in refused if finding.node not in named]
+        return ({} if found else files), found
 
     def absent(node: ir.Node) -> bool:
         key = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-        return key not in lowered or _is_wide_or_scalar(node)
+        return key not in lowered or _is_wide_or_scalar(node) or is_nearest_sample(node)
 
     if any(_is_refused_resize(node) for node in model.graph):
         model = model.clone()
