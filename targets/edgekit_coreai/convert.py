@@ -12,7 +12,6 @@ import hashlib
 import json
 import tempfile
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +116,7 @@ def _files(package: Any, model: onnx.ModelProto) -> dict[str, bytes]:
     }
 
 
-def _refused_alone(package: Any, model: onnx.ModelProto) -> Mapping[str, tuple[str, str]]:
+def _refused_alone(package: Any, model: onnx.ModelProto) -> dict[str, tuple[str, str]]:
     """Return the nodes that can't be converted as models of their own, with their reasons."""
     refused = {}
     for node, probe in probes(model):

@@ -3,7 +3,7 @@
     shapes that depend on data   those of the package are static
     GridSample, nearest          another point: 6 to 13 dB; written out with Gather where that is known
     Cast between int8 and uint8  it saturates, where ONNX keeps the bits; so of 16, 32 and 64 bits
-    scatters of no element       the runtime ends the process, or returns other values
+    scatters of no element       the runtime ends the process
 
 Seen on coreai-core 1.0.0b3, Linux.
 """
