@@ -133,7 +133,7 @@ class _About:
 
     async def model_ready(self, request: Any, context: Any, lease: Lease) -> Any:
         model = self._service.models.find(request.name, request.version or None)
-        return self._messages["ModelReadyResponse"](ready=model.session.state == "ready")
+        return self._messages["ModelReadyResponse"](ready=model.state == "ready")
 
     async def model(self, request: Any, context: Any, lease: Lease) -> Any:
         about = self._service.about_model(self._service.models.find(request.name, request.version or None))
