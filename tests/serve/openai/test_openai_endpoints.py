@@ -23,7 +23,11 @@ pytestmark = [
 ]  # fmt: skip
 CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "hello"}]
-CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]}
+CITY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+    "required": ["city"],
+}
 CITY["additionalProperties"] = False
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 
