@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from edgekit.runtime.generated_text import GeneratedText
     from edgekit.tensor_spec import Json, TensorSpec
 
+UNREAD_SECONDS = 30.0
+"""Time after a text's deadline in which its client reads the rest."""
 Begin = Callable[[float], "TextStream"]
 """Creates a stream, with its time limit in milliseconds; called in a worker thread."""
 
@@ -99,6 +101,8 @@ class ServedText:
         Raises:
             RequestError: 503: too many texts wait; 429: too many of this address.
         """
+        if self.closed:
+            raise _closing()
         limit = self.options.queue + self.options.conversations
         if len(self._runs) >= limit:
             raise RequestError(f"{limit} texts of {self.name} run or wait; retry in 1 s", 503, 1)
@@ -180,7 +184,8 @@ class TextRun:
             self._future = workers.submit(self._run)
         except RuntimeError:  # the model was closed
             self._model.ended(self)
-            raise RequestError("the server is shutting down", 503, 1) from None
+            raise _closing() from None
+        self._future.add_done_callback(self._dropped)
 
     async def begun(self) -> None:
         """Wait until the stream exists: its options are valid and the prompt fits.
@@ -193,7 +198,7 @@ class TextRun:
         except asyncio.TimeoutError:
             self.cancel()
             self._model.metrics.answered("refused")
-            raise RequestError("the text did not begin before its deadline; retry in 1 s", 503, 1) from None
+            raise _overdue() from None
 
     async def piece(self) -> str | None:
         """Return the next piece of the text; None at its end."""
@@ -202,12 +207,14 @@ class TextRun:
             return found
         assert isinstance(found, tuple)
         self.result = found  # type: ignore[assignment]
+        if self.result is not None and self.result.reason == "cancelled":
+            raise _ended()
         return None
 
     async def _next(self) -> object:
         found = await self._events.get()
         if isinstance(found, CancelledError):
-            raise RequestError("the text was ended: the client or the server closed", 503, 1)
+            raise _ended()
         if isinstance(found, BaseException):
             raise found
         return found
@@ -217,8 +224,17 @@ class TextRun:
         self._cancelled = True
         if self._stream is not None:
             self._stream.cancel()
-        if self._future is not None and self._future.cancel():
+        if self._future is not None:
+            self._future.cancel()
+
+    def _dropped(self, future: Future[None]) -> None:
+        """Wake the event loop if the text never ran: it was cancelled, or the model closed."""
+        if future.cancelled():
             self._post(CancelledError())
+
+    def is_unread(self) -> bool:
+        """Return whether its deadline passed so long ago that only a slow reader keeps it."""
+        return time.monotonic() > self._due_s + UNREAD_SECONDS
 
     def close(self) -> None:
         """Remove it from the queue, and end it if it still runs. Call it in the event loop."""
@@ -240,7 +256,7 @@ class TextRun:
         try:
             left_ms = 1000 * (self._due_s - began_s)
             if self._cancelled or left_ms <= 0:
-                self._post(CancelledError())
+                self._post(CancelledError() if self._cancelled else _overdue())
                 return
             with self._begin(left_ms) as stream:
                 self._stream = stream
@@ -255,6 +271,18 @@ class TextRun:
             if not isinstance(problem, UsageError):
                 metrics.answered("failed")
             self._post(problem if isinstance(problem, Exception) else EngineError("interrupted"))
+
+
+def _closing() -> RequestError:
+    return RequestError("the server is shutting down", 503, 1)
+
+
+def _ended() -> RequestError:
+    return RequestError("the text was ended: the client or the server closed", 503, 1)
+
+
+def _overdue() -> RequestError:
+    return RequestError("the text did not begin before its deadline; retry in 1 s", 503, 1)
 
 
 class _TextMetrics(Metrics):

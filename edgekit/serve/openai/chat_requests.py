@@ -16,6 +16,7 @@ from edgekit.serve.openai.request_fields import (
     COMPLETION_ONLY,
     NEUTRAL,
     check_fields,
+    check_values,
     one_of,
     sampling_of,
     streaming_of,
@@ -195,8 +196,9 @@ def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
         function: Any = call.get("function") if isinstance(call, dict) else None
         try:
             name, text = function["name"], function["arguments"]
+            check_values(text.encode())
             arguments = orjson.loads(text) if text else {}
-        except (TypeError, KeyError, ValueError):
+        except (TypeError, KeyError, ValueError, AttributeError):
             name, arguments = None, None
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise ApiError(f"{where} has a call without a name or with arguments that are not JSON", where)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 from starlette.concurrency import run_in_threadpool
 
 from edgekit.errors import CardError, EdgeKitError
@@ -17,14 +18,17 @@ from edgekit.serve.openai.request_fields import check_fields, text_of, whole_of
 from edgekit.serve.served_model import ServedModel
 
 if TYPE_CHECKING:
+    from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_text import ServedText
     from edgekit.serve.service import Service
 
 FIELDS = ("model", "input", "encoding_format", "dimensions", "user")
 TEXTS = 2048
 """Maximum number of texts of a request, as in the API."""
-TEXT_CHARS = 1 << 20
+TEXT_CHARS = 128 << 10
 """Maximum characters of a text."""
+VALUE_BYTES, ROW_BYTES = 36, 512
+"""Memory of a vector's value (the number, and its text in the response twice) and of the rest of its row."""
 
 
 def embeds_texts(model: ServedModel | ServedText) -> bool:
@@ -40,8 +44,14 @@ def embeds_texts(model: ServedModel | ServedText) -> bool:
     return task is not None and task.kind == "embed" and "text" in kinds and not card.carries
 
 
-async def embeddings(service: Service, model: ServedModel, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the response to a request.
+async def embeddings(service: Service, model: ServedModel, body: Mapping[str, Any], lease: Lease) -> bytes:
+    """Return the body of the response to a request.
+
+    Args:
+        service: Service that runs the texts, one after the other.
+        model: Model that makes the vectors.
+        body: The request.
+        lease: Holds the memory of the vectors and the response, too.
 
     Raises:
         ApiError: a field is malformed or not supported. As ``Service.run``.
@@ -52,21 +62,25 @@ async def embeddings(service: Service, model: ServedModel, body: Mapping[str, An
     if form not in ("float", "base64"):
         raise ApiError("encoding_format must be float or base64", "encoding_format")
     wanted = whole_of(body, "dimensions", 1, 1 << 20, 0)
-    rows, tokens = [], 0
-    for index, text in enumerate(_texts(body.get("input"))):
+    rows: list[dict[str, Any]] = []
+    tokens, texts = 0, _texts(body.get("input"))
+    for index, text in enumerate(texts):
         vector, count = await _vector(service, model, text)
+        if index == 0:
+            lease.hold(lease.size_bytes + len(texts) * (vector.size * VALUE_BYTES + ROW_BYTES))
         tokens += count
         if wanted and wanted != vector.size:
             raise ApiError(
                 f"dimensions is {wanted}, but the model's vectors have {vector.size} values",
                 "dimensions",
             )
-        data: Any = vector.tolist()
+        data: Any = np.ascontiguousarray(vector, "<f4")
         if form == "base64":
-            data = base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+            data = base64.b64encode(data.tobytes()).decode("ascii")
         rows.append({"object": "embedding", "index": index, "embedding": data})
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return {"object": "list", "model": body["model"], "data": rows, "usage": usage}
+    found = {"object": "list", "model": body["model"], "data": rows, "usage": usage}
+    return await run_in_threadpool(orjson.dumps, found, None, orjson.OPT_SERIALIZE_NUMPY)
 
 
 async def _vector(service: Service, model: ServedModel, text: str) -> tuple[np.ndarray[Any, Any], int]:

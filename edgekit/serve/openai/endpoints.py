@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
@@ -23,12 +24,13 @@ from edgekit.serve.served_model import ServedModel
 from edgekit.serve.served_text import ServedText
 
 if TYPE_CHECKING:
+    from edgekit.serve.openai.chat_requests import TextRequest
     from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_text import TextRun
     from edgekit.serve.service import Service
 
 PARSED_BYTES = 64 << 10
-"""Bodies above this size are parsed in a thread."""
+"""Bodies above this size are parsed and checked in a thread."""
 CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
 JSON_TYPE = (b"content-type", b"application/json")
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
@@ -73,16 +75,20 @@ class OpenAiPath:
         since_s += time.monotonic() - begun_s  # the deadline counts from when all of it is there
         with self._service.admitted():
             lease.hold(len(content) + parsed_bytes(content))
-            if len(content) > PARSED_BYTES:
+            is_large = len(content) > PARSED_BYTES
+            if is_large:
                 body = await run_in_threadpool(parsed_body, content)
             else:
                 body = parsed_body(content)
             del content
             async with self._used(text_of(body, "model")) as model:
                 if path == EMBEDDINGS:
-                    await self._embed(model, body, receive, send)
+                    await self._embed(model, body, lease, receive, send)
                 else:
-                    await self._generate(model, body, path == CHAT, since_s, lease, receive, send)
+                    text_model = _text_model(model, path == CHAT)
+                    read = partial(read_chat if path == CHAT else read_completion, body, text_model.session)
+                    asked = await run_in_threadpool(read) if is_large else read()
+                    await self._generate(text_model, body["model"], asked, since_s, lease, receive, send)
 
     # --- models ------------------------------------------------------------------------------------------
 
@@ -116,18 +122,23 @@ class OpenAiPath:
     # --- embeddings --------------------------------------------------------------------------------------
 
     async def _embed(
-        self, model: ServedModel | ServedText, body: Mapping[str, Any], receive: Any, send: Any
+        self,
+        model: ServedModel | ServedText,
+        body: Mapping[str, Any],
+        lease: Lease,
+        receive: Any,
+        send: Any,
     ) -> None:
         if not isinstance(model, ServedModel) or not embeds_texts(model):
             raise ApiError(
                 f"{model.name} does not make vectors of texts; its card must have the task embed", "model"
             )
-        working = asyncio.ensure_future(embeddings(self._service, model, body))
+        working = asyncio.ensure_future(embeddings(self._service, model, body, lease))
         watching = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
-                await _send_json(send, working.result())
+                await _send_content(send, working.result())
         finally:
             await _end(working, watching)
 
@@ -135,23 +146,17 @@ class OpenAiPath:
 
     async def _generate(
         self,
-        model: ServedModel | ServedText,
-        body: Mapping[str, Any],
-        chat: bool,
+        model: ServedText,
+        name: str,
+        asked: TextRequest,
         since_s: float,
         lease: Lease,
         receive: Any,
         send: Any,
     ) -> None:
-        if not isinstance(model, ServedText):
-            raise ApiError(f"{model.name} is not a language model", "model")
-        session = model.session
-        if chat and not session.template:
-            raise ApiError("the model has no chat template; use /v1/completions", "model")
-        asked = (read_chat if chat else read_completion)(body, session)
-        writer = ResponseWriter(body["model"], chat, asked.tools, asked.usage)
+        writer = ResponseWriter(name, not isinstance(asked.prompt, str), asked.tools, asked.usage)
         run = model.begin(
-            lambda left_ms: asked.begin(session, left_ms),
+            lambda left_ms: asked.begin(model.session, left_ms),
             lease.network,
             self._service.memory.share,
             since_s,
@@ -166,12 +171,19 @@ class OpenAiPath:
             while await run.piece() is not None:
                 pass
             assert run.result is not None
-            if run.result.reason == "cancelled":
-                raise RequestError("the text was ended: the client or the server closed", 503, 1)
+            run.close()  # others may take its place while the client reads
             await _send_json(send, writer.whole(run.result))
         finally:
             run.close()
             await _end(watching)
+
+
+def _text_model(model: ServedModel | ServedText, chat: bool) -> ServedText:
+    if not isinstance(model, ServedText):
+        raise ApiError(f"{model.name} is not a language model", "model")
+    if chat and not model.session.template:
+        raise ApiError("the model has no chat template; use /v1/completions", "model")
+    return model
 
 
 async def _stream(run: TextRun, writer: ResponseWriter, send: Any) -> None:
@@ -180,6 +192,8 @@ async def _stream(run: TextRun, writer: ResponseWriter, send: Any) -> None:
     try:
         await _send_part(send, writer.first())
         while (piece := await run.piece()) is not None:
+            if run.is_unread():
+                raise RequestError("the client reads too slowly; the text ends here", 503)
             await _send_part(send, writer.piece(piece))
         assert run.result is not None
         last = writer.last(run.result)
@@ -194,7 +208,10 @@ async def _send_part(send: Any, content: bytes) -> None:
 
 
 async def _send_json(send: Any, value: Mapping[str, Any]) -> None:
-    content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    await _send_content(send, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+async def _send_content(send: Any, content: bytes) -> None:
     headers = [JSON_TYPE, (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": content})

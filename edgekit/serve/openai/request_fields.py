@@ -48,15 +48,23 @@ SAMPLING = ("temperature", "top_p", "seed", "stop", "top_k", "min_p", "repetitio
 COMMON = ("model", "stream", "stream_options", "metadata", "max_tokens", *SAMPLING, *LABELS)
 
 
+def check_values(text: bytes) -> None:
+    """Check the number of values in JSON before the parser makes objects. Commas in texts count too.
+
+    Raises:
+        ApiError: 413: it has more than VALUES.
+    """
+    if text.count(b",") + text.count(b"[") + text.count(b"{") > VALUES:
+        raise ApiError(f"the body has more than {VALUES} values", status=413)
+
+
 def parsed_body(body: bytes) -> dict[str, Any]:
     """Parse a body.
 
     Raises:
         ApiError: it is not a JSON object, or is nested too deeply or has too many values.
     """
-    if body.count(b",") + body.count(b"[") + body.count(b"{") > VALUES:
-        # Commas in texts count too: a bound before the parser makes objects.
-        raise ApiError(f"the body has more than {VALUES} values", status=413)
+    check_values(body)
     try:
         found = orjson.loads(body)
     except ValueError as problem:

@@ -56,6 +56,7 @@ class ResponseWriter:
         }
         self._text: list[str] = []
         self._shown = 0
+        self._kind_known = self._is_call = False
         self._words = StopWords((BEGIN,)) if tools.form else None
 
     # --- whole -------------------------------------------------------------------------------------------
@@ -86,15 +87,21 @@ class ResponseWriter:
         shown = piece
         if self._words is not None:
             self._text.append(piece)
-            shown = "" if self._held() else self._words.push(piece)
+            shown = self._shown_of(piece, self._words)
             self._shown += len(shown)
         return self._event({"content": shown} if self._chat else shown) if shown else b""
 
-    def _held(self) -> bool:
-        """Return whether the whole answer may be a call, so that no part of it is shown before its end."""
-        if self._tools.schema is not None:
-            return True
-        return self._tools.form == OBJECT and "".join(self._text).lstrip()[:1] in ("", "{")
+    def _shown_of(self, piece: str, words: StopWords) -> str:
+        """Return the text to show now; empty while the whole answer may be a call."""
+        if self._tools.schema is not None or self._is_call:
+            return ""
+        if self._tools.form == OBJECT and not self._kind_known:
+            begin = piece.lstrip()[:1]
+            self._kind_known, self._is_call = bool(begin), begin == "{"
+            if not begin or self._is_call:
+                return ""
+            piece = "".join(self._text)  # with the white space before it
+        return words.push(piece)
 
     def last(self, result: GeneratedText) -> bytes:
         """Return the events at the end of the text."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import orjson
 
 from edgekit.serve.openai.api_errors import ApiError
 
@@ -16,7 +17,6 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 BEGIN, END = "<tool_call>", "</tool_call>"
 TAGS, OBJECT = "tags", "object"
 """Forms of a call: a JSON object between tags (Hermes, Qwen), or the answer is the object (Llama 3)."""
-_BLOCK = re.compile(re.escape(BEGIN) + r"\s*(.*?)\s*(?:" + re.escape(END) + r"|\Z)", re.DOTALL)
 
 
 class Tools(NamedTuple):
@@ -136,7 +136,10 @@ def _call_schema(functions: Sequence[Mapping[str, Any]], key: str) -> dict[str, 
     for function in functions:
         parameters = dict(function.get("parameters") or {"type": "object", "properties": {}})
         for place in ("$defs", "definitions"):
-            for name, part in (parameters.pop(place, None) or {}).items():
+            parts = parameters.pop(place, None) or {}
+            if not isinstance(parts, dict):
+                raise ApiError(f"{place} of the parameters of {function['name']} must be an object", "tools")
+            for name, part in parts.items():
                 if shared.setdefault(place, {}).setdefault(name, part) != part:
                     raise ApiError(f"two tools define {name[:64]!r} differently; rename one", "tools")
         forms.append(
@@ -156,30 +159,36 @@ def calls_in(text: str, tools: Tools) -> tuple[str, list[dict[str, Any]]]:
     >>> tools = Tools((), frozenset(["add"]), TAGS)
     >>> text, calls = calls_in('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>', tools)
     >>> text, calls[0]["function"]
-    ('', {'name': 'add', 'arguments': '{"a": 1}'})
+    ('', {'name': 'add', 'arguments': '{"a":1}'})
     """
     if tools.schema is not None or tools.form == OBJECT:
         call = _call(text.strip(), tools.names)
         return (text, []) if call is None else ("", [call])
-    calls = [_call(block, tools.names) for block in _BLOCK.findall(text)]
+    calls = [_call(block, tools.names) for block in _blocks(text)]
     found = [call for call in calls if call is not None]
     if not found or len(found) < len(calls):
         return text, []
     return text.partition(BEGIN)[0].rstrip(), found if tools.many else found[:1]
 
 
+def _blocks(text: str) -> Iterator[str]:
+    """Yield the texts between tags in linear time; a last one without its end tag, too."""
+    for part in text.split(BEGIN)[1:]:
+        yield part.partition(END)[0].strip()
+
+
 def _call(text: str, names: frozenset[str]) -> dict[str, Any] | None:
+    """Return a call; None where the text is not a valid one. A model may write anything."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = orjson.loads(text)
+        name, arguments = found["name"], found.get("arguments", found.get("parameters", {}))
+        written = orjson.dumps(arguments).decode()
+    except (ValueError, TypeError, KeyError, AttributeError):  # TypeError: more than 254 levels, too
         return None
-    if not isinstance(found, dict) or found.get("name") not in names:
-        return None
-    arguments = found.get("arguments", found.get("parameters", {}))
-    if not isinstance(arguments, dict):
+    if not isinstance(name, str) or name not in names or not isinstance(arguments, dict):
         return None
     return {
         "id": f"call_{secrets.token_hex(12)}",
         "type": "function",
-        "function": {"name": found["name"], "arguments": json.dumps(arguments, ensure_ascii=False)},
+        "function": {"name": name, "arguments": written},
     }
