@@ -117,10 +117,12 @@ def test_refusals_in_the_api_s_form(server: Running, body: Any, status: int, mes
     assert set(found[2]["error"]) == {"message", "type", "param", "code"}
 
 
-@pytest.mark.parametrize("depth", [70, 100_000])
-def test_deep_json_is_refused(server: Running, depth: int) -> None:
+@pytest.mark.parametrize(("depth", "message"), [(70, "more than 64 deep"), (100_000, "not valid JSON")])
+def test_deep_json_is_refused(server: Running, depth: int, message: str) -> None:
     body = '{"model": "tiny", "messages": ' + "[" * depth + "]" * depth + "}"
-    assert server.ask("POST", CHAT, body)[0] == 400
+    status, _, content = server.ask("POST", CHAT, body)
+    assert status == 400
+    assert message in json.loads(content)["error"]["message"]
 
 
 def test_what_does_not_exist_yet(server: Running) -> None:

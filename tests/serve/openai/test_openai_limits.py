@@ -173,10 +173,13 @@ def test_vectors_of_a_response_hold_memory_of_the_budget(
 def test_calls_of_earlier_answers_are_bounded_before_they_are_parsed(server: Running) -> None:
     def asked(arguments: str) -> Any:
         calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
-        return post(server, messages=[*USER, {"role": "assistant", "tool_calls": calls}, *USER])
+        messages = [*USER, {"role": "assistant", "tool_calls": calls}, *USER]
+        body = json.dumps({"model": "tiny", "messages": messages, "max_tokens": 4})
+        status, headers, content = server.ask("POST", CHAT, body.replace("7,", "7\\u002c"), TOKEN)
+        return status, headers, json.loads(content)
 
     assert asked('{"a": [1]}')[0] == 200
-    status, _, found = asked('{"a": [' + "[]," * 200_000 + "1]}")
+    status, _, found = asked('{"a": [' + "7," * 300_000 + "1]}")
     assert status == 413
     status, _, found = asked('{"a": ' + "[" * 100 + "]" * 100 + "}")
     assert status == 400
