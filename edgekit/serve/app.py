@@ -89,7 +89,7 @@ class _App:
         return Response(await run_in_threadpool(whole), headers={"Content-Type": CONTENT_TYPE})
 
     def _find(self, request: Request) -> ServedModel | ServedText:
-        return self._models.find(request.path_params["model"], request.path_params.get("version"))
+        return self._models.served(request.path_params["model"], request.path_params.get("version"))
 
     # --- inference ---------------------------------------------------------------------------------------
 

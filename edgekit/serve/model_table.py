@@ -106,8 +106,16 @@ class ModelTable:
                 raise RequestError(f"{what} is not loaded", 404)
             raise RequestError(f"{name} has no version {found[:32]!r}; it has {', '.join(versions)}", 404)
 
-    def find(self, name: str, version: str | None) -> ServedModel | ServedText:
-        """Return a version of a model, or for None its current version.
+    def find(self, name: str, version: str | None) -> ServedModel:
+        """Return a version of a model that runs on arrays, or for None its current version.
+
+        Raises:
+            RequestError: 404: it does not exist; 503: it is not loaded now; 400: it is a language model.
+        """
+        return _on_arrays(self.served(name, version))
+
+    def served(self, name: str, version: str | None) -> ServedModel | ServedText:
+        """Return a version of any model, or for None its current version.
 
         Raises:
             RequestError: 404: it does not exist; 503: it is not loaded now.
@@ -132,12 +140,7 @@ class ModelTable:
             RequestError: 503: it is no longer loaded; 400: it is a language model.
         """
         with self.held(key) as model:
-            if isinstance(model, ServedText):
-                raise RequestError(
-                    f"{key[0]} is a language model, which does not run on arrays: use "
-                    "/v1/chat/completions or /v1/completions"
-                )
-            yield model
+            yield _on_arrays(model)
 
     @contextmanager
     def held(self, key: Key) -> Iterator[ServedModel | ServedText]:
@@ -264,3 +267,12 @@ class ModelTable:
             model.close()
         for thread in threads:
             thread.join()
+
+
+def _on_arrays(model: ServedModel | ServedText) -> ServedModel:
+    if isinstance(model, ServedText):
+        raise RequestError(
+            f"{model.name} is a language model, which does not run on arrays: use /v1/chat/completions or "
+            "/v1/completions"
+        )
+    return model

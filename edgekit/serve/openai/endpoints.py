@@ -100,7 +100,7 @@ class OpenAiPath:
         }
 
     def _model(self, name: str) -> dict[str, Any]:
-        model = self._service.models.find(*_named(name))
+        model = self._service.models.served(*_named(name))
         if not _is_served(model):
             raise _not_here(name)
         return self._about(name)

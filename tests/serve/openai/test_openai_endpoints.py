@@ -133,7 +133,7 @@ def test_what_does_not_exist_yet(server: Running) -> None:
 
 
 def test_a_client_that_hangs_up_ends_its_text_and_one_address_has_a_share(server: Running) -> None:
-    model: Any = server.models.find("tiny", None)
+    model: Any = server.models.served("tiny", None)
     head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: "
     body = json.dumps({"model": "tiny", "messages": USER, "max_tokens": 1900, "stream": True, "seed": 1})
     wires = []

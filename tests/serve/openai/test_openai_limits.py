@@ -96,7 +96,7 @@ def busy(model: Any) -> Iterator[None]:
 
 
 def test_a_full_queue_is_503_and_a_waiting_client_that_hangs_up_frees_its_place(server: Running) -> None:
-    model: Any = server.models.find("tiny", None)
+    model: Any = server.models.served("tiny", None)
     with busy(model):
         wires = [open_text(server) for _ in range(2)]
         assert until(lambda: len(model._runs) == 2)
@@ -112,14 +112,14 @@ def test_a_full_queue_is_503_and_a_waiting_client_that_hangs_up_frees_its_place(
 def test_a_text_that_does_not_begin_and_one_that_does_not_end_in_time(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model: Any = server.models.find("tiny", None)
+    model: Any = server.models.served("tiny", None)
     monkeypatch.setattr(model, "options", replace(model.options, text_deadline_ms=200))
     with busy(model):
         status, headers, found = post(server)
     assert (status, headers["retry-after"]) == (503, "1")
     assert "did not begin before its deadline" in found["error"]["message"]
     began_s = time.monotonic()
-    _, _, found = post(server, max_tokens=1900)
+    _, _, found = post(server, max_tokens=1900, seed=1)
     assert found["choices"][0]["finish_reason"] == "length"
     assert found["usage"]["completion_tokens"] < 1900
     assert time.monotonic() - began_s < 5
@@ -189,7 +189,7 @@ def test_calls_of_earlier_answers_are_bounded_before_they_are_parsed(server: Run
 
 def test_a_model_that_closes_ends_its_texts_and_threads(bundles: tuple[Path, Path]) -> None:
     with serving(bundles) as server:
-        model: Any = server.models.find("tiny", None)
+        model: Any = server.models.served("tiny", None)
         wires = [open_text(server) for _ in range(2)]  # one runs, one waits
         assert until(lambda: len(model._runs) == 2)
         threads = list(model._workers._threads)
