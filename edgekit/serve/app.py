@@ -31,6 +31,7 @@ from edgekit.serve.http_errors import error_response, response_of
 from edgekit.serve.infer_path import InferPath, named_in
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import READY
+from edgekit.serve.openai import OpenAiPath
 from edgekit.serve.pictures import PICTURE_BYTES, Pictures
 from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
 from edgekit.serve.service import IN_FLIGHT, Service
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from edgekit.serve.request_memory import RequestMemory
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.served_models import ServedModels
+    from edgekit.serve.served_text import ServedText
     from edgekit.serve.worker_group import WorkerGroup
 
 HOURS_S = 30.0
@@ -76,7 +78,7 @@ class _App:
 
     async def model_ready(self, request: Request) -> Response:
         model = self._find(request)
-        state = model.session.state
+        state = model.state
         return JSONResponse({"name": model.name, "ready": state == "ready"}, 200 if state == "ready" else 503)
 
     async def metrics(self, request: Request) -> Response:
@@ -86,8 +88,8 @@ class _App:
 
         return Response(await run_in_threadpool(whole), headers={"Content-Type": CONTENT_TYPE})
 
-    def _find(self, request: Request) -> ServedModel:
-        return self._models.find(request.path_params["model"], request.path_params.get("version"))
+    def _find(self, request: Request) -> ServedModel | ServedText:
+        return self._models.served(request.path_params["model"], request.path_params.get("version"))
 
     # --- inference ---------------------------------------------------------------------------------------
 
@@ -235,6 +237,7 @@ def make_app(
     ]
     infer = InferPath(service)
     routes += [Route(f"{path}/infer", infer, methods=["POST"]) for path in both]  # where it is mounted
+    routes.append(Route("/v1/{path:path}", OpenAiPath(service)))
     routes += [WebSocketRoute(f"{path}/stream", app.stream) for path in both]
 
     @asynccontextmanager

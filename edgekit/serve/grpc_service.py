@@ -132,11 +132,11 @@ class _About:
         return self._messages["ServerMetadataResponse"](**self._service.about_server())
 
     async def model_ready(self, request: Any, context: Any, lease: Lease) -> Any:
-        model = self._service.models.find(request.name, request.version or None)
-        return self._messages["ModelReadyResponse"](ready=model.session.state == "ready")
+        model = self._service.models.served(request.name, request.version or None)
+        return self._messages["ModelReadyResponse"](ready=model.state == "ready")
 
     async def model(self, request: Any, context: Any, lease: Lease) -> Any:
-        about = self._service.about_model(self._service.models.find(request.name, request.version or None))
+        about = self._service.about_model(self._service.models.served(request.name, request.version or None))
         del about["parameters"]  # gRPC's message has none
         return self._messages["ModelMetadataResponse"](**about)
 

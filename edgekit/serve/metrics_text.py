@@ -9,10 +9,11 @@ from edgekit.runtime.metrics import prometheus
 
 if TYPE_CHECKING:
     from edgekit.serve.served_model import ServedModel
+    from edgekit.serve.served_text import ServedText
     from edgekit.tensor_spec import Json
 
 
-def snapshots(models: Iterable[ServedModel]) -> list[dict[str, Json]]:
+def snapshots(models: Iterable[ServedModel | ServedText]) -> list[dict[str, Json]]:
     """Each model's metrics, under its name and version here."""
     return [{**m.metrics.snapshot(), "model": m.name, "version": m.version} for m in models]
 

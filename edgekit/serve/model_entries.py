@@ -14,6 +14,7 @@ from edgekit.serve.bundle_names import Key, bundles_by_name
 if TYPE_CHECKING:
     from edgekit.processing.schedule import Schedule
     from edgekit.serve.served_model import Paths, ServedModel
+    from edgekit.serve.served_text import ServedText
 
 READY, LOADING, UNAVAILABLE = "READY", "LOADING", "UNAVAILABLE"
 """States, as Triton's model repository extension names them."""
@@ -25,7 +26,7 @@ class Entry:
     def __init__(self, paths: Paths, pinned: bool) -> None:
         self.paths, self.pinned = paths, pinned
         self.state, self.reason = UNAVAILABLE, ""
-        self.model: ServedModel | None = None
+        self.model: ServedModel | ServedText | None = None
         self.left_by_memory = False
         self.size_bytes = sum(path.stat().st_size for path in paths if path.exists())
         self.used_s = 0.0

@@ -14,6 +14,7 @@ from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import LOADING, READY, UNAVAILABLE, Candidate, Entry, scanned
 from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
+from edgekit.serve.served_text import ServedText, has_texts
 from edgekit.system.memory import resident_bytes
 from edgekit.tensor_spec import Json
 
@@ -50,7 +51,7 @@ class ModelTable:
         self._closed = False
         self._scan()
 
-    def __iter__(self) -> Iterator[ServedModel]:
+    def __iter__(self) -> Iterator[ServedModel | ServedText]:
         with self._lock:
             return iter([entry.model for entry in self._entries.values() if entry.model is not None])
 
@@ -73,6 +74,12 @@ class ModelTable:
         if candidate is not None and candidate.version == version:
             return f"candidate; {candidate.before} answers again if it does worse"
         return self._entries[name, version].reason
+
+    def current(self) -> list[tuple[str, ServedModel | ServedText | None]]:
+        """Return the names of the models that respond, each with its current version; None: it is evicted."""
+        with self._lock:
+            found = [(name, self._entries[name, version]) for name, version in sorted(self._current.items())]
+            return [(name, entry.model) for name, entry in found if entry.answers]
 
     def resolve(self, name: str, version: str | None) -> Key:
         """Return the requested version, or for None the model's current version.
@@ -100,7 +107,15 @@ class ModelTable:
             raise RequestError(f"{name} has no version {found[:32]!r}; it has {', '.join(versions)}", 404)
 
     def find(self, name: str, version: str | None) -> ServedModel:
-        """Return a version of a model, or for None its current version.
+        """Return a version of a model that runs on arrays, or for None its current version.
+
+        Raises:
+            RequestError: 404: it does not exist; 503: it is not loaded now; 400: it is a language model.
+        """
+        return _on_arrays(self.served(name, version))
+
+    def served(self, name: str, version: str | None) -> ServedModel | ServedText:
+        """Return a version of any model, or for None its current version.
 
         Raises:
             RequestError: 404: it does not exist; 503: it is not loaded now.
@@ -119,6 +134,16 @@ class ModelTable:
 
     @contextmanager
     def used(self, key: Key) -> Iterator[ServedModel]:
+        """Hold a version that runs on arrays open during a request.
+
+        Raises:
+            RequestError: 503: it is no longer loaded; 400: it is a language model.
+        """
+        with self.held(key) as model:
+            yield _on_arrays(model)
+
+    @contextmanager
+    def held(self, key: Key) -> Iterator[ServedModel | ServedText]:
         """Hold a version open during a request.
 
         Raises:
@@ -154,10 +179,14 @@ class ModelTable:
         self._make_room(entry.size_bytes, key)
         before_bytes = resident_bytes()
         try:
-            model = ServedModel(*key, entry.paths, self.options, probe=candidate)
+            served = ServedText if has_texts(entry.paths[0]) else ServedModel
+            model = served(*key, entry.paths, self.options, probe=candidate)
             if candidate:
                 try:
-                    check_candidate(model.session)
+                    if isinstance(model, ServedText):
+                        model.check()
+                    else:
+                        check_candidate(model.session)
                 except BaseException:
                     model.close()
                     raise
@@ -206,7 +235,7 @@ class ModelTable:
             if model.users == 0:
                 self._close(model)
 
-    def _close(self, model: ServedModel) -> None:
+    def _close(self, model: ServedModel | ServedText) -> None:
         """Close in a thread: freeing an engine takes time, and the event loop may be the caller."""
         with self._lock:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
@@ -238,3 +267,12 @@ class ModelTable:
             model.close()
         for thread in threads:
             thread.join()
+
+
+def _on_arrays(model: ServedModel | ServedText) -> ServedModel:
+    if isinstance(model, ServedText):
+        raise RequestError(
+            f"{model.name} is a language model, which does not run on arrays: use /v1/chat/completions or "
+            "/v1/completions"
+        )
+    return model

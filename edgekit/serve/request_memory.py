@@ -73,11 +73,12 @@ class RequestMemory:
     Attributes:
         held_bytes: Held now.
         peak_bytes: Most that was held.
+        share: Part of it that one address may hold.
     """
 
     def __init__(self, limit_bytes: int | None = None, share: float = ADDRESS_SHARE) -> None:
         self.limit_bytes = default_budget_bytes() if limit_bytes is None else limit_bytes
-        self._share = share
+        self.share = share
         self.held_bytes = self.peak_bytes = 0
         self._by_network: dict[str, int] = {}
 
@@ -121,10 +122,10 @@ class RequestMemory:
             raise RequestMemoryError(
                 f"requests hold {self.held_bytes >> 20} of {self.limit_bytes >> 20} MB; retry in 1 s", 503, 1
             )
-        if network and own and own + size_bytes > most * self._share:
+        if network and own and own + size_bytes > most * self.share:
             raise RequestMemoryError(
                 f"the requests of this address hold {(own + before_bytes) >> 20} MB of memory; the limit "
-                f"of an address is {int(most * self._share) >> 20} MB. Retry in 1 s",
+                f"of an address is {int(most * self.share) >> 20} MB. Retry in 1 s",
                 503,
                 1,
             )

@@ -14,6 +14,8 @@ from edgekit.system.declared_options import option
 
 QUEUE = 64
 DEADLINE_MS = 1000
+TEXT_DEADLINE_MS = 600_000
+CONVERSATIONS = 4
 CONNECTIONS = 1024
 ADDRESS_SHARE = 0.5
 LEAST_MB = 16
@@ -94,6 +96,21 @@ class ServeRequest:
         "Maximum number of queued requests per model.", help="Maximum number of queued requests per model.",
         heading="Limits",
     ))  # fmt: skip
+    text_deadline_ms: float = field(default=TEXT_DEADLINE_MS, metadata=option(
+        "Deadline of a text in milliseconds (language models). A text that has begun ends there.",
+        help="Deadline of a text in milliseconds (language models).",
+        heading="Limits",
+    ))  # fmt: skip
+    conversations: int = field(default=CONVERSATIONS, metadata=option(
+        "Number of texts that a language model generates at once. Each has its own cache in memory.",
+        help="Number of texts that a language model generates at once.", least=1,
+        heading="Limits",
+    ))  # fmt: skip
+    context: int | None = field(default=None, metadata=option(
+        "Maximum context length in tokens (language models). None: the number in the bundle's card.",
+        help="Maximum context length in tokens (language models).", least=1,
+        heading="Limits",
+    ))  # fmt: skip
     connections: int = field(default=CONNECTIONS, metadata=option(
         "Maximum number of connections per process over HTTP.",
         help="Maximum number of connections per process.",
@@ -129,6 +146,8 @@ class ServeRequest:
         """Raise UsageError if an option is out of its range."""
         if not 0 < self.deadline_ms < float("inf") or self.queue < 1:
             raise UsageError("--deadline-ms must be above 0, and --queue at least 1")
+        if not 0 < self.text_deadline_ms < float("inf") or not 1 <= self.conversations <= 64:
+            raise UsageError("--text-deadline-ms must be above 0, and --conversations from 1 to 64")
         if not self.bundles and self.repository is None:
             raise UsageError("give bundles, or a folder of them (--repository)")
         if self.memory_mb is not None and self.memory_mb < 1:

@@ -23,12 +23,12 @@ from edgekit.serve.inference_requests import (
     RequestReader,
     body_limit_bytes,
 )
-from edgekit.serve.serve_request import DEADLINE_MS, QUEUE
+from edgekit.serve.serve_request import CONVERSATIONS, DEADLINE_MS, QUEUE, TEXT_DEADLINE_MS
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from edgekit.tensor_spec import Array
+    from edgekit.tensor_spec import Array, TensorSpec
 
 Paths = Sequence[Path]
 """Path of a model's bundle, and of its bundle with a larger batch size, if any."""
@@ -46,12 +46,18 @@ class ServeOptions:
         threads: Number of threads of a run, for each model.
         deadline_ms: Maximum time of a request in milliseconds; a client may request less.
         queue: Maximum number of waiting requests per model.
+        text_deadline_ms: Maximum time of a text in milliseconds (language models).
+        conversations: Number of texts that are generated at once, each with its cache (language models).
+        context: Maximum context length in tokens (language models); None: the card's.
     """
 
     engine: str | None = None
     threads: int | None = None
     deadline_ms: float = DEADLINE_MS
     queue: int = QUEUE
+    text_deadline_ms: float = TEXT_DEADLINE_MS
+    conversations: int = CONVERSATIONS
+    context: int | None = None
 
 
 class ServedModel:
@@ -115,6 +121,21 @@ class ServedModel:
         self.run_bytes = sum(math.prod(spec.shape) * COPIES * 8 for spec in tensors)
         self.read = RequestReader(self.session.inputs, self.session.outputs)
         self.answer = AnswerWriter(name, version)
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        """Return the input tensors."""
+        return self.session.inputs
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        """Return the output tensors."""
+        return self.session.outputs
+
+    @property
+    def state(self) -> str:
+        """Return the session's state, ``ready`` where it responds."""
+        return self.session.state
 
     def run(self, asked: Request, spent_s: float = 0.0, reading_s: float = 0.0) -> Future[dict[str, Array]]:
         """Queue a request.

@@ -208,7 +208,15 @@ def _models(
     threads = request.threads or max(1, default_threads() // request.workers)
     return ServedModels(
         bundles,
-        ServeOptions(request.engine, threads, request.deadline_ms, request.queue),
+        ServeOptions(
+            request.engine,
+            threads,
+            request.deadline_ms,
+            request.queue,
+            request.text_deadline_ms,
+            request.conversations,
+            request.context,
+        ),
         repository=request.repository,
         memory_bytes=None if request.memory_mb is None else request.memory_mb << 20,
         state=state,
@@ -239,7 +247,7 @@ def _app_of(
 
         assert target is not None
         credentials = None if tls is None else tls.grpc_credentials()
-        most_bytes = max(limit_bytes(model.session.inputs) for model in models)
+        most_bytes = max(limit_bytes(model.inputs) for model in models)
         server = GrpcServer(service, target, most_bytes, credentials, connections.grpc)
         await server.start()
         try:

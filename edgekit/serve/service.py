@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from edgekit.serve.bundle_names import Key
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.served_models import ServedModels
+    from edgekit.serve.served_text import ServedText
     from edgekit.serve.worker_group import WorkerGroup
     from edgekit.tensor_spec import Array, Json
 
@@ -301,15 +302,15 @@ class Service:
         """The server's metadata."""
         return {"name": "edgekit", "version": __version__, "extensions": list(EXTENSIONS)}
 
-    def about_model(self, model: ServedModel) -> dict[str, Json]:
+    def about_model(self, model: ServedModel | ServedText) -> dict[str, Json]:
         """A model's metadata."""
         active = model.session.active
         return {
             "name": model.name,
             "versions": list(self.models.versions(model.name)),
             "platform": "edgekit",
-            "inputs": metadata(model.session.inputs),
-            "outputs": metadata(model.session.outputs),
+            "inputs": metadata(model.inputs),
+            "outputs": metadata(model.outputs),
             "parameters": {"variant": active.variant, "engine": active.engine},
         }
 

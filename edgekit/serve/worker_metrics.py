@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LOCK, LOCK_S = "metrics.lock", 5.0
 EVERY_S = 1.0
 """A worker's numbers are so old at most."""
+SUMS = ("deferrals", "texts")
+"""Counts that only some models have."""
 SAME = ("model", "version", "variant", "engine", "device", "precision")
 
 
@@ -102,12 +104,14 @@ def added(snapshots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for snapshot in snapshots:
         empty = {**snapshot, "stages": [], "outcomes": {}, "fallbacks": []}
-        empty.pop("deferrals", None)
+        for name in SUMS:
+            empty.pop(name, None)
         variant = found.setdefault(tuple(snapshot[name] for name in SAME), empty)
         whole = sums.setdefault((snapshot["model"], snapshot["version"]), variant)
         _count(whole["outcomes"], snapshot["outcomes"])
-        if "deferrals" in snapshot:
-            _count(whole.setdefault("deferrals", {}), snapshot["deferrals"])
+        for name in SUMS:
+            if name in snapshot:
+                _count(whole.setdefault(name, {}), snapshot[name])
         _add(whole["stages"], snapshot["stages"], ("stage", "engine"))
         _add(whole["fallbacks"], snapshot["fallbacks"], ("from", "to", "reason"))
     return list(found.values())

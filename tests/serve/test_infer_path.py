@@ -22,7 +22,7 @@ def test_long_answers_in_json_are_written_beside_the_event_loop(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running({("net", "1"): bundle}) as server:
-        (model,) = server.models
+        model = server.models.find("net", None)
         threads, written = [], model.answer
 
         def answer(*args: Any) -> Any:

@@ -26,6 +26,7 @@ from edgekit.serve import (
     service,
     websocket_protocol,
 )
+from edgekit.serve.openai import embeddings, request_fields
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 VALUES: dict[str, list[float]] = {
@@ -52,6 +53,14 @@ VALUES: dict[str, list[float]] = {
     "requests that are answered at once": [service.IN_FLIGHT],
     "requests that wait for a model": [serve_request.QUEUE],
     "time of a request": [serve_request.DEADLINE_MS / 1000],
+    "texts that are generated at once": [serve_request.CONVERSATIONS],
+    "time of a text": [serve_request.TEXT_DEADLINE_MS / 1000],
+    "body of OpenAI's endpoints": [
+        request_fields.BODY_BYTES >> 20,
+        request_fields.VALUES,
+        request_fields.DEPTH,
+    ],
+    "texts of an embeddings request": [embeddings.TEXTS],
     "loads and unloads that wait": [service.CHANGES],
     "listeners to a model's events": [pictures.LISTENERS, pictures.EVENT_SECONDS, pictures.KEPT],
     "frames of a WebSocket message": [websocket_protocol.FRAMES],

@@ -19,7 +19,8 @@ from edgekit.system.declared_options import declared, restored, stored_options
 GIVEN = ServeRequest(
     ["net=a.edgekit", "b.edgekit"], listen=":0", grpc="[::1]:81", repository=Path("models"), memory_mb=5,
     workers=2, token_file=Path("t"), admin_token_file=Path("a"), tls_cert=Path("c"), tls_key=Path("k"),
-    tls_clients=Path("ca"), deadline_ms=7.5, queue=3, connections=9, address_share=1.0,
+    tls_clients=Path("ca"), deadline_ms=7.5, text_deadline_ms=9000, conversations=2, context=512,
+    queue=3, connections=9, address_share=1.0,
     request_memory_mb=32, engine="ort", threads=2,
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ stands for it until the rest is tokens. So nobody can end his turn and begin the
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgekit.errors import UsageError
@@ -15,6 +15,8 @@ from edgekit.runtime.generate.template_sandbox import Render
 from edgekit.runtime.generate.text_tokens import TextTokenizer, check_length
 
 MESSAGES_LIMIT = 10_000
+DEPTH_LIMIT = 64
+"""Lists and objects in one another, in a message or a tool."""
 BEGIN, END = "\ue000", "\ue001"
 """Around a placeholder: of Unicode's private use, with a number in between that nobody can know."""
 
@@ -36,7 +38,32 @@ def checked_messages(messages: object, context: int) -> list[dict[str, Any]]:
         ):
             raise UsageError(f"messages[{index}] needs a role and a content, both texts")
     check_length("".join(message["content"] for message in messages), context)
+    check_length("".join(_texts_of([*messages])), context)
     return [dict(message) for message in messages]
+
+
+def check_tools(tools: Sequence[Mapping[str, Any]], context: int) -> None:
+    """Check the functions that a model may call.
+
+    Raises:
+        UsageError: they are nested too deeply, or too long for the context.
+    """
+    check_length("".join(_texts_of([*tools])), context)
+
+
+def _texts_of(values: list[Any]) -> Iterator[str]:
+    """Yield all texts of nested lists and mappings, keys too."""
+    todo = [(value, 1) for value in values]
+    while todo:
+        value, depth = todo.pop()
+        if depth > DEPTH_LIMIT:
+            raise UsageError(f"lists and objects of messages and tools are more than {DEPTH_LIMIT} deep")
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            todo += [(each, depth + 1) for pair in value.items() for each in pair]
+        elif isinstance(value, list | tuple):
+            todo += [(each, depth + 1) for each in value]
 
 
 def chat_tokens(
@@ -44,6 +71,8 @@ def chat_tokens(
     variables: Mapping[str, Any],
     tokenizer: TextTokenizer,
     messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] = (),
+    begin: str = "",
 ) -> list[int]:
     """Return the tokens of a chat; special ones come from the template alone.
 
@@ -52,6 +81,8 @@ def chat_tokens(
         variables: Variables of the template, e.g. ``bos_token``.
         tokenizer: Tokenizer of the model.
         messages: Result of ``checked_messages``.
+        tools: Functions that the model may call, as the template lists them.
+        begin: Text with which the answer begins; the texts of special tokens in it are these tokens.
 
     Raises:
         UsageError: the template refuses these messages, or one is not a text.
@@ -67,11 +98,16 @@ def chat_tokens(
                 hidden.append(special)
         return text
 
-    safe = [
-        {key: hide(value) if isinstance(value, str) else value for key, value in message.items()}
-        for message in messages
-    ]
-    text = render({**variables, "messages": safe, "add_generation_prompt": True})
+    def hidden_in(value: Any) -> Any:
+        if isinstance(value, str):
+            return hide(value)
+        if isinstance(value, Mapping):
+            return {hidden_in(key): hidden_in(each) for key, each in value.items()}
+        return [hidden_in(each) for each in value] if isinstance(value, list | tuple) else value
+
+    offered = {"tools": hidden_in(tools)} if tools else {}
+    safe = hidden_in(messages)
+    text = render({**variables, **offered, "messages": safe, "add_generation_prompt": True}) + begin
     first, *rest = text.split(f"{mark}:")
     tokens = tokenizer.encode(first, adds_special=False)
     for part in rest:

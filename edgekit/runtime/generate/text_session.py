@@ -12,7 +12,7 @@ from weakref import WeakSet
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.runtime.generate.async_stream import AsyncTextStream
-from edgekit.runtime.generate.chat_template import chat_tokens, checked_messages
+from edgekit.runtime.generate.chat_template import chat_tokens, check_tools, checked_messages
 from edgekit.runtime.generate.decoder_chain import DecoderChain, OneDecoder
 from edgekit.runtime.generate.draft_model import DraftProposer
 from edgekit.runtime.generate.guidance import GuideMaker
@@ -78,6 +78,9 @@ class TextSession:
         EngineError: ``strict``, and the first variant did not load.
     """
 
+    bundle: Bundle | None = None
+    """The bundle; None: the session was created from parts."""
+
     def __init__(
         self,
         bundle: str | os.PathLike[str] | Bundle,
@@ -104,6 +107,7 @@ class TextSession:
             options = SessionOptions(engine, variant, strict, count, probe)
             context = parts.context if context is None else context
             decoders = DecoderChain(opened, options, context, conversations, kept_bytes, States(on_state))
+            self.bundle = opened
             self._begin(decoders, parts, checked, metrics, close)
         except BaseException:
             close()
@@ -192,7 +196,14 @@ class TextSession:
         check_length(prompt, self.capacity)
         return self._stream(self.tokenizer.encode(prompt), checked, began_s)
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> TextStream:
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        begin: str = "",
+        **options: Any,
+    ) -> TextStream:
         """Generate the assistant's answer to a chat, with the model's template.
 
             session.chat([{"role": "user", "content": "What is a capacitor?"}], max_tokens=100)
@@ -200,6 +211,8 @@ class TextSession:
         Args:
             messages: Each with ``role`` (``system``, ``user`` or ``assistant``) and ``content``. The texts of
                 special tokens in them are texts.
+            tools: Functions that the model may call, for a template that lists them.
+            begin: Text with which the answer begins, and which is not part of the result.
             options: See ``GenerateOptions``.
 
         Returns:
@@ -213,17 +226,17 @@ class TextSession:
         began_s = time.monotonic()
         checked = checked_options(options)
         chat = checked_messages(messages, self.capacity)
-        parts = self._parts
-        if not parts.template:
+        check_tools(tools, self.capacity)
+        if not self.template:
             raise UsageError("the model has no template of a chat; give a text to generate")
         if self._render is None:
-            self._render = compile_template(parts.template)
-        tokens = self._chat_tokens(chat)
+            self._render = compile_template(self.template)
+        tokens = self._chat_tokens(chat, tools, begin)
         stream = self._stream(tokens, checked, began_s)
         if self._scheduler.decoder.keeps_on_disk and chat[0]["role"] == "system":
             # What another question would have in common with this one.
             other = [chat[0], {"role": "user", "content": "?"}]
-            stream.prefix_tokens = common_length(tokens, self._chat_tokens(other))
+            stream.prefix_tokens = common_length(tokens, self._chat_tokens(other, tools))
         return stream
 
     def remember(self, prompt: str) -> None:
@@ -237,12 +250,14 @@ class TextSession:
         stream.prefix_tokens = len(stream.tokens)
         stream.text()
 
-    def _chat_tokens(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    def _chat_tokens(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], begin: str = ""
+    ) -> list[int]:
         assert self._render is not None
         parts, text_of = self._parts, self.tokenizer.text_of
         eos = text_of(parts.stop_ids[0]) if parts.stop_ids else ""
         variables = {"bos_token": text_of(parts.bos_id), "eos_token": eos}
-        return chat_tokens(self._render, variables, self.tokenizer, messages)
+        return chat_tokens(self._render, variables, self.tokenizer, messages, tools, begin)
 
     def agenerate(self, prompt: str, **options: Any) -> AsyncTextStream:
         """Generate like ``generate``, for ``async for``; errors are raised at the first piece."""
@@ -270,6 +285,11 @@ class TextSession:
         return stream
 
     # --- what ran ----------------------------------------------------------------------------------------
+
+    @property
+    def template(self) -> str:
+        """Return the template of chats; "" where the model has none."""
+        return self._parts.template
 
     @property
     def capacity(self) -> int:

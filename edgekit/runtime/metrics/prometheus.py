@@ -71,6 +71,10 @@ def text(snapshot: Mapping[str, Any]) -> str:
         about = "Answers that a deferral left to its large variant."
         lines += _family("edgekit_deferred_total", "counter", about)
         lines.append(f"edgekit_deferred_total{_labels(model)} {asked['deferred']}")
+    for field, count in snapshot.get("texts", {}).items():
+        name, about = TEXT_COUNTS[field]
+        lines += _family(f"edgekit_text_{name}_total", "counter", about)
+        lines.append(f"edgekit_text_{name}_total{_labels(model)} {count}")
     return "\n".join([*lines, *_outbox(snapshot)]) + "\n"
 
 

@@ -1,0 +1,52 @@
+"""Errors in the form of OpenAI's API: ``{"error": {"message", "type", "param", "code"}}``."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.responses import Response
+
+from edgekit.serve.http_errors import error_response
+from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.service import public_error
+from edgekit.tensor_spec import Json
+
+TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+CODES = {401: "invalid_api_key", 413: "request_too_large", 429: "rate_limit_exceeded"}
+
+
+class ApiError(RequestError):
+    """Error of one field of a request.
+
+    Attributes:
+        param: Name of the field, or None.
+        code: The API's code of the error, or None.
+    """
+
+    def __init__(self, message: str, param: str | None = None, status: int = 400, code: str | None = None):
+        super().__init__(message, status)
+        self.param, self.code = param, code
+
+
+def error_object(problem: Exception) -> tuple[RequestError, dict[str, Json]]:
+    """Return an error for a client, and its body."""
+    told = public_error(problem)
+    kind = "server_error" if told.status >= 500 else "invalid_request_error"
+    param = told.param if isinstance(told, ApiError) else None
+    code = told.code if isinstance(told, ApiError) else None
+    found: dict[str, Json] = {
+        "message": str(told),
+        "type": TYPES.get(told.status, kind),
+        "param": param,
+        "code": code or CODES.get(told.status),
+    }
+    return told, {"error": found}
+
+
+def response_of(problem: Exception) -> Response:
+    """Return the HTTP response for an error."""
+    told, body = error_object(problem)
+    response = error_response("", told.status, told.retry_after_s)
+    response.body = json.dumps(body).encode()
+    response.headers["content-length"] = str(len(response.body))
+    return response

@@ -1,0 +1,249 @@
+"""The paths below ``/v1`` as one ASGI app."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
+
+from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.openai.api_errors import ApiError, error_object, response_of
+from edgekit.serve.openai.chat_requests import read_chat, read_completion
+from edgekit.serve.openai.embeddings import embeddings, embeds_texts
+from edgekit.serve.openai.request_fields import BODY_BYTES, parsed_body, text_of
+from edgekit.serve.openai.text_responses import ResponseWriter, event
+from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
+from edgekit.serve.request_memory import parsed_bytes
+from edgekit.serve.served_model import ServedModel
+from edgekit.serve.served_text import ServedText
+
+if TYPE_CHECKING:
+    from edgekit.serve.openai.chat_requests import TextRequest
+    from edgekit.serve.request_memory import Lease
+    from edgekit.serve.served_text import TextRun
+    from edgekit.serve.service import Service
+
+PARSED_BYTES = 64 << 10
+"""Bodies above this size are parsed and checked in a thread."""
+CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
+JSON_TYPE = (b"content-type", b"application/json")
+EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+
+
+class OpenAiPath:
+    """Handles requests below ``/v1``.
+
+    Args:
+        service: Service that runs the requests.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._since = service, int(time.time())
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Handle an ASGI request; ``scope["path_params"]["path"]`` is the path below ``/v1``."""
+        with self._service.memory.lease(host_of(scope)) as lease:
+            try:
+                await self._handle(scope, receive, send, lease)
+            except Exception as problem:
+                await response_of(problem)(scope, receive, send)
+
+    async def _handle(self, scope: Any, receive: Any, send: Any, lease: Lease) -> None:
+        headers, path, method = headers_of(scope), scope["path_params"]["path"], scope["method"]
+        self._service.access.check(headers)
+        is_list = path == "models" or path.startswith("models/")
+        if not is_list and path not in (CHAT, COMPLETIONS, EMBEDDINGS):
+            raise ApiError(
+                f"/v1/{path[:100]} does not exist here; this server has /v1/models, /v1/{CHAT}, "
+                f"/v1/{COMPLETIONS} and /v1/{EMBEDDINGS}",
+                status=404,
+                code="unknown_url",
+            )
+        if method != ("GET" if is_list else "POST"):
+            raise ApiError(f"{method} is not allowed for /v1/{path[:100]}", status=405)
+        if is_list:
+            await _send_json(send, self._list() if path == "models" else self._model(path[7:]))
+            return
+        since_s, begun_s = began_s(scope), time.monotonic()
+        content = await read_body(headers, receive, BODY_BYTES, lease)
+        since_s += time.monotonic() - begun_s  # the deadline counts from when all of it is there
+        with self._service.admitted():
+            lease.hold(len(content) + parsed_bytes(content))
+            is_large = len(content) > PARSED_BYTES
+            if is_large:
+                body = await run_in_threadpool(parsed_body, content)
+            else:
+                body = parsed_body(content)
+            del content
+            async with self._used(text_of(body, "model")) as model:
+                if path == EMBEDDINGS:
+                    await self._embed(model, body, lease, receive, send)
+                else:
+                    text_model = _text_model(model, path == CHAT)
+                    read = partial(read_chat if path == CHAT else read_completion, body, text_model.session)
+                    asked = await run_in_threadpool(read) if is_large else read()
+                    await self._generate(text_model, body["model"], asked, since_s, lease, receive, send)
+
+    # --- models ------------------------------------------------------------------------------------------
+
+    def _list(self) -> dict[str, Any]:
+        found = self._service.models.current()
+        return {
+            "object": "list",
+            "data": [self._about(name) for name, model in found if model is None or _is_served(model)],
+        }
+
+    def _model(self, name: str) -> dict[str, Any]:
+        model = self._service.models.served(*_named(name))
+        if not _is_served(model):
+            raise _not_here(name)
+        return self._about(name)
+
+    def _about(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._since, "owned_by": "edgekit"}
+
+    @asynccontextmanager
+    async def _used(self, name: str) -> AsyncIterator[ServedModel | ServedText]:
+        try:
+            key = await self._service.key(*_named(name))
+        except RequestError as problem:
+            if problem.status != 404:
+                raise
+            raise ApiError(str(problem), "model", 404, "model_not_found") from None
+        with self._service.models.held(key) as model:
+            yield model
+
+    # --- embeddings --------------------------------------------------------------------------------------
+
+    async def _embed(
+        self,
+        model: ServedModel | ServedText,
+        body: Mapping[str, Any],
+        lease: Lease,
+        receive: Any,
+        send: Any,
+    ) -> None:
+        if not isinstance(model, ServedModel) or not embeds_texts(model):
+            raise ApiError(
+                f"{model.name} does not make vectors of texts; its card must have the task embed", "model"
+            )
+        working = asyncio.ensure_future(embeddings(self._service, model, body, lease))
+        watching = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                await _send_content(send, working.result())
+        finally:
+            await _end(working, watching)
+
+    # --- texts -------------------------------------------------------------------------------------------
+
+    async def _generate(
+        self,
+        model: ServedText,
+        name: str,
+        asked: TextRequest,
+        since_s: float,
+        lease: Lease,
+        receive: Any,
+        send: Any,
+    ) -> None:
+        writer = ResponseWriter(name, not isinstance(asked.prompt, str), asked.tools, asked.usage)
+        run = model.begin(
+            lambda left_ms: asked.begin(model.session, left_ms),
+            lease.network,
+            self._service.memory.share,
+            since_s,
+        )
+        watching = asyncio.ensure_future(_disconnected(receive))
+        watching.add_done_callback(lambda _: run.cancel())  # also at the end, where it does nothing
+        try:
+            await run.begun()
+            if asked.stream:
+                await _stream(run, writer, send)
+                return
+            while await run.piece() is not None:
+                pass
+            assert run.result is not None
+            run.close()  # others may take its place while the client reads
+            await _send_json(send, writer.whole(run.result))
+        finally:
+            run.close()
+            await _end(watching)
+
+
+def _text_model(model: ServedModel | ServedText, chat: bool) -> ServedText:
+    if not isinstance(model, ServedText):
+        raise ApiError(f"{model.name} is not a language model", "model")
+    if chat and not model.session.template:
+        raise ApiError("the model has no chat template; use /v1/completions", "model")
+    return model
+
+
+async def _stream(run: TextRun, writer: ResponseWriter, send: Any) -> None:
+    """Send a text as server-sent events. An error after the first event is an event."""
+    await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+    try:
+        await _send_part(send, writer.first())
+        while (piece := await run.piece()) is not None:
+            if run.is_unread():
+                raise RequestError("the client reads too slowly; the text ends here", 503)
+            await _send_part(send, writer.piece(piece))
+        assert run.result is not None
+        last = writer.last(run.result)
+    except Exception as problem:
+        last = event(error_object(problem)[1])
+    await send({"type": "http.response.body", "body": last})
+
+
+async def _send_part(send: Any, content: bytes) -> None:
+    if content:
+        await send({"type": "http.response.body", "body": content, "more_body": True})
+
+
+async def _send_json(send: Any, value: Mapping[str, Any]) -> None:
+    await _send_content(send, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+async def _send_content(send: Any, content: bytes) -> None:
+    headers = [JSON_TYPE, (b"content-length", str(len(content)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+async def _disconnected(receive: Any) -> None:
+    """Wait until the client closes the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _named(name: str) -> tuple[str, str | None]:
+    """Return the name and version of ``NAME`` or ``NAME:VERSION``.
+
+    >>> _named("chat"), _named("chat:3")
+    (('chat', None), ('chat', '3'))
+    """
+    model, colon, version = name.partition(":")
+    return model, version if colon else None
+
+
+def _is_served(model: ServedModel | ServedText) -> bool:
+    return isinstance(model, ServedText) or embeds_texts(model)
+
+
+def _not_here(name: str) -> ApiError:
+    return ApiError(
+        f"{name[:64]!r} neither generates text nor makes vectors of texts", "model", 404, "model_not_found"
+    )
