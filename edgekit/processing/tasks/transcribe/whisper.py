@@ -45,11 +45,11 @@ class _Read(NamedTuple):
 def read_window(
     outputs: Outputs, options: TranscribeOptions, placed: Any, labels: Sequence[str] = ()
 ) -> Transcript:
-    """Decode one window.
+    """``tokens`` int64 [1, n], padded with -1; ``figures`` float32 [1, 2]: the mean log probability of the
+    tokens, and the log probability of no speech.
 
     Args:
-        outputs: ``tokens`` int64 [1, n], padded with -1; ``figures`` float32 [1, 2]: the mean log probability
-            of the tokens, and the log probability of no speech.
+        outputs: Outputs of one window.
         options: Options of the task.
         placed: The window's place in its sound: an ``AudioWindow``.
         labels: Text of each token.
