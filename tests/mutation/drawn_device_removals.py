@@ -90,7 +90,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ],
     ("edgekit/serve/request_memory.py", "tests/serve/test_request_memory.py"): [
         (
-            "if network and own and own + size_bytes > most * self._share:",
+            "if network and own and own + size_bytes > most * self.share:",
             "test_an_address_has_a_share_and_its_only_request_all",
         ),
         ("if size_bytes > most:", "test_what_can_never_be_had_is_not_to_be_tried_again"),

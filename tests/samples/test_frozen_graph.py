@@ -165,7 +165,7 @@ HOSTILE: dict[str, tuple[dict[str, bytes] | bytes, str]] = {
         "a field of 1152921504606846976 bytes",
     ),
     "a node that is a number": (field(1, 7), "a node of the graph is a number"),
-    "a name that is no text": (field(1, field(1, b"\xff\xfe")), "no UTF-8 text"),
+    "a name that is no text": (field(1, field(1, b"\xff\xfe")), "not UTF-8 text"),
     "a name that is a number": (field(1, field(1, 7)), "is a number"),
     "the same name twice": (
         b"".join(detector().values()) + node("six", "Relu6", ("norm",)),

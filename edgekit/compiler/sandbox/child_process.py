@@ -1,4 +1,4 @@
-"""Start the child process of a request, end it with all that it started, and say how it ended."""
+"""Start the child process of a request, and end it with all that it started."""
 
 from __future__ import annotations
 
@@ -43,23 +43,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def death(process: subprocess.Popen[bytes]) -> str:
-    """End the child and all processes that it started. Return how it ended."""
-    ended = _has_ended(process)
-    end(process)
-    code = process.returncode
-    if not ended:
-        return "its process closed its connection without ending"
-    if code >= 0:
-        return f"its process exited with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"its process was killed by {name}"
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Wait for the end. With ``waitid`` its number stays its own until it is waited for in the usual way.
     Windows lacks that function, and macOS has it from Python 3.13 on."""
     until = time.monotonic() + GRACE_S

@@ -15,6 +15,7 @@ import os
 import pickle
 import queue
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -222,7 +223,7 @@ class _Child:
         self._watch.close()
         reason, advice = self._watch.overrun, self._watch.advice
         if not reason:
-            reason, advice = child_process.death(self._process), CRASHED
+            reason, advice = _death(self._process), CRASHED
             self._printed.join(GRACE_S)
             if self._is_starved or self._process.returncode == STARVED_CODE:
                 self._watch.raise_limits()
@@ -336,3 +337,19 @@ def _around(step: str) -> str:
 
 def _one_line(text: str) -> str:
     return printable(text).replace("\n", " ")
+
+
+def _death(process: subprocess.Popen[bytes]) -> str:
+    """End the child and all processes that it started. Return how it ended."""
+    ended = child_process.has_ended(process)
+    child_process.end(process)
+    code = process.returncode
+    if not ended:
+        return "its process closed its connection without ending"
+    if code >= 0:
+        return f"its process exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"its process was killed by {name}"

@@ -34,7 +34,7 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
     """The serialized engine of a strongly typed ONNX file.
 
     Raises:
-        EngineError: TensorRT refuses the file; the text names nodes where it does.
+        EngineError: TensorRT rejects the file; the text names nodes where it does.
     """
     logger = _logger(trt)
     builder = trt.Builder(logger)
@@ -45,7 +45,7 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
         words = "; ".join(
             f"{error.node_name()} ({error.node_operator()}): {error.desc()}" for error in errors
         )
-        raise EngineError(f"TensorRT {trt.__version__} refuses the file: {words or 'it gives no reason'}")
+        raise EngineError(f"TensorRT {trt.__version__} rejects the file: {words or 'it gives no reason'}")
     config = builder.create_builder_config()
     config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace_mb << 20)
     # float32 is float32: TF32 would round every product of it to 11 bits.

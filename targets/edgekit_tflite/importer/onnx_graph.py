@@ -29,6 +29,7 @@ OPSET, IR_VERSION = 20, 9
 OPSET_16_BIT, IR_VERSION_16_BIT = 21, 10
 """QuantizeLinear has 16 bits since opset 21; of that opset an optimization of ONNX Runtime 1.31 refuses some
 graphs with pairs, so it is taken where it is needed only."""
+OPSET_BIT_CAST, IR_VERSION_BIT_CAST = 26, 13  # the first with BitCast
 MAX_INTS = 4096
 """Of a constant that is an argument, such as axes or pads."""
 MAX_NODES = 200_000
@@ -80,6 +81,7 @@ class OnnxGraph:
         self._stored: dict[int, str] = {}
         self._moved: dict[tuple[int, tuple[int, ...]], str] = {}
         self._is_16_bit = False
+        self.casts_bits = False
         self._budget_bytes = MAX_COPIES * size_bytes + SMALL_BYTES
         for i in self.source.inputs:
             self._bind_input(i)
@@ -291,9 +293,10 @@ class OnnxGraph:
             [numpy_helper.from_array(a, n) for n, a in self._initializers.items() if n in needed],
         )
         opset, ir_version = (OPSET_16_BIT, IR_VERSION_16_BIT) if self._is_16_bit else (OPSET, IR_VERSION)
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version
-        )
+        if self.casts_bits:
+            opset, ir_version = OPSET_BIT_CAST, IR_VERSION_BIT_CAST
+        imports = [helper.make_opsetid("", opset)]
+        model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
         model.producer_name = "EdgeKit"
         helper.set_model_props(model, metadata)
         data: bytes = model.SerializeToString(deterministic=True)

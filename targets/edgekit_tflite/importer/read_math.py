@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgekit_tflite.graph import Op
+from edgekit_tflite.importer.element_types import element_type
 from edgekit_tflite.importer.onnx_graph import OnnxGraph
 from edgekit_tflite.importer.readers import activated, reads
 
@@ -152,6 +153,14 @@ def cumsum(g: OnnxGraph, op: Op) -> None:
     options = {name: int(op.options[name]) for name in ("exclusive", "reverse")}
     axis = g.int64(g.integer(op.inputs[1]))
     g.set(op.outputs[0], g.node("CumSum", [g.value(op.inputs[0]), axis], **options))
+
+
+@reads("BITCAST", inputs=1)
+def bit_cast(g: OnnxGraph, op: Op) -> None:
+    """Write BitCast to the type of the output."""
+    to = element_type(g.dtype(op.outputs[0]))
+    g.set(op.outputs[0], g.node("BitCast", [g.value(op.inputs[0])], to=to))
+    g.casts_bits = True
 
 
 @reads("ATAN2", inputs=2)

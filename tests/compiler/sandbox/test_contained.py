@@ -26,7 +26,7 @@ from edgekit.compiler.compress.network_cost import multiplications
 from edgekit.compiler.evaluate.fidelity import Fidelity, Score
 from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.sandbox import child_main, messages
-from edgekit.compiler.sandbox.child_process import death
+from edgekit.compiler.sandbox.contained import _death
 from edgekit.compiler.sandbox.limits import MEMORY_MB, SECONDS
 from edgekit.compiler.sandbox.messages import Broken
 from edgekit.compiler.sandbox.shrunk_message import parse_shrunk, shrunk_figures
@@ -184,7 +184,7 @@ def test_what_a_dead_child_started_ends_too(waitid: bool, monkeypatch: pytest.Mo
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
     assert child.stdout is not None
     with os.fdopen(os.dup(child.stdout.fileno()), "rb", buffering=0) as held_by_both:
-        assert death(child) == "its process was killed by SIGSEGV"
+        assert _death(child) == "its process was killed by SIGSEGV"
         ended, _, _ = select.select([held_by_both], [], [], 60)
         assert ended
         assert held_by_both.read(1) == b""

@@ -100,4 +100,4 @@ def test_the_code_that_builds_engines_runs_on_nvidias_own_library(tmp_path: Path
 
     good, bad = ACCEPTED[0].model(), REFUSED["zero point"][0].model()
     assert int(built(good.SerializeToString())) > 10_000
-    assert " refuses the file: QuantizeLinear_0 (QuantizeLinear): " in built(bad.SerializeToString())
+    assert " rejects the file: QuantizeLinear_0 (QuantizeLinear): " in built(bad.SerializeToString())

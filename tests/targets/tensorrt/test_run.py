@@ -166,7 +166,7 @@ def test_an_engine_that_twice_stops_working_is_switched_off(
         jetson.setenv("STAND_IN_TENSORRT", "loads nothing")
         with pytest.raises(EngineError, match=r"^TensorRT 10\.3\.0 can't use the engine it built: "):
             opened(model, tmp_path / f"b{number}")
-    with pytest.raises(EngineError, match=r"^disabled after 2 failures, the last: TensorRT 10\.3\.0 does "):
+    with pytest.raises(EngineError, match=r"^disabled after 2 failures, the last: TensorRT 10\.3\.0 cannot "):
         opened(model, tmp_path / "c")
 
 

@@ -60,7 +60,7 @@ def same_as_reference(model: ir.Model, artifact: Artifact, feeds: dict[str, Arra
             IN + "t = Clip(d, lo)\ne = Exp(t)\nr = Add(t, e)",
             ", float lo = {0.01}",
             "Clip",
-            "its bound 0.01 is not a number of its input's scale",
+            "its bound 0.01 cannot be stored with its input's scale",
         ),
         (
             IN + "r = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1]>(d)",
@@ -84,7 +84,7 @@ def same_as_reference(model: ir.Model, artifact: Artifact, feeds: dict[str, Arra
             "d = DequantizeLinear(x, t, z)\nr = Pad(d, k, f)",
             ", float t = {0.02}, int64[8] k = {0,0,1,1,0,0,1,1}, float f = {4.0}",
             "Pad",
-            "its fill 4 is not a number of its input's scale",
+            "its fill 4 cannot be stored with its input's scale",
         ),
         (IN + "r = Elu<alpha=2.0>(d)", "", "Elu", "TFLite's integer kernel has no alpha 2"),
         (IN + "t = Sigmoid(d)\nr = Exp(t)", "", "Sigmoid", "its result is read in float"),

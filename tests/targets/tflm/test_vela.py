@@ -49,7 +49,7 @@ def test_a_file_that_it_refuses() -> None:
     with pytest.raises(EngineError) as error:
         vela.estimate({"model.tflite": b"no model"}, find_profile("ethos-u55"))
     assert str(error.value).startswith("ethos-u-vela ")
-    assert "refuses the file" in str(error.value)
+    assert "rejects the file" in str(error.value)
 
 
 def test_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
