@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 GRACE_S = 5.0
-"""How long a child may take to end after Ctrl-C, or to die once it said its last."""
+"""Seconds that a child may take to end, after Ctrl-C or after its last message."""
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:

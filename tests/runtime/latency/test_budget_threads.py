@@ -1,4 +1,4 @@
-"""Budgets under threads, signals and forks: each sample counts for its variant, each alert is told once."""
+"""Budgets under threads, signals and forks: a sample counts for its variant, an alert is passed on once."""
 
 from __future__ import annotations
 
