@@ -117,7 +117,8 @@ def verify(
 @click.option(
     "--accelerator",
     type=click.Choice(["gpu", "npu"]),
-    help="Explain what this processor computes: the verdict, which nodes it runs, and which are wrong.",
+    help="Run on this processor, once it has reproduced the golden vectors. Shows the verdict, which nodes "
+    "it runs, and which are wrong.",
 )
 @device_options
 @as_json_option

@@ -108,7 +108,7 @@ class ServeRequest:
     ))  # fmt: skip
     context: int | None = field(default=None, metadata=option(
         "Maximum context length in tokens (language models). None: the number in the bundle's card.",
-        help="Maximum context length in tokens (language models).", least=1,
+        help="Maximum context length in tokens (language models).", metavar="TOKENS", least=1,
         heading="Limits",
     ))  # fmt: skip
     connections: int = field(default=CONNECTIONS, metadata=option(

@@ -85,9 +85,9 @@ class Decision:
 def decide(state: EngineState, ledger: Ledger, room: FreeSpace) -> Decision:
     """Decide whether to use, build or skip an engine.
 
-    >>> decide("absent", Ledger(), Room(900, 900, 100, 100))
+    >>> decide("absent", Ledger(), FreeSpace(900, 900, 100, 100))
     Decision(act='build', why='')
-    >>> decide("whole", Ledger(("crashed", "hung")), Room(900, 900, 100, 100)).why
+    >>> decide("whole", Ledger(("crashed", "hung")), FreeSpace(900, 900, 100, 100)).why
     'disabled after 2 failures, the last: hung'
     """
     if len(ledger.failures) >= FAILURES_LIMIT:

@@ -68,7 +68,7 @@ def seen(watch: CandidateWatch, counts: Counts, now_s: float) -> CandidateWatch:
 def is_healthy(watch: CandidateWatch, window: HealthWindow, now_s: float) -> bool:
     """Return whether the window is over.
 
-    >>> watch = seen(Watch(0.0), Counts(100, 0, 1), 10.0)
+    >>> watch = seen(CandidateWatch(0.0), Counts(100, 0, 1), 10.0)
     >>> is_healthy(watch, HealthWindow(60, 50), 100.0)
     False
     >>> is_healthy(seen(watch, Counts(150, 0, 1), 100.0), HealthWindow(60, 50), 100.0)

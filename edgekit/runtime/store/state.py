@@ -109,7 +109,7 @@ def refusal(state: StoreState, digest: str, version: int | None) -> str:
     >>> refusal(state, "c", 8), refusal(state, "a", 6)
     ('', '')
     >>> refusal(state, "c", 5)
-    'its version is 5, and one of version 7 was committed'
+    'its version is 5, but version 7 was already committed'
     """
     if digest in state.good or state.minimum == 0 or (version or 0) >= state.minimum:
         return ""
