@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -146,6 +147,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers():
         if marker.name in NEEDS and not is_present(marker.name):
             pytest.skip(NEEDS[marker.name][1])
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collection made out of the garbage collector's search, which takes 0.3 s otherwise."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

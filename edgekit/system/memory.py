@@ -55,6 +55,9 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
 LARGE_BYTES = 1 << 20
 KEPT_BYTES = 16 << 20
+GROWTH_BYTES = 16 << 20
+"""Growth since the last release below which a search for unused objects (0.1 s and more) is not worthwhile."""
+_baseline_bytes = 0
 
 
 def return_freed_memory() -> bool:
@@ -88,9 +91,16 @@ def release_unused() -> None:
     """Free objects that hold each other, and return the heap's free pages to the system.
 
     Nodes and values of a graph hold each other, and all constants with them. glibc keeps what is freed: after
-    the calibration of a detector twice as much as was in use.
+    the calibration of a detector twice as much as was in use. Nothing is done where this process has grown by
+    less than :data:`GROWTH_BYTES` since the last release.
     """
+    global _baseline_bytes
+    used = resident_bytes()
+    _baseline_bytes = min(_baseline_bytes, used)
+    if 0 < used < _baseline_bytes + GROWTH_BYTES:
+        return
     gc.collect()
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library has no such function
             ctypes.CDLL(None).malloc_trim(0)
+    _baseline_bytes = resident_bytes()

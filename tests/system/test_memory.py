@@ -92,3 +92,15 @@ def test_the_heap_s_free_pages_are_returned() -> None:
     release_unused()
     assert before - resident_bytes() > SIZE_BYTES // 2
     assert kept
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process's memory is not read elsewhere")
+def test_a_process_that_has_not_grown_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    release_unused()
+    searches: list[str] = []
+    monkeypatch.setattr(gc, "collect", lambda: searches.append("searched"))
+    release_unused()
+    assert searches == []
+    grown = np.ones(SIZE_BYTES, np.uint8)
+    release_unused()
+    assert (searches, grown[0]) == (["searched"], 1)
