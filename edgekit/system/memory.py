@@ -56,7 +56,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 1 << 20
 KEPT_BYTES = 16 << 20
 GROWTH_BYTES = 16 << 20
-"""Growth since the last release below which a search for unused objects (0.1 s and more) is not worthwhile."""
+"""Growth since the last release below which a search for unused objects (0.1 s or more) isn't worthwhile."""
 _baseline_bytes = 0
 
 
