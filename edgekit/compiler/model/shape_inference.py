@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.model.ml_shapes import ML_DOMAIN, infer_ml_shapes
 from edgekit.compiler.model.node_checks import complaint, node_label, reshape_complaint, static_dims
-from edgekit.compiler.model.node_evaluation import NON_DETERMINISTIC, evaluate_node
+from edgekit.compiler.model.node_evaluation import NON_DETERMINISTIC, attribute_protos, evaluate_node
 from edgekit.compiler.model.size_checks import kept_shape, size_complaint
 from edgekit.compiler.model.value_checks import LETHAL, value_complaint
 from edgekit.compiler.model.work_budget import check_time, computed_limit
@@ -249,7 +249,7 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
             data[name] = onnx.numpy_helper.from_array(array, name)
     proto = onnx.NodeProto(op_type=node.op_type, input=names, domain=node.domain)
     proto.output.extend(f"o{k}" for k in range(len(node.outputs)))
-    proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
+    proto.attribute.extend(attribute_protos(node))
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in walk.opsets.items()]
     try:
         known_types = onnx.shape_inference.infer_node_outputs(
@@ -356,8 +356,7 @@ def _computation(node: ir.Node, opset: int, walk: _Walk) -> Hashable:
     known = walk.inferred.known
     read = [_source(value, walk) for value in node.inputs]
     held = tuple(0 if value is None else id(known.get(value, value)) for value in read)
-    attributes = (ir.to_proto(attribute) for attribute in node.attributes.values())
-    given = tuple(attribute.SerializeToString(deterministic=True) for attribute in attributes)
+    given = tuple(proto.SerializeToString(deterministic=True) for proto in attribute_protos(node))
     return node.op_type, opset, len(node.outputs), given, held
 
 

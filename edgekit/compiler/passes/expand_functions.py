@@ -20,6 +20,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from edgekit.compiler.model.node_checks import static_dims
+from edgekit.compiler.model.node_evaluation import attribute_protos
 from edgekit.compiler.model.rewriting import PART_OF, node_name
 from edgekit.compiler.model.work_budget import check_time, one_budget
 from edgekit.compiler.passes.canonical_opset import (
@@ -184,7 +185,7 @@ def _call(node: ir.Node, schema: onnx.defs.OpSchema, domain: str) -> onnx.NodePr
     proto.output.extend(f"o{k}" if is_read else "" for k, is_read in enumerate(read))
     while proto.output and not proto.output[-1]:
         proto.output.pop()
-    proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
+    proto.attribute.extend(attribute_protos(node))
     for name, known in schema.attributes.items():
         if name not in node.attributes and known.default_value.name:
             proto.attribute.append(known.default_value)

@@ -7,6 +7,7 @@ engines goes to stderr, which the parent reads.
 from __future__ import annotations
 
 import errno
+import gc
 import math
 import os
 import pickle
@@ -170,6 +171,7 @@ def _done(request: ChildRequest, progress: Progress) -> list[bytes]:
     from edgekit.compiler.build.build_bundle import build_bundle
     from edgekit.compiler.build.build_request import BuildRequest
 
+    gc.freeze()  # modules are not searched for unused objects at the end of each stage, which takes 0.1 s
     bundle = build_bundle(BuildRequest(**request.options, progress=progress), claim)
     with open(Path(request.private_folder, BUNDLE), "xb") as file:
         file.writelines(bundle.pieces())
