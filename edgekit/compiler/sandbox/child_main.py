@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from edgekit.compiler.sandbox import messages
+from edgekit.compiler.sandbox.late_imports import SYMBOLIC, import_late
 from edgekit.errors import CrashError, EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
 from edgekit.system.confinement import STARVED_CODE, extend_data
@@ -73,6 +74,7 @@ def answer(source: BinaryIO) -> None:
     os.dup2(2, 1)  # what engines print is no message
     request: ChildRequest = pickle.load(source)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started with it ignored
+    import_late(*SYMBOLIC)
     breadcrumbs.leave_in(Path(request.private_folder, CRUMBS), request.deaths)
     if request.working_folder is not None:
         os.chdir(request.working_folder)
