@@ -129,7 +129,7 @@ def equal_weight(model: ir.Model, array: Array) -> ir.Value | None:
     if array.size < SHARED_FROM_ELEMENTS or (wanted := fingerprint(array)) is None:
         return None
     for value in model.graph.initializers.values():
-        if dims_of(value) != array.shape or value.is_graph_output():
+        if value.shape is None or value.shape.dims != array.shape or value.is_graph_output():
             continue
         held = array_of(value)
         if held is array or (held is not None and fingerprint(held) == wanted and same_bits(held, array)):
