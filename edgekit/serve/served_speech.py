@@ -31,7 +31,7 @@ class ServedSpeech(ServedModel, TextQueue):
     """Version of a speech model. Its arrays run as those of any other model.
 
     Args:
-        name, version, paths, options, probe: As ``ServedModel``.
+        name, version, paths, options, probe: Arguments of ``ServedModel``.
 
     Attributes:
         languages: Codes of the languages that it knows; empty: one.
@@ -76,7 +76,7 @@ class TranscriptStream:
 
     Args:
         model: Model that runs the windows.
-        sound, options, deadline_ms: As ``ServedSpeech.transcribe``.
+        sound, options, deadline_ms: Arguments of ``ServedSpeech.transcribe``.
 
     Attributes:
         result: Transcript so far; None before the first window.
@@ -102,6 +102,8 @@ class TranscriptStream:
 
     def _run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         """Run a window in the model's queue."""
+        if self._cancelled:
+            raise CancelledError
         if time.monotonic() > self._due_s:
             raise RequestError(
                 f"the transcript was not finished within {self._deadline_ms / 1000:g} s; send the sound in "
@@ -111,8 +113,6 @@ class TranscriptStream:
         try:
             # With the same deadline from now on, the windows of several transcripts run in turns.
             self._window = self._model.requests.run_async(feeds, self._deadline_ms, DEFAULT_PRIORITY)
-            if self._cancelled:
-                self._window.cancel()
             return self._window.result()
         except BusyError as problem:
             raise self._model.overdue(problem) from None
@@ -120,8 +120,6 @@ class TranscriptStream:
     def __iter__(self) -> Iterator[str]:
         length = 0
         for found in self._found:
-            if self._cancelled:
-                raise CancelledError
             self.result = found
             if piece := found.text[length:]:
                 yield piece

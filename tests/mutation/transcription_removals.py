@@ -45,9 +45,9 @@ TRANSCRIPTIONS: tuple[Removal, ...] = (
         FORMS,
         "if False:",
     ),
-    Removal(MULTIPART, "if len(body) - at > 4 or ", FORMS, "if "),
+    Removal(MULTIPART, 'if body[at : at + 5] not in (b"--", b"--\\r\\n"):', FORMS, "if False:"),
     Removal(SPEECH, "if time.monotonic() > self._due_s:", QUEUE, "if False:"),
-    Removal(SPEECH, "if self._cancelled:\n                raise CancelledError", HANGS_UP),
+    Removal(SPEECH, "if self._cancelled:\n            raise CancelledError", HANGS_UP),
     Removal(
         "edgekit/serve/http_protocol.py",
         "self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)",

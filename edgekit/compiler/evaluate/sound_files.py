@@ -35,8 +35,8 @@ class Sound(NamedTuple):
     rate: int
 
 
-class SoundFormat(NamedTuple):
-    """How a file stores its samples.
+class WavFormat(NamedTuple):
+    """Format of a file's samples.
 
     Attributes:
         form: ``PCM`` or ``FLOAT``.
@@ -86,8 +86,8 @@ def decode_sound(content: bytes | memoryview) -> Sound:
     return Sound(_values(data, form, bits).reshape(frames, channels), rate)
 
 
-def sound_format(content: bytes | memoryview) -> SoundFormat:
-    """Return how a file stores its samples; nothing is decoded.
+def sound_format(content: bytes | memoryview) -> WavFormat:
+    """Return the format of a file's samples; nothing is decoded.
 
     Raises:
         ValueError: it is not a WAV of these formats, or is corrupt.
@@ -111,7 +111,7 @@ def sound_format(content: bytes | memoryview) -> SoundFormat:
     raise ValueError("it has no samples")
 
 
-def _format(header: bytes | memoryview, at: int, size: int, there: int) -> SoundFormat:
+def _format(header: bytes | memoryview, at: int, size: int, there: int) -> WavFormat:
     if len(header) < 16:
         raise ValueError(f"its format has {len(header)} bytes, fewer than 16")
     form, channels, rate, _, block_bytes, bits = struct.unpack_from("<HHIIHH", header)
@@ -133,7 +133,7 @@ def _format(header: bytes | memoryview, at: int, size: int, there: int) -> Sound
     count = min(size, there) // block_bytes
     if not count:
         raise ValueError("it has no samples")
-    return SoundFormat(form, bits, channels, rate, at, count)
+    return WavFormat(form, bits, channels, rate, at, count)
 
 
 def _values(data: Array, form: int, bits: int) -> Array:

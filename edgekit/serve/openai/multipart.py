@@ -25,7 +25,7 @@ DISPOSITION = re.compile(r"form-data *(?:;|$)", re.I)
 PARAMETER = re.compile(r' *([\w*!#$%&+.^`|~-]+) *= *(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*)) *(?:;|$)')
 
 
-class Form(NamedTuple):
+class MultipartForm(NamedTuple):
     """Content of a form.
 
     Attributes:
@@ -49,7 +49,7 @@ def boundary_of(headers: Mapping[bytes, bytes]) -> bytes:
     return found[2]
 
 
-def read_form(body: bytes, boundary: bytes) -> Form:
+def read_form(body: bytes, boundary: bytes) -> MultipartForm:
     """Read the parts of a form.
 
     Args:
@@ -83,9 +83,9 @@ def read_form(body: bytes, boundary: bytes) -> Form:
             file = view[start:end]
         else:
             fields.setdefault(name, []).append(_text_of(view[start:end], name))
-    if len(body) - at > 4 or body[at:].rstrip(b"\r\n") != b"--":
+    if body[at : at + 5] not in (b"--", b"--\r\n"):
         raise _malformed("it does not end after its last part")
-    return Form(fields, file)
+    return MultipartForm(fields, file)
 
 
 def _text_of(content: memoryview, name: str) -> str:

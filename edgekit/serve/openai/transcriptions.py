@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgekit.compiler.evaluate.sound_files import SoundFormat, sound_format
+from edgekit.compiler.evaluate.sound_files import WavFormat, sound_format
 from edgekit.processing.inputs.audio import AudioInput
 from edgekit.serve.openai.api_errors import ApiError
-from edgekit.serve.openai.multipart import FORM_BYTES, Form
+from edgekit.serve.openai.multipart import FORM_BYTES, MultipartForm
 from edgekit.serve.openai.request_fields import check_fields
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class TranscriptionRequest(NamedTuple):
     decoded_bytes: int
 
 
-def read_transcription(form: Form, model: ServedSpeech) -> TranscriptionRequest:
+def read_transcription(form: MultipartForm, model: ServedSpeech) -> TranscriptionRequest:
     """Read a form. The sound is not decoded.
 
     Raises:
@@ -113,7 +113,7 @@ def _check_language(language: str, known: Sequence[str]) -> None:
         raise ApiError(f"language is {language[:32]!r}; the model knows {names}", "language")
 
 
-def _checked_format(sound: memoryview) -> SoundFormat:
+def _checked_format(sound: memoryview) -> WavFormat:
     if len(sound) > FILE_BYTES:
         raise ApiError(f"file has more than {FILE_BYTES >> 20} MB", "file", 413)
     try:
@@ -129,15 +129,15 @@ def _checked_format(sound: memoryview) -> SoundFormat:
     return found
 
 
-def decoded_bytes(found: SoundFormat, rate: int) -> int:
+def decoded_bytes(found: WavFormat, rate: int) -> int:
     """Return the maximum memory of a sound while it is decoded (``sound_files``, ``mono`` and ``resample``).
     Its samples at the model's rate take less afterwards.
 
     Args:
-        found: How its file stores it.
+        found: Format of the file.
         rate: The model's samples a second, in Hz.
 
-    >>> decoded_bytes(SoundFormat(1, 16, 1, 16000, 44, 1000), 16000)
+    >>> decoded_bytes(WavFormat(1, 16, 1, 16000, 44, 1000), 16000)
     11000
     """
     count, values = found.frames, found.frames * found.channels
@@ -146,5 +146,5 @@ def decoded_bytes(found: SoundFormat, rate: int) -> int:
     kept = values * (2 if is_short else 4)
     peak = max(values * (2 if is_short else 16), kept + 9 * values + (8 * count if found.channels > 1 else 0))
     if found.rate != rate:
-        peak = max(peak, kept + 24 * count + 16 * result + FILTER_BYTES)
+        peak = max(peak, kept + 16 * count + 16 * result + FILTER_BYTES)
     return peak
