@@ -2,6 +2,7 @@
 
     EdgeKitError                     the root; its text is complete: what, where, why, what to do
     +-- UsageError                   an option or an argument that does not fit
+        +-- ContextLengthError           a text that is longer than a language model's context
     +-- ModelError                   the file is not a model EdgeKit can open
     +-- UnsupportedError             a target cannot express some nodes; all of them are listed
     +-- CardError                    the card does not describe the model, or is malformed
@@ -90,6 +91,10 @@ def printable(text: str) -> str:
 
 class UsageError(EdgeKitError):
     """An invalid option or argument."""
+
+
+class ContextLengthError(UsageError):
+    """A text that is longer than a language model's context."""
 
 
 class ModelError(EdgeKitError):

@@ -22,6 +22,12 @@ CLASSES = {
         "report.pdf must be an HTML page; end its name in .html",
         "Change the option or argument that the message names. [Commands](commands.md) lists them all.",
     ),
+    "ContextLengthError": Example(
+        "the prompt has 2100 tokens, and the context is 2048: shorten it, or open the session with a larger "
+        "context",
+        "Shorten the prompt, or open the session (`edgekit serve --context`) with a larger context. "
+        "[Language models](language-models.md) says what it costs.",
+    ),
     "ModelError": Example(
         "notes.onnx: is not an ONNX model: it is not valid protobuf, or it is truncated (3 bytes): export "
         "or download it again",

@@ -48,7 +48,7 @@ def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
     if sound.dtype == np.int16:
         samples /= INT16_FULL_SCALE
     if samples.ndim == 2:
-        samples = samples.mean(1)
+        samples = samples[:, 0] if samples.shape[1] == 1 else samples.mean(1)
     if not np.isfinite(samples).all():
         raise UsageError("a sound has samples that are NaN or infinite")
     if rate is None or rate == entry.rate:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,15 @@ def predict_whole(
     card: Card, run: Callable[[Mapping[str, Array]], Mapping[str, Array]], item: Any, rate: int | None,
     options: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """Predict for a sound of any length, where the card's decoder has ``whole``.
+    """Predict for a sound of any length, where the card's decoder has ``whole``; see ``predict_windows``."""
+    return deque(predict_windows(card, run, item, rate, options), maxlen=1)[0]
+
+
+def predict_windows(
+    card: Card, run: Callable[[Mapping[str, Array]], Mapping[str, Array]], item: Any, rate: int | None,
+    options: Mapping[str, Any],
+) -> Iterator[Any]:  # fmt: skip
+    """Predict for a sound of any length; return an iterator of the predictions so far, after each window.
 
     Args:
         card: A card for which ``takes_whole_sounds`` is true.

@@ -40,7 +40,7 @@ def resample(samples: Array, rate: int, new_rate: int) -> Array:
     """
     divisor = gcd(rate, new_rate)
     up, down = new_rate // divisor, rate // divisor
-    samples = samples.astype(np.float64)
+    samples = samples.astype(np.float64, copy=False)
     if up == down:
         return samples
     reach = _reach(up, down)

@@ -18,9 +18,10 @@ Key = tuple[str, str]
 
 
 def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Paths]:
-    """Parse the bundles of a command line: ``PATH``, named as its source model, or ``NAME=PATH``. Versions
-    are those in the bundles (``edgekit build --bundle-version``), or 1. Two bundles with the same name and
-    version are one model if one of them has a larger batch size.
+    """Parse the bundles of a command line: ``PATH``, named as its file, or ``NAME=PATH``. Versions are those
+    in the bundles (``edgekit build --bundle-version``), or 1. A file's name may end with the bundle's version
+    or batch size: ``net-3.edgekit`` and ``net-8.edgekit`` are then bundles of ``net``. Two bundles with the
+    same name and version are one model if one of them has a larger batch size.
 
     Raises:
         UsageError: a name is malformed, or two bundles have the same name and version.
@@ -33,9 +34,9 @@ def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Paths]:
         named = bool(equals) and not Path(each).exists()
         path = Path(after if named else each)
         with Bundle.open(path) as bundle:
-            name = before if named else Path(str(bundle.manifest["source"]["file"])).stem
             version = str(model_version(bundle) or 1)
             size = min((spec.shape[0] if spec.shape else 1 for spec in bundle.inputs), default=1)
+            name = before if named else _name_of(path, version, size)
             sizes[path] = (str(bundle.manifest["source"]["sha256"]), size)
         if not NAME.fullmatch(name):
             raise UsageError(
@@ -50,6 +51,16 @@ def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Paths]:
         paths.append(path)
         paths.sort(key=lambda each: sizes[each][1])
     return {key: tuple(paths) for key, paths in found.items()}
+
+
+def _name_of(path: Path, version: str, size: int) -> str:
+    """Return the name of a file without its bundle's version or batch size, if it ends with one.
+
+    >>> _name_of(Path("net-3.edgekit"), "3", 1), _name_of(Path("net-3.edgekit"), "2", 1)
+    ('net', 'net-3')
+    """
+    name, dash, number = path.stem.rpartition("-")
+    return name if dash and number in (version, str(size)) else path.stem
 
 
 def _batches(one: tuple[str, int], other: tuple[str, int]) -> bool:

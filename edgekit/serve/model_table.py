@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from edgekit.bundle.bundle import Bundle
 from edgekit.errors import reason_of
+from edgekit.processing.generation import is_generation
 from edgekit.runtime.store.candidate_check import check_candidate
 from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import LOADING, READY, UNAVAILABLE, Candidate, Entry, scanned
 from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
-from edgekit.serve.served_text import ServedText, has_texts
+from edgekit.serve.served_speech import ServedSpeech, is_speech
+from edgekit.serve.served_text import ServedText
 from edgekit.system.memory import resident_bytes
 from edgekit.tensor_spec import Json
 
@@ -179,8 +182,7 @@ class ModelTable:
         self._make_room(entry.size_bytes, key)
         before_bytes = resident_bytes()
         try:
-            served = ServedText if has_texts(entry.paths[0]) else ServedModel
-            model = served(*key, entry.paths, self.options, probe=candidate)
+            model = _served_class(entry.paths[0])(*key, entry.paths, self.options, probe=candidate)
             if candidate:
                 try:
                     if isinstance(model, ServedText):
@@ -267,6 +269,18 @@ class ModelTable:
             model.close()
         for thread in threads:
             thread.join()
+
+
+def _served_class(path: Path) -> type[ServedModel] | type[ServedText]:
+    """Return the class that serves a bundle.
+
+    Raises:
+        BundleError: it can't be opened.
+    """
+    with Bundle.open(path) as bundle:
+        if is_generation(bundle.card):
+            return ServedText
+        return ServedSpeech if is_speech(bundle.card) else ServedModel
 
 
 def _on_arrays(model: ServedModel | ServedText) -> ServedModel:

@@ -108,11 +108,11 @@ def memory(bundle: Path, requests: int) -> None:
 
 
 def swaps(bundle: Path, requests: int) -> None:
+    name = "net"
     with tempfile.TemporaryDirectory() as folder:
         for version in (1, 2):
             with Bundle.open(bundle) as opened:
-                name = Path(str(opened.manifest["source"]["file"])).stem
-                with_version(opened, version).save(Path(folder) / f"{version}.edgekit")
+                with_version(opened, version).save(Path(folder) / f"{name}-{version}.edgekit")
         with serving(["--repository", folder]) as server:
             request = http_request(bundle, f"/v2/models/{name}/infer")
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from tests.mutation.drawn_removals import DRAWN
 from tests.mutation.removal import TO_COME, Removal
+from tests.mutation.transcription_removals import TRANSCRIPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("edgekit", "targets", "tests", "samples", "docs", "setup.cfg", "pyproject.toml")
@@ -59,6 +60,7 @@ SLOTS = ("tests/runtime/test_store_ownership.py::test_what_others_may_write_to_i
 
 REMOVALS: tuple[Removal, ...] = (
     *DRAWN,
+    *TRANSCRIPTIONS,
     # --- one request at a time ---------------------------------------------------------------------------
     Removal(
         "edgekit/runtime/session.py",

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 pytest.importorskip("httptools", reason="httptools is not installed (the extra serve)")
 from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
+from edgekit.compiler.evaluate.sound_files import CHUNKS_LIMIT
 from edgekit.serve import (
     connections,
     event_loop,
@@ -26,7 +27,7 @@ from edgekit.serve import (
     service,
     websocket_protocol,
 )
-from edgekit.serve.openai import embeddings, request_fields
+from edgekit.serve.openai import embeddings, multipart, request_fields, transcriptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 VALUES: dict[str, list[float]] = {
@@ -61,6 +62,9 @@ VALUES: dict[str, list[float]] = {
         request_fields.DEPTH,
     ],
     "texts of an embeddings request": [embeddings.TEXTS],
+    "body of a transcription": [transcriptions.FILE_BYTES >> 20, multipart.FORM_BYTES >> 10],
+    "parts of its form": [multipart.PARTS, multipart.PART_HEAD_BYTES >> 10, multipart.FIELD_BYTES >> 10],
+    "sound of a transcription": [transcriptions.SECONDS, transcriptions.LEAST_RATE_HZ, CHUNKS_LIMIT],
     "loads and unloads that wait": [service.CHANGES],
     "listeners to a model's events": [pictures.LISTENERS, pictures.EVENT_SECONDS, pictures.KEPT],
     "frames of a WebSocket message": [websocket_protocol.FRAMES],

@@ -50,7 +50,7 @@ class Repository:
 
     def add(self, version: int) -> None:
         with Bundle.open(self.bundle) as opened:
-            with_version(opened, version).save(self.folder / f"{version}.edgekit")
+            with_version(opened, version).save(self.folder / f"small-{version}.edgekit")
 
     def post(self, path: str, body: Any = b"") -> tuple[int, Any]:
         status, _, content = self.server.ask("POST", path, body)
@@ -127,10 +127,10 @@ def test_what_can_not_be_loaded_changes_nothing(
 ) -> None:
     (repository.folder / "half.edgekit").write_bytes(b"PK" + bytes(100))
     repository.add(2)
-    damaged = bytearray((repository.folder / "2.edgekit").read_bytes())
+    damaged = bytearray((repository.folder / "small-2.edgekit").read_bytes())
     at = damaged.find(b"scores", len(damaged) // 4)
     damaged[at : at + 6] = b"SCORES"
-    (repository.folder / "2.edgekit").write_bytes(damaged)
+    (repository.folder / "small-2.edgekit").write_bytes(damaged)
     status, answer = repository.load()
     assert status in (200, 409), answer  # damaged where it is not read at the start, it is a candidate
     assert "half.edgekit is left out" in capfd.readouterr().err

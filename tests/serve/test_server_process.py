@@ -52,7 +52,7 @@ def _posted(port: int, path: str, body: bytes = b"{}") -> Any:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_verb_ends_with_sigterm(bundle: Path, workers: int, tmp_path: Path) -> None:
     with Bundle.open(bundle) as opened:
-        with_version(opened, 1).save(tmp_path / "1.edgekit")
+        with_version(opened, 1).save(tmp_path / "small-1.edgekit")
     command = "from edgekit.cli.verbs import main; main()"
     line = ["serve", f"net={bundle}", "--listen", ":0", "--grpc", ":0", "--workers", str(workers), "--json"]
     line += ["--repository", str(tmp_path)]
@@ -82,7 +82,7 @@ def test_the_verb_ends_with_sigterm(bundle: Path, workers: int, tmp_path: Path) 
             time.sleep(0.1)
         assert found == 3
         with Bundle.open(bundle) as opened:
-            with_version(opened, 2).save(tmp_path / "2.edgekit")
+            with_version(opened, 2).save(tmp_path / "small-2.edgekit")
         assert _posted(port, "/v2/repository/models/small/load") == {}
         for _ in range(4 * workers):  # whichever worker takes the connection
             assert _posted(port, "/v2/models/small/infer", ASK)["model_version"] == "2"

@@ -43,7 +43,7 @@ def folder() -> Iterator[Path]:
 def repository(tmp_path: Path, bundle: Path) -> Path:
     for version in (1, 2, 3):
         with Bundle.open(bundle) as opened:
-            with_version(opened, version).save(tmp_path / f"{version}.edgekit")
+            with_version(opened, version).save(tmp_path / f"small-{version}.edgekit")
     return tmp_path
 
 

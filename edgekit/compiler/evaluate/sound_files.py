@@ -22,6 +22,8 @@ SOUND_LIMIT_BYTES = 128 << 20
 CHANNELS_LIMIT = 32
 RATE_LIMIT_HZ = 768_000
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+CHUNKS_LIMIT = 1000
+"""Most chunks before the samples: each takes time, however few bytes it has."""
 STREAMED_BYTES = 0x7FFF0000
 """A declared size from here on is that of a program that wrote to a pipe, and could not know it."""
 
@@ -33,6 +35,31 @@ class Sound(NamedTuple):
     rate: int
 
 
+class WavFormat(NamedTuple):
+    """Format of a file's samples.
+
+    Attributes:
+        form: ``PCM`` or ``FLOAT``.
+        bits: Bits of a value.
+        channels: Number of channels.
+        rate: Samples a second, in Hz.
+        start: Index of the first sample's first byte.
+        frames: Number of samples of each channel.
+    """
+
+    form: int
+    bits: int
+    channels: int
+    rate: int
+    start: int
+    frames: int
+
+    @property
+    def seconds(self) -> float:
+        """Return the length of the sound."""
+        return self.frames / self.rate
+
+
 def read_sound(path: Path) -> Sound:
     """Decode a WAV file.
 
@@ -40,7 +67,7 @@ def read_sound(path: Path) -> Sound:
         SampleError: the file is not a WAV of these formats, corrupt or too large.
     """
     try:
-        return _decoded(read_plain(path, SOUND_LIMIT_BYTES))
+        return decode_sound(read_plain(path, SOUND_LIMIT_BYTES))
     except FileNotFoundError:
         raise SampleError(f"{path}: file not found") from None
     except (OSError, ValueError) as problem:
@@ -48,12 +75,30 @@ def read_sound(path: Path) -> Sound:
         raise SampleError(f"{path} can't be read as a sound: {why}") from None
 
 
-def _decoded(content: bytes) -> Sound:
+def decode_sound(content: bytes | memoryview) -> Sound:
+    """Decode a file's content.
+
+    Raises:
+        ValueError: as ``sound_format``, or a sample is not finite.
+    """
+    form, bits, channels, rate, start, frames = sound_format(content)
+    data = np.frombuffer(content, np.uint8, frames * channels * bits // 8, start)
+    return Sound(_values(data, form, bits).reshape(frames, channels), rate)
+
+
+def sound_format(content: bytes | memoryview) -> WavFormat:
+    """Return the format of a file's samples; nothing is decoded.
+
+    Raises:
+        ValueError: it is not a WAV of these formats, or is corrupt.
+    """
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise ValueError("it is not a WAV file; convert it, e.g. with ffmpeg -i FILE -ac 1 sound.wav")
-    header: bytes | None = None
-    at = 12
+    header: bytes | memoryview | None = None
+    at, chunks = 12, 0
     while at + 8 <= len(content):
+        if (chunks := chunks + 1) > CHUNKS_LIMIT:
+            raise ValueError(f"it has more than {CHUNKS_LIMIT} chunks before its samples")
         name, size = struct.unpack_from("<4sI", content, at)
         at += 8
         if name == b"fmt ":
@@ -61,12 +106,12 @@ def _decoded(content: bytes) -> Sound:
         if name == b"data":
             if header is None:
                 raise ValueError("its samples come before their format")
-            return _samples(content, at, size, header)
+            return _format(header, at, size, len(content) - at)
         at += size + size % 2  # chunks begin at even bytes
     raise ValueError("it has no samples")
 
 
-def _samples(content: bytes, at: int, size: int, header: bytes) -> Sound:
+def _format(header: bytes | memoryview, at: int, size: int, there: int) -> WavFormat:
     if len(header) < 16:
         raise ValueError(f"its format has {len(header)} bytes, fewer than 16")
     form, channels, rate, _, block_bytes, bits = struct.unpack_from("<HHIIHH", header)
@@ -83,14 +128,12 @@ def _samples(content: bytes, at: int, size: int, header: bytes) -> Sound:
         )
     if block_bytes != channels * bits // 8:
         raise ValueError(f"its format declares {block_bytes} bytes for {channels} samples of {bits} bits")
-    there = len(content) - at
     if there < size < STREAMED_BYTES:
         raise ValueError(f"it ends after {there} of {size} bytes of samples")
     count = min(size, there) // block_bytes
     if not count:
         raise ValueError("it has no samples")
-    data = np.frombuffer(content, np.uint8, count * block_bytes, at)
-    return Sound(_values(data, form, bits).reshape(count, channels), rate)
+    return WavFormat(form, bits, channels, rate, at, count)
 
 
 def _values(data: Array, form: int, bits: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,9 @@ class Decoder:
         over_windows: For a sound in windows: (predictions of all windows, options) -> the sound's prediction.
             None keeps the predictions of the windows.
         whole: For a sound of any length, where the next window depends on the prediction of the last one:
-            (run, card, samples, options) -> the prediction. ``run`` is ``Session.run``; samples are float64
-            at the input's rate. None: a session prepares, runs and decodes one window.
+            (run, card, samples, options) -> the prediction so far, after each window. ``run`` is
+            ``Session.run``; samples are float64 at the input's rate. None: a session prepares, runs and
+            decodes one window.
         classes: Role of the output with class scores, and (its shape, options) -> number of classes. A card's
             labels must be as many. None: the number does not follow from a shape.
     """
@@ -40,7 +41,7 @@ class Decoder:
     optional_roles: tuple[str, ...] = ()
     over_windows: Callable[[Sequence[Any], Any], Prediction] | None = None
     classes: tuple[str, Callable[[tuple[int, ...], Any], int]] | None = None
-    whole: Callable[..., Prediction] | None = None
+    whole: Callable[..., Iterator[Prediction]] | None = None
 
 
 def classes_along(axis: int, role: str, less: int = 0) -> tuple[str, Callable[[tuple[int, ...], Any], int]]:

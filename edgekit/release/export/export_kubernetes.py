@@ -107,7 +107,7 @@ def _inference_service(bundle: Bundle, name: str, url: str, image: str, target: 
 
 
 def _knative(bundle: Bundle, name: str, url: str, image: str, target: int) -> dict[str, Json]:
-    file = f"/tmp/{url.rpartition('/')[2]}"
+    file = f"/tmp/{name}.edgekit"  # the model has the file's name
     container = _container(bundle, image, [])
     container["args"] = [FETCH, "sh", url, *_arguments([file])]
     return {

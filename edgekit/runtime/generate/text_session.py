@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.errors import UsageError
+from edgekit.errors import ContextLengthError, UsageError
 from edgekit.runtime.generate.async_stream import AsyncTextStream
 from edgekit.runtime.generate.chat_template import chat_tokens, check_tools, checked_messages
 from edgekit.runtime.generate.decoder_chain import DecoderChain, OneDecoder
@@ -273,7 +273,7 @@ class TextSession:
         if not prompt:
             raise UsageError("the prompt has no tokens; give at least one character")
         if len(prompt) > self.capacity:
-            raise UsageError(
+            raise ContextLengthError(
                 f"the prompt has {len(prompt)} tokens, and the context is {self.capacity}: shorten it, or "
                 "open the session with a larger context"
             )

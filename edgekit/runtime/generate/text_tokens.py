@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
-from edgekit.errors import CardError, UsageError
+from edgekit.errors import CardError, ContextLengthError, UsageError
 from edgekit.processing.tokenizer import guarded, open_whole
 from edgekit.processing.tokenizer_bounds import TOKEN_CHARS, TokenizerBounds
 
@@ -166,10 +166,10 @@ def check_length(text: str, context: int) -> None:
     """Refuse a text that can't fit, before the tokenizer reads it: that takes time and memory of its length.
 
     Raises:
-        UsageError: it has more than CHARS_A_TOKEN characters for each token of the context.
+        ContextLengthError: it has more than CHARS_A_TOKEN characters for each token of the context.
     """
     if isinstance(text, str) and len(text) > context * CHARS_A_TOKEN:
-        raise UsageError(
+        raise ContextLengthError(
             f"the text has {len(text)} characters, and the context is {context} tokens: cut the text first, "
             "or open the session with a larger context"
         )

@@ -1,4 +1,4 @@
-"""OpenAI's endpoints: models, chats, completions and embeddings, by the published schema of the API.
+"""OpenAI's endpoints: models, chats, completions, embeddings and transcriptions, by the API's schema.
 
 Source: github.com/openai/openai-openapi, openapi.yaml. Each option of a request is honored or refused.
 """

@@ -6,6 +6,7 @@ import json
 
 from starlette.responses import Response
 
+from edgekit.errors import ContextLengthError
 from edgekit.serve.http_errors import error_response
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.service import public_error
@@ -34,6 +35,8 @@ def error_object(problem: Exception) -> tuple[RequestError, dict[str, Json]]:
     kind = "server_error" if told.status >= 500 else "invalid_request_error"
     param = told.param if isinstance(told, ApiError) else None
     code = told.code if isinstance(told, ApiError) else None
+    if isinstance(problem, ContextLengthError):
+        code = "context_length_exceeded"
     found: dict[str, Json] = {
         "message": str(told),
         "type": TYPES.get(told.status, kind),

@@ -16,23 +16,29 @@ from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.openai.api_errors import ApiError, error_object, response_of
 from edgekit.serve.openai.chat_requests import read_chat, read_completion
 from edgekit.serve.openai.embeddings import embeddings, embeds_texts
+from edgekit.serve.openai.multipart import FIELD_BYTES, PARTS, boundary_of, read_form
 from edgekit.serve.openai.request_fields import BODY_BYTES, parsed_body, text_of
-from edgekit.serve.openai.text_responses import ResponseWriter, event
+from edgekit.serve.openai.text_responses import JSON, ResponseWriter, event
+from edgekit.serve.openai.transcript_responses import TranscriptWriter
+from edgekit.serve.openai.transcriptions import BODY_BYTES as FORM_BYTES
+from edgekit.serve.openai.transcriptions import read_transcription
 from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
 from edgekit.serve.request_memory import parsed_bytes
 from edgekit.serve.served_model import ServedModel
+from edgekit.serve.served_speech import ServedSpeech
 from edgekit.serve.served_text import ServedText
 
 if TYPE_CHECKING:
-    from edgekit.serve.openai.chat_requests import TextRequest
     from edgekit.serve.request_memory import Lease
-    from edgekit.serve.served_text import TextRun
     from edgekit.serve.service import Service
+    from edgekit.serve.text_queue import Begin, TextQueue, TextRun
 
 PARSED_BYTES = 64 << 10
 """Bodies above this size are parsed and checked in a thread."""
 CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
-JSON_TYPE = (b"content-type", b"application/json")
+TRANSCRIPTIONS = "audio/transcriptions"
+FIELD_COPIES = 4
+"""Bytes of a form's field as a text, for each of its bytes."""
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
 
 
@@ -58,10 +64,10 @@ class OpenAiPath:
         headers, path, method = headers_of(scope), scope["path_params"]["path"], scope["method"]
         self._service.access.check(headers)
         is_list = path == "models" or path.startswith("models/")
-        if not is_list and path not in (CHAT, COMPLETIONS, EMBEDDINGS):
+        if not is_list and path not in (CHAT, COMPLETIONS, EMBEDDINGS, TRANSCRIPTIONS):
             raise ApiError(
                 f"/v1/{path[:100]} does not exist here; this server has /v1/models, /v1/{CHAT}, "
-                f"/v1/{COMPLETIONS} and /v1/{EMBEDDINGS}",
+                f"/v1/{COMPLETIONS}, /v1/{EMBEDDINGS} and /v1/{TRANSCRIPTIONS}",
                 status=404,
                 code="unknown_url",
             )
@@ -70,9 +76,13 @@ class OpenAiPath:
         if is_list:
             await _send_json(send, self._list() if path == "models" else self._model(path[7:]))
             return
+        boundary = boundary_of(headers) if path == TRANSCRIPTIONS else b""
         since_s, begun_s = began_s(scope), time.monotonic()
-        content = await read_body(headers, receive, BODY_BYTES, lease)
+        content = await read_body(headers, receive, FORM_BYTES if boundary else BODY_BYTES, lease)
         since_s += time.monotonic() - begun_s  # the deadline counts from when all of it is there
+        if boundary:
+            await self._transcribe(content, boundary, since_s, lease, receive, send)
+            return
         with self._service.admitted():
             lease.hold(len(content) + parsed_bytes(content))
             is_large = len(content) > PARSED_BYTES
@@ -88,7 +98,10 @@ class OpenAiPath:
                     text_model = _text_model(model, path == CHAT)
                     read = partial(read_chat if path == CHAT else read_completion, body, text_model.session)
                     asked = await run_in_threadpool(read) if is_large else read()
-                    await self._generate(text_model, body["model"], asked, since_s, lease, receive, send)
+                    writer = ResponseWriter(body["model"], path == CHAT, asked.tools, asked.usage)
+                    begin = partial(asked.begin, text_model.session)
+                    run = self._begin(text_model, begin, lease, since_s)
+                    await _respond(run, writer, asked.stream, receive, send)
 
     # --- models ------------------------------------------------------------------------------------------
 
@@ -138,44 +151,56 @@ class OpenAiPath:
         try:
             await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
-                await _send_content(send, working.result())
+                await _send_content(send, JSON, working.result())
         finally:
             await _end(working, watching)
 
-    # --- texts -------------------------------------------------------------------------------------------
+    # --- texts and transcripts ---------------------------------------------------------------------------
 
-    async def _generate(
-        self,
-        model: ServedText,
-        name: str,
-        asked: TextRequest,
-        since_s: float,
-        lease: Lease,
-        receive: Any,
-        send: Any,
+    def _begin(self, model: TextQueue, begin: Begin, lease: Lease, since_s: float) -> TextRun:
+        return model.begin(begin, lease.network, self._service.memory.share, since_s)
+
+    async def _transcribe(
+        self, content: bytes, boundary: bytes, since_s: float, lease: Lease, receive: Any, send: Any
     ) -> None:
-        writer = ResponseWriter(name, not isinstance(asked.prompt, str), asked.tools, asked.usage)
-        run = model.begin(
-            lambda left_ms: asked.begin(model.session, left_ms),
-            lease.network,
-            self._service.memory.share,
-            since_s,
-        )
-        watching = asyncio.ensure_future(_disconnected(receive))
-        watching.add_done_callback(lambda _: run.cancel())  # also at the end, where it does nothing
-        try:
-            await run.begun()
-            if asked.stream:
-                await _stream(run, writer, send)
-                return
-            while await run.piece() is not None:
-                pass
-            assert run.result is not None
-            run.close()  # others may take its place while the client reads
-            await _send_json(send, writer.whole(run.result))
-        finally:
-            run.close()
-            await _end(watching)
+        with self._service.admitted():
+            lease.hold(len(content) + FIELD_COPIES * PARTS * FIELD_BYTES)
+            form = read_form(content, boundary)
+            async with self._used(next(iter(form.fields.get("model", ())), "")) as model:
+                if not isinstance(model, ServedSpeech):
+                    raise ApiError(
+                        f"{model.name} is not a speech model; its card must have the task transcribe", "model"
+                    )
+                asked = read_transcription(form, model)
+                fields_bytes = FIELD_COPIES * (len(content) - len(asked.sound))
+                lease.hold(len(content) + fields_bytes + asked.decoded_bytes)
+                begin = partial(model.transcribe, asked.sound, asked.options)
+                run = self._begin(model, begin, lease, since_s)
+                await _respond(run, TranscriptWriter(asked), asked.stream, receive, send)
+
+
+async def _respond(
+    run: TextRun,
+    writer: ResponseWriter | TranscriptWriter,
+    stream: bool,
+    receive: Any,
+    send: Any,
+) -> None:
+    """Send a text, whole or streamed. A client that hangs up ends it."""
+    watching = asyncio.ensure_future(_disconnected(receive))
+    watching.add_done_callback(lambda _: run.cancel())  # also at the end, where it does nothing
+    try:
+        await run.begun()
+        if stream:
+            await _stream(run, writer, send)
+            return
+        while await run.piece() is not None:
+            pass
+        run.close()  # others may take its place while the client reads
+        await _send_content(send, *writer.whole(run.result))
+    finally:
+        run.close()
+        await _end(watching)
 
 
 def _text_model(model: ServedModel | ServedText, chat: bool) -> ServedText:
@@ -186,7 +211,7 @@ def _text_model(model: ServedModel | ServedText, chat: bool) -> ServedText:
     return model
 
 
-async def _stream(run: TextRun, writer: ResponseWriter, send: Any) -> None:
+async def _stream(run: TextRun, writer: ResponseWriter | TranscriptWriter, send: Any) -> None:
     """Send a text as server-sent events. An error after the first event is an event."""
     await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
     try:
@@ -195,7 +220,6 @@ async def _stream(run: TextRun, writer: ResponseWriter, send: Any) -> None:
             if run.is_unread():
                 raise RequestError("the client reads too slowly; the text ends here", 503)
             await _send_part(send, writer.piece(piece))
-        assert run.result is not None
         last = writer.last(run.result)
     except Exception as problem:
         last = event(error_object(problem)[1])
@@ -208,11 +232,11 @@ async def _send_part(send: Any, content: bytes) -> None:
 
 
 async def _send_json(send: Any, value: Mapping[str, Any]) -> None:
-    await _send_content(send, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+    await _send_content(send, JSON, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-async def _send_content(send: Any, content: bytes) -> None:
-    headers = [JSON_TYPE, (b"content-length", str(len(content)).encode())]
+async def _send_content(send: Any, kind: bytes, content: bytes) -> None:
+    headers = [(b"content-type", kind), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": content})
 
@@ -240,10 +264,13 @@ def _named(name: str) -> tuple[str, str | None]:
 
 
 def _is_served(model: ServedModel | ServedText) -> bool:
-    return isinstance(model, ServedText) or embeds_texts(model)
+    return isinstance(model, ServedText | ServedSpeech) or embeds_texts(model)
 
 
 def _not_here(name: str) -> ApiError:
     return ApiError(
-        f"{name[:64]!r} neither generates text nor makes vectors of texts", "model", 404, "model_not_found"
+        f"{name[:64]!r} neither generates text, nor makes vectors of texts, nor transcribes sounds",
+        "model",
+        404,
+        "model_not_found",
     )

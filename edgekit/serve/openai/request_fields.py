@@ -41,8 +41,9 @@ CHAT_ONLY, COMPLETION_ONLY = (
 LABELS = ("user", "safety_identifier", "prompt_cache_key")
 """Texts that label a request for its sender's own records; they do not change the result."""
 UNSUPPORTED = (
-    "audio", "function_call", "functions", "moderation", "prediction", "prompt_cache_retention",
-    "reasoning_effort", "verbosity", "web_search_options",
+    "audio", "chunking_strategy", "function_call", "functions", "include", "known_speaker_names",
+    "known_speaker_references", "moderation", "prediction", "prompt_cache_retention", "reasoning_effort",
+    "verbosity", "web_search_options",
 )  # fmt: skip
 SAMPLING = ("temperature", "top_p", "seed", "stop", "top_k", "min_p", "repetition_penalty")
 COMMON = ("model", "stream", "stream_options", "metadata", "max_tokens", *SAMPLING, *LABELS)

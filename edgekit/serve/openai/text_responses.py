@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgekit.tensor_spec import Json
 
 DONE = b"data: [DONE]\n\n"
+JSON = b"application/json"
 
 
 def usage_of(result: GeneratedText) -> dict[str, Json]:
@@ -61,8 +62,8 @@ class ResponseWriter:
 
     # --- whole -------------------------------------------------------------------------------------------
 
-    def whole(self, result: GeneratedText) -> dict[str, Any]:
-        """Return the response of a request that is not streamed."""
+    def whole(self, result: GeneratedText) -> tuple[bytes, bytes]:
+        """Return the content type and the body of a response that is not streamed."""
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish_reason(result)}
         if not self._chat:
             choice["text"] = result.text
@@ -74,7 +75,8 @@ class ResponseWriter:
                 message["tool_calls"], choice["finish_reason"] = calls, "tool_calls"
             choice["message"] = message
         kind = "chat.completion" if self._chat else "text_completion"
-        return {**self._head, "object": kind, "choices": [choice], "usage": usage_of(result)}
+        found = {**self._head, "object": kind, "choices": [choice], "usage": usage_of(result)}
+        return JSON, json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
 
     # --- streamed ----------------------------------------------------------------------------------------
 

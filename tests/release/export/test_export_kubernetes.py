@@ -49,7 +49,7 @@ def test_both_serve_the_bundle_with_a_token() -> None:
     assert template["metadata"]["annotations"]["autoscaling.knative.dev/min-scale"] == "0"
     assert template["metadata"]["annotations"]["autoscaling.knative.dev/target"] == "50"
     (container,) = template["spec"]["containers"]
-    assert container["args"][1:4] == ["sh", "s3://models/d.edgekit", "/tmp/d.edgekit"]
+    assert container["args"][1:4] == ["sh", "s3://models/d.edgekit", "/tmp/my-detector.edgekit"]
 
 
 @pytest.mark.parametrize(("p50_ms", "target"), [(0.1, 64), (100.0, 5), (2000.0, 1), (None, 1)])

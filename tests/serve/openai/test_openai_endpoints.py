@@ -117,6 +117,20 @@ def test_refusals_in_the_api_s_form(server: Running, body: Any, status: int, mes
     assert set(found[2]["error"]) == {"message", "type", "param", "code"}
 
 
+@pytest.mark.parametrize("length", [5000, 100_000])  # counted as tokens, and refused before that
+def test_a_prompt_beyond_the_context_has_the_api_s_code(server: Running, length: int) -> None:
+    text = "ab " * (length // 3)
+    asked: list[tuple[str, dict[str, Any]]] = [
+        (CHAT, {"messages": [{"role": "user", "content": text}]}),
+        ("/v1/completions", {"model": "tiny", "prompt": text}),
+    ]
+    for path, body in asked:
+        status, _, found = post(server, path, **body)
+        assert status == 400
+        assert found["error"]["code"] == "context_length_exceeded"
+        assert found["error"]["type"] == "invalid_request_error"
+
+
 @pytest.mark.parametrize(("depth", "message"), [(70, "more than 64 deep"), (100_000, "not valid JSON")])
 def test_deep_json_is_refused(server: Running, depth: int, message: str) -> None:
     body = '{"model": "tiny", "messages": ' + "[" * depth + "]" * depth + "}"
@@ -126,7 +140,7 @@ def test_deep_json_is_refused(server: Running, depth: int, message: str) -> None
 
 
 def test_what_does_not_exist_yet(server: Running) -> None:
-    status, _, found = post(server, "/v1/audio/transcriptions")
+    status, _, found = post(server, "/v1/audio/translations")
     assert status == 404
     assert found["error"]["code"] == "unknown_url"
     assert server.ask("POST", "/v2/models/tiny/infer", "{}")[0] == 400

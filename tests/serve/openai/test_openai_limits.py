@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,10 +68,14 @@ def post(server: Running, path: str = CHAT, headers: Any = None, **body: Any) ->
     return status, told, json.loads(content)
 
 
-def open_text(server: Running) -> socket.socket:
+def open_text(server: Running, buffer_bytes: int = 0) -> socket.socket:
     """Ask for a long streamed text, and do not read it."""
+    wire = socket.socket()
+    if buffer_bytes:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+    wire.settimeout(30)
+    wire.connect(("127.0.0.1", server.port))
     body = json.dumps({"model": "tiny", "messages": USER, "max_tokens": 1900, "stream": True, "seed": 1})
-    wire = socket.create_connection(("127.0.0.1", server.port), timeout=30)
     head = f"POST {CHAT} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\nContent-Length: {len(body)}"
     wire.sendall(f"{head}\r\n\r\n{body}".encode())
     return wire
@@ -185,6 +189,32 @@ def test_calls_of_earlier_answers_are_bounded_before_they_are_parsed(server: Run
     assert status == 400
     assert "deep" in found["error"]["message"]
     assert asked("[1]")[0] == 400
+
+
+def test_a_client_that_does_not_read_takes_little_and_is_closed(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgekit.serve.http_protocol.UNREAD_SECONDS", 2.0)
+    with serving(bundles) as server:
+        server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        model: Any = server.models.served("tiny", None)
+        expected = post(server, temperature=0)[2]["choices"]
+        wire = open_text(server, 8192)
+        assert until(lambda: any(run._future.done() for run in model._runs))  # the text is there
+        (run,) = model._runs
+        slow = max(each.transport.get_write_buffer_size() for each in server.server.server_state.connections)
+        assert 0 < slow < 80_000  # 64 KB of the event loop, and an event
+        assert 0 < run._events.qsize() < 1900
+        assert post(server, temperature=0)[2]["choices"] == expected
+        assert list(model._runs) == [run]
+        assert until(lambda: not model._runs)
+        content = b""
+        with suppress(ConnectionError):
+            while part := wire.recv(65536):
+                content += part
+        assert content.startswith(b"HTTP/1.1 200")
+        assert b"[DONE]" not in content
+        wire.close()
 
 
 def test_a_model_that_closes_ends_its_texts_and_threads(bundles: tuple[Path, Path]) -> None:

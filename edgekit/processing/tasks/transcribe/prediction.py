@@ -10,11 +10,24 @@ from edgekit.tensor_spec import Json
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the text, from ``start_s`` to ``end_s`` in seconds from the sound's start."""
+    """A part of the text.
+
+    Attributes:
+        start_s, end_s: Its begin and end, in seconds from the sound's start.
+        text: Words that are said.
+        tokens: Tokens of the text.
+        window_s: Begin of the window that was read, in seconds from the sound's start.
+        log_probability: Mean log probability of the window's tokens.
+        no_speech: Probability that nobody speaks in the window.
+    """
 
     start_s: float
     end_s: float
     text: str
+    tokens: tuple[int, ...] = ()
+    window_s: float = 0.0
+    log_probability: float = 0.0
+    no_speech: float = 0.0
 
     def as_json(self) -> dict[str, Json]:
         return {"start_s": round(self.start_s, 2), "end_s": round(self.end_s, 2), "text": self.text}

@@ -6,7 +6,7 @@ off (Radford et al. 2022, 3.8). Without, a window ends at the quietest place of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,7 +72,8 @@ def _read(outputs: Outputs, options: TranscribeOptions, placed: AudioWindow, lab
         raise EngineError(
             f"token {max(t for t in new if t < options.end)} has no text in the card's tokenizer"
         )
-    if float(figures[0, 0]) < options.unlikely and float(np.exp(figures[0, 1])) > options.no_speech:
+    likely, silent = float(figures[0, 0]), float(np.exp(figures[0, 1]))
+    if likely < options.unlikely and silent > options.no_speech:
         return _Read([], False, None)
     segments, text, length_s = list[Segment](), list[int](), placed.end_s - placed.start_s
     begin_s = last_s = 0.0
@@ -86,6 +87,7 @@ def _read(outputs: Outputs, options: TranscribeOptions, placed: AudioWindow, lab
     whole = len(segments)
     _add(segments, text, begin_s, length_s, placed, options, labels)
     is_cut = len(segments) > whole
+    segments = [replace(each, log_probability=likely, no_speech=silent) for each in segments]
     timed = [token >= options.timestamp_first for token in new]
     if is_cut and whole:
         goes_on_s: float | None = begin_s
@@ -99,20 +101,23 @@ def _add(
     options: TranscribeOptions, labels: Sequence[str],
 ) -> None:  # fmt: skip
     if text := text_of(tokens, labels, options.end):
-        segments.append(Segment(placed.start_s + start_s, placed.start_s + max(start_s, end_s), text))
+        begin_s = placed.start_s
+        segments.append(
+            Segment(begin_s + start_s, begin_s + max(start_s, end_s), text, tuple(tokens), begin_s)
+        )
 
 
 def _transcript(segments: Sequence[Segment], language: str) -> Transcript:
     return Transcript(" ".join(segment.text for segment in segments), tuple(segments), language)
 
 
-def read_whole(
+def read_windows(
     run: Callable[[Mapping[str, Array]], Mapping[str, Array]],
     card: Card,
     samples: Array,
     options: TranscribeOptions,
-) -> Transcript:
-    """Transcribe a sound of any length, window by window.
+) -> Iterator[Transcript]:
+    """Transcribe a sound of any length; yield the transcript so far after each window.
 
     Args:
         run: Runs the model once.
@@ -139,14 +144,14 @@ def read_whole(
         goes_on_s = found.goes_on_s
         if is_last and (found.is_cut or goes_on_s is None):
             segments += found.segments
-            break
-        if goes_on_s is None or goes_on_s < LEAST_STEP_S:
+            start = len(samples)
+        elif goes_on_s is None or goes_on_s < LEAST_STEP_S:
             segments += found.segments
             start += len(piece)
-            continue
-        segments += found.segments[:-1] if found.is_cut else found.segments
-        start += int(goes_on_s * entry.rate)
-    return _transcript(segments, options.language)
+        else:
+            segments += found.segments[:-1] if found.is_cut else found.segments
+            start += int(goes_on_s * entry.rate)
+        yield _transcript(segments, options.language)
 
 
 def _feeds(card: Card, features: Array, prompt: Sequence[int], name: str) -> dict[str, Array]:
@@ -186,6 +191,6 @@ def _quiet_place(piece: Array, rate: int) -> int:
 
 DECODERS: Mapping[str, Decoder] = {
     "whisper": Decoder(
-        TranscribeOptions, read_window, ("tokens", "figures"), optional_roles=("logits",), whole=read_whole
+        TranscribeOptions, read_window, ("tokens", "figures"), optional_roles=("logits",), whole=read_windows
     )
 }
