@@ -16,7 +16,6 @@ EXECUTORCH = (
     'with torch.export.save(exported, "model.pt2")'
 )
 TO_TFLITE = "convert it in TensorFlow to TFLite, which EdgeKit reads: tf.lite.TFLiteConverter"
-BOOSTED = "in Python, load it and pass the model to edgekit.build, which converts it with onnxmltools"
 KINDS: tuple[tuple[int, bytes, str], ...] = (
     # offset, bytes there, what it is and what to do
     (0, b"EDGEKIT\0", "it is an EdgeKit bundle: edgekit inspect shows what is in it"),
@@ -29,10 +28,6 @@ KINDS: tuple[tuple[int, bytes, str], ...] = (
     (4, b"ORTM", "it is in ONNX Runtime's own format (.ort): pass the .onnx file it was made from"),
     (4, b"ET", f"it is {EXECUTORCH}"),
     (0, b"ftrt", f"it is {TENSORRT}"),
-    (0, b"CBM1", 'it is a CatBoost model: save it as ONNX, with save_model("model.onnx", format="onnx")'),
-    (0, b"{L\0\0\0\0\0\0\0", f"it is an XGBoost model: {BOOSTED}"),
-    (0, b'{"learner"', f"it is an XGBoost model: {BOOSTED}"),
-    (0, b"tree\nversion=", f"it is a LightGBM model: {BOOSTED}"),
     (0, b"7767517", f"it is an ncnn network: {BRING}"),
     (0, b"PK\3\4", f"it is a zip archive, but {NO_ZIP}"),
     (0, b"\x80\2", "it is a Python pickle that does not contain a model"),

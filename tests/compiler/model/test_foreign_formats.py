@@ -12,7 +12,6 @@ from edgekit.errors import ModelError
 from tests.fixtures.bundles import small_bundle
 
 BRING = "pass the model that it was made from (.pt2, .keras, .tflite or .onnx)"
-BOOSTED = "in Python, load it and pass the model to edgekit.build, which converts it with onnxmltools"
 COREML = f"a Core ML model, which EdgeKit writes but does not read: {BRING}"
 TENSORRT = (
     "it is a TensorRT engine, compiled for one GPU and one version of TensorRT: pass the .onnx file that it "
@@ -86,13 +85,6 @@ def test_an_array(tmp_path: Path) -> None:
             'made from, saved with torch.export.save(exported, "model.pt2")',
         ),
         (b"ftrt" + bytes(99), TENSORRT),
-        (
-            b"CBM1" + bytes(99),
-            'it is a CatBoost model: save it as ONNX, with save_model("model.onnx", format="onnx")',
-        ),
-        (b'{"learner":{"attributes"', f"it is an XGBoost model: {BOOSTED}"),
-        (b"{L\0\0\0\0\0\0\0\7learner{L", f"it is an XGBoost model: {BOOSTED}"),
-        (b"tree\nversion=v4\nnum_class=1", f"it is a LightGBM model: {BOOSTED}"),
         (b"7767517\n75 83\n", f"it is an ncnn network: {BRING}"),
         (b"# My model\n\tsee below\r\n", "it is a text file: pass the file of the model"),
         (
