@@ -39,8 +39,8 @@ OPSETS = {"": 18, "ai.onnx.ml": 3}
 
 
 def recognize(head: bytes, path: Path) -> bool:
-    """Return whether the file is a pickle of scikit-learn's, a plain one without classes of torch, or the file
-    of boosted trees."""
+    """Return whether the file is a pickle of scikit-learn's, a plain one without classes of torch, or of
+    boosted trees."""
     if library_of_file(head):
         return True
     kind = file_kind(head, path)

@@ -16,6 +16,11 @@ EXECUTORCH = (
     'with torch.export.save(exported, "model.pt2")'
 )
 TO_TFLITE = "convert it in TensorFlow to TFLite, which EdgeKit reads: tf.lite.TFLiteConverter"
+ENCODER_DECODER = "is an encoder-decoder, of which EdgeKit builds Whisper only"
+ENCODER_ALONE = (
+    "to build its encoder, pass that module from Python: edgekit.build(model.get_encoder(), "
+    "example_inputs=..., targets=[...])"
+)
 KINDS: tuple[tuple[int, bytes, str], ...] = (
     # offset, bytes there, what it is and what to do
     (0, b"EDGEKIT\0", "it is an EdgeKit bundle: edgekit inspect shows what is in it"),
@@ -28,7 +33,6 @@ KINDS: tuple[tuple[int, bytes, str], ...] = (
     (4, b"ORTM", "it is in ONNX Runtime's own format (.ort): pass the .onnx file it was made from"),
     (4, b"ET", f"it is {EXECUTORCH}"),
     (0, b"ftrt", f"it is {TENSORRT}"),
-    (0, b"7767517", f"it is an ncnn network: {BRING}"),
     (0, b"PK\3\4", f"it is a zip archive, but {NO_ZIP}"),
     (0, b"\x80\2", "it is a Python pickle that does not contain a model"),
     (

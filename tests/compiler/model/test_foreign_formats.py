@@ -85,7 +85,6 @@ def test_an_array(tmp_path: Path) -> None:
             'made from, saved with torch.export.save(exported, "model.pt2")',
         ),
         (b"ftrt" + bytes(99), TENSORRT),
-        (b"7767517\n75 83\n", f"it is an ncnn network: {BRING}"),
         (b"# My model\n\tsee below\r\n", "it is a text file: pass the file of the model"),
         (
             b"\xff\xff\xff",
