@@ -27,8 +27,8 @@ class Library(NamedTuple):
         name: Name for users.
         package: Distribution and module.
         classes: Classes of its models without scikit-learn's interface.
-        head: How its files start.
-        exporter: What converts its models.
+        head: First bytes of its files, one for each format.
+        exporter: Package that converts its models to ONNX.
     """
 
     name: str

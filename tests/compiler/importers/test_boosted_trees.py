@@ -15,7 +15,7 @@ import pytest
 import edgekit
 from edgekit.compiler.importers.boosted_trees import LIBRARIES, library_of_file
 from edgekit.errors import MissingDependency
-from tests.compiler.importers.test_frameworks import is_right
+from tests.compiler.importers.right_import import is_right
 
 pytestmark = pytest.mark.needs_ort
 HEADS = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,10 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.compiler.build.import_onnx import ImportedModel
 from edgekit.errors import ModelError, UsageError
+from tests.compiler.importers.right_import import is_right
 
 pytestmark = pytest.mark.needs_ort
-
-
-def is_right(found: ImportedModel, engine: str, outputs: Sequence[str]) -> None:
-    assert found.compared.engine.startswith(engine)
-    assert [spec.name for spec in found.outputs] == list(outputs)
-    assert all(error.within_limit for error in found.compared.outputs.values())
 
 
 class TestPyTorch:
