@@ -177,12 +177,17 @@ def _holds(tape: Tape, trees: TreeEnsemble, at: str, value: str) -> str:
         found = tape(_COMPARISONS[mode], value, threshold)
         found = tape("Not", found) if mode == "BRANCH_NEQ" else found
         if len(modes) > 1:
-            found = tape("And", found, tape("Gather", trees.modes == mode, at))
+            found = tape("And", found, _look_up(tape, trees.modes == mode, at))
         holds = tape("Or", holds, found) if holds else found
     if trees.missing.any():
-        absent = tape("And", tape("IsNaN", value), tape("Gather", trees.missing, at))
+        absent = tape("And", tape("IsNaN", value), _look_up(tape, trees.missing, at))
         holds = tape("Or", holds, absent)
     return holds
+
+
+def _look_up(tape: Tape, table: Array, at: str) -> str:
+    """Gather from a table of booleans, which Core ML does not do."""
+    return tape("Greater", tape("Gather", table.astype(np.float32), at), np.array(0.5, np.float32))
 
 
 def _floats(node: ir.Node, name: str) -> Array:
