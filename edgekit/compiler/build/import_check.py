@@ -82,13 +82,14 @@ def check_import(
         imported: The original.
         model: The ONNX model that was converted from it.
         reference: Samples, and the ONNX model's outputs for them on ONNX Runtime.
-        are_random: Whether the samples are random. Then the user's example is used instead.
+        are_random: Whether the samples are random. Then the user's example is used instead, if there is one.
 
     Raises:
         ModelError: the outputs differ by more than the limits, so the conversion is wrong.
     """
     if are_random and (example := _fitting(imported.example, reference.inputs)) is not None:
         reference = run_reference(model, reference.inputs, reference.outputs, [example])
+        are_random = False
     if imported.answers is None:
         return ImportCheck("", f"no package that runs {imported.importer.source_format} models is installed")
     try:
@@ -118,9 +119,25 @@ def check_import(
         raise ModelError(
             f"{imported.name}: the imported ONNX model gives other results than {answers.engine}:\n"
             + "\n".join(f"  {line}" for line in wrong)
-            + "\n  this is a bug of the importer: please report it with the model"
+            + f"\n  {_advice(imported, are_random)}"
         )
     return ImportCheck(answers.engine, "", len(reference.samples), found, negligible)
+
+
+def _advice(imported: Imported, are_random: bool) -> str:
+    """Return what to do about other results: the framework's exporter may be wrong, or the inputs unfair."""
+    if imported.importer.answers is not None:  # EdgeKit's own conversion, or that of an installed importer
+        return "this is a bug of the importer: please report it with the model"
+    tools = ", ".join(f"{name} {number}" for name, number in imported.tools.items() if name != "edgekit-sdk")
+    if are_random:
+        return (
+            "the inputs were random: pass some that the model is made for, as samples or example_inputs. If "
+            f"the results differ on those too, the framework's exporter is wrong ({tools})"
+        )
+    return (
+        f"the framework's exporter is wrong on your inputs ({tools}): try another version of it, or export "
+        "the model to ONNX yourself and build the .onnx file"
+    )
 
 
 def _fitting(example: Mapping[str, Array] | None, inputs: Sequence[TensorSpec]) -> dict[str, Array] | None:

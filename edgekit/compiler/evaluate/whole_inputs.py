@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.compiler.evaluate.prepared_files import kind_of_file
+from edgekit.compiler.evaluate.prepared_files import NAMES, PREPARED, kind_of_file
 from edgekit.compiler.evaluate.sound_files import Sound, read_sound
 from edgekit.compiler.evaluate.text_files import read_line, text_lines
-from edgekit.errors import UsageError
+from edgekit.errors import SampleError, UsageError
 from edgekit.processing.predictions.texts import TextPrediction, TextPredictions
 from edgekit.processing.predictions.windows import WindowPredictions
 from edgekit.processing.processing import takes_whole_sounds
 
 if TYPE_CHECKING:
-    from edgekit.processing.card import Card
+    from edgekit.processing.card import Card, Input
     from edgekit.runtime import Session
     from edgekit.tensor_spec import Array
 
@@ -39,14 +39,22 @@ def read_whole(
         source = card.sources()[0]
     if text is not None:
         if source is None or source.kind != TEXT:
-            raise UsageError(f"--text needs a card with a text input; {bundle_name} has no such card")
+            raise UsageError(
+                f"--text needs a card with a text input, but {bundle_name} {_other_options(source)}"
+            )
         if paths:
             raise UsageError("use -i or --text, not both")
         return [text]
-    if source is None or card is None or len(paths) != 1:
+    if source is None or card is None:
+        return None
+    if source.kind == TEXT and not paths:
+        raise UsageError('no text was given; add --text "...", or -i FILE.txt with one text a line')
+    if len(paths) != 1:
         return None
     ((name, path),) = paths.items()
     kind = kind_of_file(path)
+    if source.kind == TEXT and name in ("", TEXT) and not path.exists():
+        raise SampleError(f'{path}: file not found; to pass a text itself, use --text "..."')
     if source.kind == "audio" and kind == "audio" and name in ("", source.name):
         return read_sound(path)
     if source.kind == TEXT and kind == TEXT and name in ("", TEXT, *card.inputs):
@@ -55,6 +63,16 @@ def read_whole(
             raise UsageError(f"{path} has {len(lines)} texts; the limit for one run is {TEXTS_LIMIT}")
         return [read_line(line) for line in lines]
     return None
+
+
+def _other_options(source: Input | None) -> str:
+    """Return what a bundle without a text input takes instead."""
+    if source is not None and source.kind in NAMES:
+        return f"takes {NAMES[source.kind]}s: add -i FILE{PREPARED[source.kind][0]}"
+    return (
+        "has no such card: build it with --card card.toml (edgekit model card MODEL -o card.toml drafts "
+        "one), or pass arrays with -i NAME=FILE.npy"
+    )
 
 
 def run_whole(session: Session, whole: Sound | Sequence[str]) -> tuple[Any, dict[str, Array]]:

@@ -20,6 +20,7 @@ from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Imp
 from edgekit.compiler.importers.file_kinds import PT2, TORCH_PICKLE, TORCHSCRIPT, FileKind, file_kind
 from edgekit.compiler.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
 from edgekit.compiler.importers.torch_archives import checked_program, checked_script
+from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
 from edgekit.errors import MissingDependency, ModelError, UsageError
 from edgekit.tensor_spec import Array
 
@@ -139,10 +140,28 @@ def _original(model: Any, options: ImportOptions) -> Original:
     examples, keywords = _examples(model, options)
     made: list[Any] = []
 
-    def export() -> Converted:
+    def trace() -> Converted:
         with _evaluating(model), torch.no_grad():
-            made.append(torch.export.export(model, examples, keywords))
+            made[:] = [torch.export.export(model, examples, keywords)]
         return _export(made[0])._replace(example=_example(made[0], examples, keywords, options))
+
+    def export() -> Converted:
+        try:
+            try:
+                return trace()
+            except Exception:
+                attention = getattr(getattr(model, "config", None), "_attn_implementation", None)
+                if attention in (None, "eager") or not hasattr(model, "set_attn_implementation"):
+                    raise
+                model.set_attn_implementation("eager")  # torch.onnx can't decompose T5's other one
+                try:
+                    return trace()
+                finally:
+                    model.set_attn_implementation(attention)
+        except Exception:
+            if why := _untraceable(model):
+                raise ModelError(f"{type(model).__name__}: {why}") from None
+            raise
 
     def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
         tree = torch.utils._pytree
@@ -165,6 +184,25 @@ def _original(model: Any, options: ImportOptions) -> Original:
         return FrameworkOutputs(f"PyTorch {torch.__version__}", answers)
 
     return Original(export, run, "torch.export")
+
+
+def _untraceable(model: Any) -> str:
+    """Return why torch.export can't trace a module, and what to do, for known causes; "" for others."""
+    config = getattr(model, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        return f"{ENCODER_DECODER}; {ENCODER_ALONE}"
+    if hasattr(model, "can_generate") and model.can_generate():
+        return (
+            "is a language model: save it with save_pretrained(FOLDER) and pass the folder; or, for its "
+            "scores of one text, set model.config.use_cache = False first"
+        )
+    codes = (getattr(type(part).forward, "__code__", None) for part in model.modules())
+    if any(code is not None and "pack_padded_sequence" in code.co_names for code in codes):
+        return (
+            "packs its sequences (pack_padded_sequence), which torch.export can't trace: pass the padded "
+            "sequences to the recurrent layer as they are, in a copy of forward for the export"
+        )
+    return ""
 
 
 def _export(program: Any) -> Converted:

@@ -1,5 +1,6 @@
 """scikit-learn: fitted estimators and pipelines from Python, and trusted pickles (``.pkl``, ``.joblib``), by
-skl2onnx. Checked with scikit-learn 1.9 and skl2onnx 1.20.
+skl2onnx. Checked with scikit-learn 1.9 and skl2onnx 1.20. Boosted trees of other libraries (boosted_trees.py)
+have the same interface, and are steps of the same pipelines.
 """
 
 from __future__ import annotations
@@ -7,12 +8,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edgekit.compiler.importers.boosted_trees import (
+    LIBRARIES,
+    Library,
+    boosted_answers,
+    converted_boosted,
+    index_note,
+    library_of,
+    library_of_file,
+    load_boosted,
+    register_converters,
+)
 from edgekit.compiler.importers.child_process import convert_file
 from edgekit.compiler.importers.contract import Converted, FrameworkOutputs, Importer, ImportOptions
 from edgekit.compiler.importers.file_kinds import PLAIN_PICKLE, file_kind
@@ -26,23 +39,29 @@ OPSETS = {"": 18, "ai.onnx.ml": 3}
 
 
 def recognize(head: bytes, path: Path) -> bool:
-    """Return whether the file is a pickle of scikit-learn's, or a plain one without classes of torch."""
+    """Return whether the file is a pickle of scikit-learn's, a plain one without classes of torch, or of
+    boosted trees."""
+    if library_of_file(head):
+        return True
     kind = file_kind(head, path)
     return kind.kind == PLAIN_PICKLE and (kind.has("sklearn") or not kind.has("torch"))
 
 
 def recognize_object(model: object) -> bool:
-    return any(
+    """Return whether the object is an estimator, or a model of boosted trees."""
+    return library_of(model) is not None or any(
         cls.__name__ == "BaseEstimator" and cls.__module__ == "sklearn.base" for cls in type(model).__mro__
     )
 
 
 def to_onnx(source: Any, options: ImportOptions) -> Converted:
-    """Export a pickle in a child process, an estimator in this one."""
+    """Export a file in a child process, an estimator in this one."""
     if not isinstance(source, Path):
         return convert_object(partial(_original, source), type(source).__name__)
-    with source.open("rb") as file:
-        kind = file_kind(file.read(16), source)
+    head = _head(source)
+    if library_of_file(head):
+        return convert_file(__name__, source, options)
+    kind = file_kind(head, source)
     whose = " of scikit-learn" if kind.has("sklearn") else ""
     instead = "pass the fitted estimator itself to edgekit.build, or an .onnx file from skl2onnx"
     options.need_trust(source, f"a Python pickle{whose}", instead)
@@ -50,12 +69,14 @@ def to_onnx(source: Any, options: ImportOptions) -> Converted:
 
 
 def load(path: Path, options: ImportOptions) -> Original:
-    """Load the estimator of a pickle in the child process.
+    """Load the estimator of a file in the child process.
 
     Raises:
         ModelError: it holds something else.
         MissingDependency: scikit-learn is not installed.
     """
+    if library := library_of_file(_head(path)):
+        return _original(load_boosted(path, library))
     if find_spec("sklearn") is None:
         raise MissingDependency("scikit-learn", "importing its models", INSTALL)
     import joblib
@@ -67,10 +88,17 @@ def load(path: Path, options: ImportOptions) -> Original:
     return _original(found)
 
 
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(32)
+
+
 def _original(model: Any) -> Original:
-    if find_spec("skl2onnx") is None:
+    library = library_of(model)
+    if library is None and find_spec("skl2onnx") is None:
         raise MissingDependency("skl2onnx", "exporting scikit-learn's models", "pip install skl2onnx")
     model = getattr(model, "best_estimator_", model)
+    compute = partial(_answers, model) if library is None else partial(boosted_answers, model, library)
     ranks: list[int] = []
 
     def export() -> Converted:
@@ -79,13 +107,11 @@ def _original(model: Any) -> Original:
             signature,
         )  # here: importers are asked about every file
 
-        made = _export(model)
+        made = _export(model, library)
         ranks[:] = [len(spec.shape) for spec in signature(open_bytes(made.onnx, type(model).__name__))[1]]
         return made
 
     def run(samples: Samples, inputs: Sequence[str], outputs: Sequence[str]) -> FrameworkOutputs:
-        import sklearn
-
         if not ranks:
             export()
         rows = []
@@ -93,15 +119,19 @@ def _original(model: Any) -> Original:
             (x,) = (sample[name] for name in inputs)
             found = [
                 array.reshape((len(x), -1) if rank > 1 else -1)
-                for array, rank in zip(_answers(model, x, len(outputs)), ranks, strict=True)
+                for array, rank in zip(compute(x, len(outputs)), ranks, strict=True)
             ]
             rows.append(dict(zip(outputs, found, strict=True)))
-        return FrameworkOutputs(f"scikit-learn {sklearn.__version__}", rows)
+        name, package = (library.name, library.package) if library else ("scikit-learn",) * 2
+        return FrameworkOutputs(f"{name} {version(package)}", rows)
 
-    return Original(export, run, "skl2onnx")
+    return Original(export, run, library.exporter if library else "skl2onnx")
 
 
-def _export(model: Any) -> Converted:
+def _export(model: Any, library: Library | None) -> Converted:
+    if library is not None:
+        proto, notes = converted_boosted(model, library)
+        return Converted(serialized(proto), notes)
     count = getattr(model, "n_features_in_", None)
     if count is None:
         raise ModelError(f"{type(model).__name__} is not fitted: fit it first")
@@ -109,13 +139,20 @@ def _export(model: Any) -> Converted:
     if not names:
         return Converted(serialized(_converted(model, int(count))))
     numbered = copy.deepcopy(model)
-    _final(numbered).classes_ = np.arange(len(names))
-    notes = (f"label is an index into the classes {', '.join(names)}",)
-    return Converted(serialized(_converted(numbered, int(count))), notes)
+    final = _final(numbered)
+    own = "_classes" if isinstance(getattr(type(final), "classes_", None), property) else "classes_"
+    setattr(final, own, np.arange(len(names)))
+    return Converted(serialized(_converted(numbered, int(count))), (index_note(names),))
 
 
 def _converted(model: Any, count: int) -> Any:
     """Convert with the scores as a tensor. LinearSVC lacks the option and needs another in a pipeline."""
+    register_converters(model)
+    model = copy.deepcopy(model)
+    for part in [model, *model.get_params(deep=True).values()]:
+        if hasattr(part, "flatten_transform"):  # of transform() only, and skl2onnx refuses True
+            part.flatten_transform = False
+            part.weights = None if part.weights is None else np.asarray(part.weights)  # it refuses lists
     for options in ({"zipmap": False}, {"raw_scores": False}):
         try:
             return _convert(model, count, options)
@@ -158,6 +195,11 @@ def _answers(model: Any, x: Array, count: int) -> list[Array]:
     first = first.astype(np.int64 if label else np.float32)
     if count == 1:
         return [first]
+    if getattr(final, "voting", "") == "hard":  # skl2onnx's scores are the shares of the votes
+        votes = np.asarray(model.transform(x))
+        weights = np.ones(votes.shape[1]) if final.weights is None else np.asarray(final.weights)
+        each = [(votes == k) @ weights / weights.sum() for k in range(len(final.classes_))]
+        return [first, np.stack(each, axis=1).astype(np.float32)]
     for method in ("predict_proba", "decision_function", "transform"):
         if hasattr(model, method):
             return [first, np.asarray(getattr(model, method)(x), np.float32)]
@@ -169,6 +211,6 @@ IMPORTER = Importer(
     (".pkl", ".pickle", ".joblib"),
     recognize,
     to_onnx,
-    ("scikit-learn", "skl2onnx"),
+    ("scikit-learn", "skl2onnx", "onnxmltools", *(library.package for library in LIBRARIES)),
     recognize_object,
 )

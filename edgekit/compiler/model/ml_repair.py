@@ -1,4 +1,4 @@
-"""Repairs and checks of opened models with ops of ai.onnx.ml: one op is rewritten, outputs that no engine
+"""Repairs and checks of opened models with ops of ai.onnx.ml: two ops are rewritten, outputs that no engine
 supports are rejected."""
 
 from __future__ import annotations
@@ -28,19 +28,31 @@ def restate_normalizers(model: ir.Model) -> None:
             node.attributes.add(ir.AttrInt64("axis", -1))
 
 
-def check_dictionaries(proto: onnx.ModelProto) -> None:
-    """Reject ZipMap, which returns dictionaries. skl2onnx adds it to classifiers by default.
+def drop_dictionaries(proto: onnx.ModelProto) -> None:
+    """ZipMap(scores) -> output [ai.onnx.ml]  =>  Identity(scores) -> output
+
+    ZipMap returns each row's scores as a dictionary by class, which engines do not support. skl2onnx adds it
+    to classifiers by default, CatBoost always. The tensor has a column for each class, in the same order.
 
     Raises:
-        ModelError: the model has one.
+        ModelError: a node reads the dictionaries.
     """
+    outputs = {value.name: value for value in proto.graph.output}
+    read = {name for node in proto.graph.node for name in node.input}
     for node in proto.graph.node:
-        if node.op_type == "ZipMap" and node.domain == ML_DOMAIN:
+        if node.op_type != "ZipMap" or node.domain != ML_DOMAIN:
+            continue
+        name = next(iter(node.output), "")
+        if name not in outputs or name in read:
             raise ModelError(
-                f"output {next(iter(node.output), '')}: node {node.name or 'ZipMap'} (ZipMap) returns each "
-                "row's scores as a dictionary, which engines do not support; export again with skl2onnx's "
-                'options={"zipmap": False} to get a tensor'
+                f"output {name}: node {node.name or 'ZipMap'} (ZipMap) returns each row's scores as a "
+                "dictionary that other nodes read, which engines do not support; export again with "
+                'skl2onnx\'s options={"zipmap": False} to get a tensor'
             )
+        node.op_type, node.domain = "Identity", ""
+        del node.attribute[:]
+        outputs[name].type.Clear()
+        outputs[name].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
 def output_advice(value: ir.Value) -> str:

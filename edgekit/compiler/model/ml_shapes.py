@@ -12,7 +12,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import static_dims
-from edgekit.compiler.model.tree_ensembles import MalformedTrees, read_trees
+from edgekit.compiler.model.tree_ensembles import MalformedTrees, read_tree_ensemble, read_trees
 
 ML_DOMAIN = "ai.onnx.ml"
 """ONNX's second domain (trees, scalers) with its own versions; a model may consist of it only."""
@@ -199,6 +199,15 @@ def _tree_regressor(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | 
     return [(FLOAT, (*_rows(dims), targets))]
 
 
+def _tree_ensemble(node: ir.Node, dtype: ir.DataType, dims: Dims) -> Outputs | str:
+    attribute = node.attributes.get("n_targets")
+    targets = attribute.as_int() if attribute is not None else 1
+    if targets < 1:
+        return f"n_targets is {targets}"
+    read_tree_ensemble(node, targets, _columns(dims))
+    return [(dtype, (*_rows(dims), targets))]
+
+
 _RULES: dict[str, Callable[[ir.Node, ir.DataType, Dims], Outputs | str]] = {
     "ArrayFeatureExtractor": _array_feature_extractor,
     "Binarizer": _same,
@@ -210,6 +219,7 @@ _RULES: dict[str, Callable[[ir.Node, ir.DataType, Dims], Outputs | str]] = {
     "SVMClassifier": _svm_classifier,
     "SVMRegressor": _svm_regressor,
     "Scaler": _scaler,
+    "TreeEnsemble": _tree_ensemble,
     "TreeEnsembleClassifier": _tree_classifier,
     "TreeEnsembleRegressor": _tree_regressor,
 }

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from edgekit.compiler.model.foreign_formats import describe_folder
 from edgekit.compiler.model.untrusted import MAX_BYTES, read_external_file
 from edgekit.errors import ModelError
 
@@ -59,5 +60,4 @@ def _why_no_file(path: Path) -> str:
         return "is a URL: download the file first" if address else "file not found"
     if not path.is_dir():
         return "is not a file; pass the .onnx file"
-    inside = next(iter(sorted(path.glob("*.onnx"))), None)
-    return f"is a folder; pass the model's file{f', e.g. {inside}' if inside else ''}"
+    return describe_folder(path)

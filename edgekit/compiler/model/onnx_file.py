@@ -17,7 +17,7 @@ import onnx.defs
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from edgekit.compiler.model.foreign_formats import describe_format
+from edgekit.compiler.model.foreign_formats import SUFFIXES, describe_format
 from edgekit.compiler.model.input_shapes import (
     check_sizes,
     fix_open,
@@ -25,7 +25,7 @@ from edgekit.compiler.model.input_shapes import (
     open_dimensions,
     recorded_picture_size,
 )
-from edgekit.compiler.model.ml_repair import check_dictionaries, output_advice, restate_normalizers
+from edgekit.compiler.model.ml_repair import drop_dictionaries, output_advice, restate_normalizers
 from edgekit.compiler.model.ml_shapes import ML_DOMAIN
 from edgekit.compiler.model.model_bytes import digest_of, file_stamp, read_bytes
 from edgekit.compiler.model.newer_opsets import NEWEST_OPSET, newest_known, read_as_known, restate
@@ -101,7 +101,7 @@ def open_bytes(
             check_model(proto, folder)
             digest = digest_of(data, folder, stamps)
             read_as = _check_opset(proto)
-            check_dictionaries(proto)
+            drop_dictionaries(proto)
             model = _deserialize(proto)
             _repair(model)
             assumed = _fix_inputs(model, shapes or {}, proto, picture_size)
@@ -151,10 +151,15 @@ def signature(model: ir.Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec
 def _parsed(name: str, data: bytes) -> onnx.ModelProto:
     if not data:
         raise ModelError(f"{name}: is empty")
+    suffix = Path(name).suffix.lower()
     try:
         proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError:
-        raise ModelError(f"{name}: is not an ONNX model: {describe_format(data)}") from None
+        raise ModelError(f"{name}: is not an ONNX model: {describe_format(data, suffix)}") from None
+    if suffix in SUFFIXES and not proto.HasField(
+        "graph"
+    ):  # protobuf of another kind is read as unknown fields
+        raise ModelError(f"{name}: is not an ONNX model: it is {SUFFIXES[suffix]}")
     return proto
 
 

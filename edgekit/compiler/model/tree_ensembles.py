@@ -1,7 +1,8 @@
-"""Decode TreeEnsembleClassifier and TreeEnsembleRegressor of ai.onnx.ml into tables, and check them.
+"""Decode TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble of ai.onnx.ml into tables, and check
+them.
 
-The attributes are parallel lists, one entry per node of a tree. Engines index memory by their numbers, so
-values out of range are rejected here, before an engine reads them.
+The attributes are parallel lists, one entry per node of a tree; leaves of TreeEnsemble have their own.
+Engines index memory by their numbers, so values out of range are rejected here, before an engine reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ MAX_NODES = 2**31
 WEIGHTS_LIMIT = 2**25
 """Most weights of one ensemble's leaves, which are held as a table: 160 MB."""
 LEAF = "LEAF"
-_MODES = frozenset({"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", LEAF})
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+"""Comparisons, in the order of TreeEnsemble's numbers."""
+MEMBER = len(MODES)
+"""TreeEnsemble's number for a node that tests membership of a set."""
+_MODES = frozenset({*MODES, LEAF})
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class TreeEnsemble:
         weights: Value that each leaf adds to each output, float32[leaves, outputs].
         covered: Whether the leaf has a weight for the output, bool[leaves, outputs].
         trees: The tree of each leaf, int64[leaves].
-        modes: The comparisons that occur.
-        tracks_missing: Whether a NaN is sent to ``when_true`` somewhere.
+        modes: Comparison of each node, str[nodes]; LEAF in leaves.
+        missing: Whether a node sends a NaN to ``when_true``, bool[nodes].
         depth: Steps from a root to the farthest leaf.
     """
 
@@ -51,8 +56,8 @@ class TreeEnsemble:
     weights: Array
     covered: Array
     trees: Array
-    modes: frozenset[str]
-    tracks_missing: bool
+    modes: Array
+    missing: Array
     depth: int
 
 
@@ -79,6 +84,7 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
     columns = _ints(node, "nodes_featureids")
     nexts = {name: _ints(node, f"nodes_{name}nodeids") for name in ("true", "false")}
     lists: dict[str, Sized] = {"nodes_treeids": tree_ids, "nodes_modes": modes, "nodes_values": values}
+    missing = _missing(node, count)
     lists |= {"nodes_featureids": columns, **{f"nodes_{name}nodeids": each for name, each in nexts.items()}}
     for name, given in lists.items():
         if len(given) != count:
@@ -91,10 +97,7 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
             f"nodes_modes contains {unknown[0][:40]}, which is not one of {', '.join(sorted(_MODES))}"
         )
     leaf = np.array([mode == LEAF for mode in modes])
-    if np.any((columns[~leaf] < 0) | (columns[~leaf] >= features)):
-        raise MalformedTrees(
-            f"nodes_featureids names a column that the input, with {features} columns, does not have"
-        )
+    _check_columns(columns[~leaf], features)
     if np.any(node_ids < 0) or np.any(node_ids >= MAX_NODES):
         raise MalformedTrees(f"nodes_nodeids contains a number outside 0 to {MAX_NODES - 1}")
     rows = _Rows(tree_ids, node_ids)
@@ -109,7 +112,7 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
     starts = rows.find(rows.trees, np.zeros_like(rows.trees))
     if np.any(starts < 0):
         raise MalformedTrees("a tree has no node 0 (its root)")
-    depth = _depth(starts, steps["true"], steps["false"], leaf)
+    depth = _depth(starts, steps["true"], steps["false"], leaf, np.ones(count, np.int64))
     weights, covered = _leaf_weights(node, kind, outputs, rows, place, leaf)
     return TreeEnsemble(
         roots=place[starts],
@@ -120,10 +123,107 @@ def read_trees(node: ir.Node, kind: str, outputs: int, features: int) -> TreeEns
         weights=weights,
         covered=covered,
         trees=tree_ids[order][: len(weights)],
-        modes=frozenset(modes) - {LEAF},
-        tracks_missing=bool(np.any(_ints(node, "nodes_missing_value_tracks_true"))),
+        modes=np.array(modes)[order],
+        missing=(missing & ~leaf)[order],
         depth=depth,
     )
+
+
+def read_tree_ensemble(node: ir.Node, outputs: int, features: int) -> TreeEnsemble:
+    """Decode the trees of a TreeEnsemble (ai.onnx.ml 5), whose leaves have one weight each.
+
+    A test for membership of a set becomes a chain of comparisons:
+
+        x in {a, b} ? yes : no    =>    x == a ? yes : (x == b ? yes : no)
+
+    Args:
+        node: The node.
+        outputs: Number of targets.
+        features: Columns of the input.
+
+    Raises:
+        MalformedTrees: with the reason.
+    """
+    columns, roots = _ints(node, "nodes_featureids"), _ints(node, "tree_roots")
+    modes, splits = _tensor(node, "nodes_modes").astype(np.int64), _tensor(node, "nodes_splits")
+    targets, values = _ints(node, "leaf_targetids"), _tensor(node, "leaf_weights")
+    count, missing = len(columns), _missing(node, len(columns))
+    is_leaf = np.concatenate([_ints(node, f"nodes_{name}leafs") for name in ("true", "false")]).astype(bool)
+    following = np.concatenate([_ints(node, f"nodes_{name}nodeids") for name in ("true", "false")])
+    if not len(modes) == len(splits) == count or not len(is_leaf) == len(following) == 2 * count:
+        raise MalformedTrees("its lists nodes_... differ in their lengths")
+    if not count or not len(roots) or len(targets) != len(values):
+        raise MalformedTrees(
+            "has no nodes, no tree_roots, or other lengths of leaf_targetids and leaf_weights"
+        )
+    if np.any((targets < 0) | (targets >= outputs)):
+        raise MalformedTrees(f"leaf_targetids names an output that does not exist; there are {outputs}")
+    if np.any((modes < 0) | (modes > MEMBER)):
+        raise MalformedTrees(f"nodes_modes contains a number outside 0 to {MEMBER}")
+    if np.any((following < 0) | (following >= np.where(is_leaf, len(targets), count))):
+        raise MalformedTrees("nodes_truenodeids or nodes_falsenodeids leads to a node that does not exist")
+    if np.any((roots < 0) | (roots >= count)):
+        raise MalformedTrees("tree_roots names a node that does not exist")
+    _check_columns(columns, features)
+    leaves = int(is_leaf.sum())  # one for each end of a branch; the node's own may be shared
+    _check_weights(leaves, outputs)
+    is_member = modes == MEMBER
+    sets = _sets(node, int(is_member.sum()))
+    lengths = np.ones(leaves + count, np.int64)
+    lengths[leaves:][is_member] = [len(members) for members in sets]
+    branches = np.split(np.where(is_leaf, np.cumsum(is_leaf) - 1, following + leaves), 2)
+    own = np.arange(leaves)
+    when_true, when_false = (np.concatenate([own, branch]) for branch in branches)
+    depth = _depth(roots + leaves, when_true, when_false, np.arange(leaves + count) < leaves, lengths)
+    weights, covered = np.zeros((leaves, outputs), np.float32), np.zeros((leaves, outputs), bool)
+    at = following[is_leaf]
+    weights[own, targets[at]], covered[own, targets[at]] = values[at], True
+    thresholds = np.concatenate([np.zeros(leaves), splits]).astype(np.float32)
+    chained = _Chains(leaves + count, when_false)
+    for which, members in zip(np.flatnonzero(is_member) + leaves, sets, strict=True):
+        thresholds[which] = members[0]
+        chained.add(int(which), members[1:])
+    copies = chained.copies
+    return TreeEnsemble(
+        roots=roots + leaves,
+        features=np.concatenate([np.zeros(leaves, np.int64), columns])[copies],
+        thresholds=np.concatenate([thresholds, np.array(chained.thresholds, np.float32)]),
+        when_true=when_true[copies],
+        when_false=np.array(chained.when_false, np.int64),
+        weights=weights,
+        covered=covered,
+        trees=np.zeros(leaves, np.int64),
+        modes=np.array([LEAF] * leaves + [(*MODES, "BRANCH_EQ")[mode] for mode in modes])[copies],
+        missing=np.concatenate([np.zeros(leaves, bool), missing])[copies],
+        depth=depth,
+    )
+
+
+class _Chains:
+    """Comparisons that are appended to the nodes: copies of a node with another threshold."""
+
+    def __init__(self, count: int, when_false: Array) -> None:
+        self.copies, self.thresholds = list(range(count)), list[float]()
+        self.when_false: list[int] = when_false.tolist()
+
+    def add(self, node: int, thresholds: Array) -> None:
+        last = self.when_false[node]
+        for threshold in thresholds:
+            self.when_false[node] = len(self.copies)
+            self.copies.append(self.copies[node])
+            self.thresholds.append(float(threshold))
+            node = len(self.when_false)
+            self.when_false.append(last)
+
+
+def _sets(node: ir.Node, count: int) -> list[Array]:
+    """Return the members of each set; a NaN ends each."""
+    values = _tensor(node, "membership_values") if "membership_values" in node.attributes else np.zeros(0)
+    ends = np.flatnonzero(np.isnan(values))
+    sets = np.split(values, ends + 1)[:-1]
+    if len(sets) != count or any(len(each) < 2 for each in sets):
+        raise MalformedTrees(f"membership_values has {len(sets)} sets for {count} nodes, or an empty set")
+    return [each[:-1] for each in sets]
 
 
 class _Rows:
@@ -148,21 +248,25 @@ class _Rows:
         return np.where(known & (self._sorted[at] == keys), self._order[at], -1)
 
 
-def _depth(roots: Array, when_true: Array, when_false: Array, leaf: Array) -> int:
-    """Return the distance to the farthest leaf. Check that every node is reached exactly once."""
+def _depth(roots: Array, when_true: Array, when_false: Array, leaf: Array, lengths: Array) -> int:
+    """Return the distance to the farthest leaf; a node counts by its length. Check that every node is reached
+    exactly once."""
     seen = np.zeros(len(leaf), bool)
-    front, depth = roots, 0
+    distances = np.zeros(len(leaf), np.int64)
+    front, levels = roots, 0
     while True:
-        if np.any(seen[front]) or len(np.unique(front)) != len(front) or depth > MAX_DEPTH:
+        if np.any(seen[front]) or len(np.unique(front)) != len(front) or levels > MAX_DEPTH:
             raise MalformedTrees("a node has two parents")
         seen[front] = True
         inner = front[~leaf[front]]
         if not len(inner):
             break
-        front, depth = np.concatenate([when_true[inner], when_false[inner]]), depth + 1
+        for following in (when_true, when_false):
+            distances[following[inner]] = distances[inner] + lengths[inner]
+        front, levels = np.concatenate([when_true[inner], when_false[inner]]), levels + 1
     if not seen.all():
         raise MalformedTrees("a node cannot be reached from a root")
-    return depth
+    return int(distances.max())
 
 
 def _leaf_weights(
@@ -180,16 +284,43 @@ def _leaf_weights(
     if np.any(found < 0) or not leaf[found].all():
         raise MalformedTrees(f"{kind}_nodeids names a node that is not a leaf")
     leaves = int(leaf.sum())
-    if leaves * outputs > WEIGHTS_LIMIT:
-        raise MalformedTrees(
-            f"{leaves} leaves with {outputs} outputs need more than {WEIGHTS_LIMIT} weights, the "
-            "supported maximum"
-        )
+    _check_weights(leaves, outputs)
     weights, covered = np.zeros((leaves, outputs), np.float32), np.zeros((leaves, outputs), bool)
     at = (place[found], ids)
     np.add.at(weights, at, values)
     covered[at] = True
     return weights, covered
+
+
+def _check_weights(leaves: int, outputs: int) -> None:
+    if leaves * outputs > WEIGHTS_LIMIT:
+        raise MalformedTrees(
+            f"{leaves} leaves with {outputs} outputs need more than {WEIGHTS_LIMIT} weights, the "
+            "supported maximum"
+        )
+
+
+def _check_columns(columns: Array, features: int) -> None:
+    if np.any((columns < 0) | (columns >= features)):
+        raise MalformedTrees(
+            f"nodes_featureids names a column that the input, with {features} columns, does not have"
+        )
+
+
+def _missing(node: ir.Node, count: int) -> Array:
+    """Return whether each node sends a NaN to its true branch, bool[nodes]; the list may be absent."""
+    found = _ints(node, "nodes_missing_value_tracks_true")
+    if len(found) not in (0, count):
+        raise MalformedTrees(
+            f"nodes_missing_value_tracks_true has {len(found)} entries but there are {count} nodes"
+        )
+    return found.astype(bool) if len(found) else np.zeros(count, bool)
+
+
+def _tensor(node: ir.Node, name: str) -> Array:
+    if name not in node.attributes:
+        raise MalformedTrees(f"has no {name}")
+    return node.attributes[name].as_tensor().numpy().reshape(-1)
 
 
 def _ints(node: ir.Node, name: str) -> Array:

@@ -45,29 +45,54 @@ g (float[1,4] x) => (float[1,2] y)
 
 
 def compared(
-    text: str, run: Callable[[Array], Array], example: Mapping[str, Array] | None = None, **options: Any
+    text: str,
+    run: Callable[[Array], Array],
+    example: Mapping[str, Array] | None = None,
+    own: bool = False,
+    **options: Any,
 ) -> ImportCheck:
-    """Compare a model with an original that ``run`` computes."""
+    """Compare a model with an original that ``run`` computes; ``own``: not by a framework's exporter."""
     data = onnx.parser.parse_model(text).SerializeToString()
 
     def answers(samples: Samples) -> FrameworkOutputs:
         return FrameworkOutputs("a framework", [{"y": run(sample["x"])} for sample in samples])
 
     importer = Importer("a format", (), lambda head, path: False, lambda source, options: None)  # type: ignore[arg-type, return-value]
-    imported = Imported(data, "m.bin", Path("m.bin"), "", importer, "fake", {}, (), "", answers, example)
+    importer = importer._replace(answers=(lambda path, samples: answers(samples)) if own else None)
+    tools = {"edgekit-sdk": "0.1", "exporter": "2.0"}
+    imported = Imported(data, "m.bin", Path("m.bin"), "", importer, "fake", tools, (), "", answers, example)
     model = open_bytes(data, "m.bin")
     inputs, outputs = signature(model)
     samples = [{"x": np.arange(1, 5, dtype=np.float32)[None]}]
     return check_import(imported, model, run_reference(model, inputs, outputs, samples), **options)
 
 
-def test_a_fault_is_to_be_reported() -> None:
+RANDOM = (
+    "the inputs were random: pass some that the model is made for, as samples or example_inputs. If the "
+    "results differ on those too, the framework's exporter is wrong (exporter 2.0)"
+)
+YOURS = (
+    "the framework's exporter is wrong on your inputs (exporter 2.0): try another version of it, or export "
+    "the model to ONNX yourself and build the .onnx file"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"own": True}, "this is a bug of the importer: please report it with the model"),
+        ({"are_random": True}, RANDOM),
+        ({}, YOURS),
+        ({"are_random": True, "example": {"x": np.full((1, 4), 7, np.float32)}}, YOURS),
+    ],
+)
+def test_other_results_are_refused_with_what_to_do(options: dict[str, Any], advice: str) -> None:
+    """Only EdgeKit's own conversions are to be reported to it."""
     with pytest.raises(ModelError) as error:
-        compared(DOUBLED, lambda x: 2.001 * x)
+        compared(DOUBLED, lambda x: 2.001 * x, **options)
     assert str(error.value) == (
         "m.bin: the imported ONNX model gives other results than a framework:\n"
-        "  output y: SNR 66.0 dB; 100 dB is required\n"
-        "  this is a bug of the importer: please report it with the model"
+        f"  output y: SNR 66.0 dB; 100 dB is required\n  {advice}"
     )
 
 

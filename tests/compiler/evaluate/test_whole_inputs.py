@@ -126,8 +126,19 @@ def test_wrong_use(reviews: Path, tmp_path: Path) -> None:
     )
     assert run(str(plain), "--text", "a") == (
         2,
-        f"error: --text needs a card with a text input; {plain} has no such card\n",
+        f"error: --text needs a card with a text input, but {plain} has no such card: build it with "
+        "--card card.toml (edgekit model card MODEL -o card.toml drafts one), or pass arrays with -i "
+        "NAME=FILE.npy\n",
     )
+    assert run(str(reviews)) == (
+        2,
+        'error: no text was given; add --text "...", or -i FILE.txt with one text a line\n',
+    )
+    for given in ("good food", "text=good food"):
+        assert run(str(reviews), "-i", given) == (
+            2,
+            'error: good food: file not found; to pass a text itself, use --text "..."\n',
+        )
 
 
 EAR = """
@@ -151,6 +162,7 @@ def test_a_sound_window_by_window(tmp_path: Path) -> None:
     sound = np.array([-100] * 8 + [1 << 14] * 4, "<i2")
     (tmp_path / "long.wav").write_bytes(wav(sound.tobytes(), rate=8))
     (tmp_path / "short.wav").write_bytes(wav(sound[8:].tobytes(), rate=8))
+    assert run(str(bundle), "--text", "a")[1].endswith(f"{bundle} takes sounds: add -i FILE.wav\n")
     code, output = run(str(bundle), "-i", str(tmp_path / "long.wav"))
     assert code == 0
     assert output.splitlines()[:2] == [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,10 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.compiler.build.import_onnx import ImportedModel
 from edgekit.errors import ModelError, UsageError
+from tests.compiler.importers.right_import import is_right
 
 pytestmark = pytest.mark.needs_ort
-
-
-def is_right(found: ImportedModel, engine: str, outputs: Sequence[str]) -> None:
-    assert found.compared.engine.startswith(engine)
-    assert [spec.name for spec in found.outputs] == list(outputs)
-    assert all(error.within_limit for error in found.compared.outputs.values())
 
 
 class TestPyTorch:
@@ -85,6 +78,51 @@ class TestPyTorch:
         assert str(error.value).endswith(f"the full message is in {tmp_path / 'imports' / 'Branch.txt'}")
         with pytest.raises(UsageError, match=r"^Branch: torch\.export needs example inputs"):
             edgekit.import_model(Branch())
+
+    def test_sequences_packed_by_their_lengths(self) -> None:
+        torch = self.torch
+
+        class Packed(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.gru = torch.nn.GRU(4, 4, bidirectional=True, batch_first=True)
+
+            def forward(self, x: Any, lengths: Any) -> Any:
+                rnn = torch.nn.utils.rnn
+                packed = rnn.pack_padded_sequence(x, lengths, batch_first=True)
+                return rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
+
+        example = (torch.zeros(1, 5, 4), torch.tensor([5]))
+        with pytest.raises(ModelError) as error:
+            edgekit.import_model(Packed(), example_inputs=example)
+        assert str(error.value) == (
+            "Packed: packs its sequences (pack_padded_sequence), which torch.export can't trace: pass the "
+            "padded sequences to the recurrent layer as they are, in a copy of forward for the export"
+        )
+
+    def test_models_of_transformers_that_write_text(self) -> None:
+        transformers = pytest.importorskip("transformers")
+        torch, sizes = self.torch, {"vocab_size": 50, "num_layers": 1, "num_heads": 4}
+        ids = torch.ones(1, 12, dtype=torch.long)
+        t5 = transformers.T5Config(d_model=8, d_kv=2, d_ff=8, decoder_start_token_id=0, **sizes)
+        model = transformers.T5ForConditionalGeneration(t5)
+        with pytest.raises(ModelError) as error:
+            edgekit.import_model(model, example_inputs={"input_ids": ids, "decoder_input_ids": ids})
+        assert str(error.value) == (
+            "T5ForConditionalGeneration: is an encoder-decoder, of which EdgeKit builds Whisper only; to "
+            "build its encoder, pass that module from Python: edgekit.build(model.get_encoder(), "
+            "example_inputs=..., targets=[...])"
+        )
+        encoder = edgekit.import_model(model.get_encoder(), example_inputs={"input_ids": ids})
+        is_right(encoder, "PyTorch", ["last_hidden_state"])
+        assert model.config._attn_implementation == "sdpa"
+        gpt = transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(vocab_size=50, n_embd=8, n_layer=1, n_head=2)
+        )
+        with pytest.raises(ModelError, match=r"^GPT2LMHeadModel: is a language model: save it with save_pre"):
+            edgekit.import_model(gpt, example_inputs={"input_ids": ids})
+        gpt.config.use_cache = False
+        is_right(edgekit.import_model(gpt, example_inputs={"input_ids": ids}), "PyTorch", ["logits"])
 
 
 class TestKeras:

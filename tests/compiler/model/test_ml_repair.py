@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit.compiler.model.onnx_file import open_model
+from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
 from edgekit.errors import ModelError
 
@@ -41,14 +41,25 @@ def test_unit_vectors_of_integers_stay_as_they_are(tmp_path: Path) -> None:
     np.testing.assert_allclose(got, [[-2 / np.sqrt(5), 0, 1 / np.sqrt(5)]], atol=1e-6)
 
 
-def test_dictionaries_of_scores_are_refused_with_the_option(tmp_path: Path) -> None:
-    text = """g (float[1,2] x) => (seq(map(int64, float)) scores) {
+@pytest.mark.needs_ort
+def test_dictionaries_of_scores_become_a_tensor(tmp_path: Path) -> None:
+    text = """g (float[2,2] x) => (seq(map(int64, float)) scores) {
         scores = ai.onnx.ml.ZipMap <classlabels_int64s = [0, 1]> (x) }"""
+    model = open_model(saved(tmp_path, text))
+    x = np.array([[0.25, 0.75], [1, 0]], np.float32)
+    assert str(signature(model)[1][0]) == "scores float32 2x2"
+    np.testing.assert_array_equal(Reference(model).run({"x": x})["scores"], x)
+
+
+def test_dictionaries_that_are_read_are_refused(tmp_path: Path) -> None:
+    text = """g (float[1,2] x) => (float y) { scores = ai.onnx.ml.ZipMap <classlabels_int64s = [0, 1]> (x)
+        y = SequenceLength (scores) }"""
     with pytest.raises(ModelError) as refused:
         open_model(saved(tmp_path, text))
     assert str(refused.value) == (
-        "model.onnx: output scores: node ZipMap (ZipMap) returns each row's scores as a dictionary, which "
-        'engines do not support; export again with skl2onnx\'s options={"zipmap": False} to get a tensor'
+        "model.onnx: output scores: node ZipMap (ZipMap) returns each row's scores as a dictionary that "
+        "other nodes read, which engines do not support; export again with skl2onnx's options="
+        '{"zipmap": False} to get a tensor'
     )
 
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from edgekit.compiler.model import tree_ensembles
-from edgekit.compiler.model.tree_ensembles import MAX_NODES, read_trees
+from edgekit.compiler.model.tree_ensembles import MAX_NODES, read_tree_ensemble, read_trees
 from edgekit.errors import ModelError
 from tests.compiler.passes.meaning import model_of
 from tests.fixtures.ml_models import stumps
@@ -37,7 +37,7 @@ def test_the_tables_of_three_trees() -> None:
     assert np.array_equal(trees.when_false[:6], leaves)
     assert trees.roots.tolist() == [0, 6, 7]
     assert trees.trees.tolist() == [0, 1, 1, 2, 2, 2]
-    assert trees.modes == {"BRANCH_LEQ"}
+    assert set(trees.modes[6:]) == {"BRANCH_LEQ"}
 
 
 def test_leaves_by_outputs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +56,11 @@ def test_leaves_by_outputs_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
+        (
+            "nodes_falsenodeids",
+            "[0, 2, 0, 0, 2, 0, 4, 0, 0], nodes_missing_value_tracks_true = [1]",
+            "nodes_missing_value_tracks_true has 1 entries but there are 9 nodes",
+        ),
         ("nodes_modes", '["LEAF"]', "nodes_modes has 1 entries but nodes_nodeids has 9"),
         (
             "nodes_modes",
@@ -113,6 +118,63 @@ def test_malformed_trees_are_refused(name: str, text: str, why: str) -> None:
         model_of(TEXT.format(a=with_list(name, text)))
     where = "node TreeEnsembleRegressor_0 (ai.onnx.ml::TreeEnsembleRegressor, opset 3)"
     assert str(refused.value) == f"{where}: {why}"
+
+
+ENSEMBLE = """g (float[2,2] x) => (float[?,?] y) {{ y = ai.onnx.ml.TreeEnsemble <n_targets = 2, {a}> (x) }}"""
+SETS = """tree_roots = [0], nodes_featureids = [0, 1], nodes_modes = uint8[2] {0, 6},
+    nodes_splits = float[2] {0.5, 0}, nodes_truenodeids = [1, 0], nodes_trueleafs = [0, 1],
+    nodes_falsenodeids = [0, 1], nodes_falseleafs = [1, 1], leaf_targetids = [0, 1],
+    leaf_weights = float[2] {1, 2}, membership_values = float[4] {1, 2, 3, nan}"""
+
+
+def test_the_tables_of_a_tree_with_a_set() -> None:
+    (node,) = model_of(ENSEMBLE.format(a=SETS)).graph
+    trees = read_tree_ensemble(node, 2, 2)
+    assert trees.depth == 4
+    assert trees.modes.tolist() == ["LEAF"] * 3 + ["BRANCH_LEQ"] + ["BRANCH_EQ"] * 3
+    assert trees.thresholds.tolist() == [0, 0, 0, 0.5, 1, 2, 3]
+    assert trees.when_true.tolist() == [0, 1, 2, 4, 0, 0, 0]
+    assert trees.when_false.tolist() == [0, 1, 2, 1, 5, 6, 2]
+    assert trees.weights.tolist() == [[1, 0], [1, 0], [0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("nodes_modes", "uint8[1] {0}", "its lists nodes_... differ in their lengths"),
+        ("nodes_modes", "uint8[2] {0, 7}", "nodes_modes contains a number outside 0 to 6"),
+        (
+            "nodes_featureids",
+            "[0, 2]",
+            "nodes_featureids names a column that the input, with 2 columns, does not have",
+        ),
+        ("tree_roots", "[2]", "tree_roots names a node that does not exist"),
+        ("tree_roots", "[0, 0]", "a node has two parents"),
+        ("tree_roots", "[1]", "a node cannot be reached from a root"),
+        (
+            "nodes_truenodeids",
+            "[2, 0]",
+            "nodes_truenodeids or nodes_falsenodeids leads to a node that does not exist",
+        ),
+        ("nodes_truenodeids", "[0, 0]", "a node has two parents"),
+        ("leaf_targetids", "[0, 2]", "leaf_targetids names an output that does not exist; there are 2"),
+        (
+            "leaf_targetids",
+            "[0]",
+            "has no nodes, no tree_roots, or other lengths of leaf_targetids and leaf_weights",
+        ),
+        ("membership_values", "float[1] {1}", "membership_values has 0 sets for 1 nodes, or an empty set"),
+        ("membership_values", "float[1] {nan}", "membership_values has 1 sets for 1 nodes, or an empty set"),
+        ("nodes_modes", "[0, 6]", "attribute nodes_modes has type INTS; the op takes TENSOR"),
+    ],
+)
+def test_malformed_tree_ensembles_are_refused(name: str, text: str, why: str) -> None:
+    attributes = re.sub(
+        rf"{name} = [^,]*?([\[{{].*?[\]}}])( \{{.*?\}})?", f"{name} = {text}", SETS, flags=re.S
+    )
+    with pytest.raises(ModelError) as refused:
+        model_of(ENSEMBLE.format(a=attributes))
+    assert str(refused.value) == f"node TreeEnsemble_0 (ai.onnx.ml::TreeEnsemble, opset 5): {why}"
 
 
 def test_a_circle_beside_the_root_is_refused() -> None:

@@ -163,7 +163,21 @@ def test_tree_classifier_of_two_classes(positive: bool, post: str, base: str) ->
 def test_tree_classifier_with_two_weights_for_two_classes_is_refused() -> None:
     attributes = f"{stumps('class', 2, seed=2)}, classlabels_int64s = [3, 5]"
     text = TWO_OUTPUTS.format(rows=1, scores=2) + f"ai.onnx.ml.TreeEnsembleClassifier <{attributes}> (x) }}"
-    assert refusal(text).why.startswith("has two classes and weights for the second")
+    assert refusal(text).why == (
+        "has two classes and weights for the second, for which ONNX Runtime returns labels 0 and 1 whatever "
+        "the labels are: here 3, 5"
+    )
+
+
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
+def test_tree_classifier_with_two_weights_for_classes_0_and_1(positive: bool, post: str) -> None:
+    attributes = stumps("class", 2, seed=2, positive=positive)
+    text = TWO_OUTPUTS.format(rows=5, scores=2) + (
+        f'ai.onnx.ml.TreeEnsembleClassifier <{attributes}, post_transform = "{post}",'
+        " classlabels_int64s = [0, 1]> (x) }"
+    )
+    written_out(text)
 
 
 def test_a_deep_tree_is_refused() -> None:
@@ -204,6 +218,68 @@ def test_tree_regressor_of_the_least_is_refused() -> None:
     text = f"""g (float[4,3] x) => (float[4,2] y) {{ y = ai.onnx.ml.TreeEnsembleRegressor
         <{stumps("target", 2, seed=3)}, n_targets = 2, aggregate_function = "MIN"> (x) }}"""
     assert refusal(text).why == "aggregate_function MIN cannot be expressed in ONNX's standard operators"
+
+
+MISSING = "nodes_missing_value_tracks_true = [0, 0, 0, 0, 1, 0, 0, 0, 0]"
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_missing_values_take_the_branch_that_the_node_names(rows: int) -> None:
+    """Roots of negative numbers are missing."""
+    text = f"""g (float[{rows},3] x) => (float[{rows},2] y) {{ root = Sqrt (x)
+        y = ai.onnx.ml.TreeEnsembleRegressor <{stumps("target", 2, seed=3)}, {MISSING}, n_targets = 2>
+        (root) }}"""
+    assert "IsNaN" in written_out(text)
+
+
+def test_nodes_with_different_comparisons() -> None:
+    attributes = stumps("target", 2, seed=3, positive=False).replace("BRANCH_LEQ", "BRANCH_NEQ", 1)
+    attributes = attributes.replace("BRANCH_LEQ", "BRANCH_GT", 1)
+    text = f"""g (float[40,3] x) => (float[40,2] y) {{ whole = Round (x)
+        y = ai.onnx.ml.TreeEnsembleRegressor <{attributes}, n_targets = 2> (whole) }}"""
+    assert written_out(text).count("And") == 3 * 2  # comparisons by levels
+
+
+ENSEMBLE = """g (float[{rows},2] x) => (float[{rows},{targets}] y) {{ whole = Round (x)
+    y = ai.onnx.ml.TreeEnsemble <n_targets = {targets}, {attributes}> (whole) }}"""
+SINGLE = """tree_roots = [0], nodes_featureids = [0, 1, 0], nodes_modes = uint8[3] {0, 1, 3},
+    nodes_splits = float[3] {0.5, -0.5, 1.5}, nodes_truenodeids = [1, 0, 1], nodes_trueleafs = [0, 1, 1],
+    nodes_falsenodeids = [2, 2, 3], nodes_falseleafs = [0, 1, 1], leaf_targetids = [0, 1, 0, 1],
+    leaf_weights = float[4] {5.25, 12.125, -12.25, 7.5}"""
+MEMBERS = """tree_roots = [0, 3], nodes_featureids = [0, 0, 0, 1], nodes_modes = uint8[4] {0, 6, 6, 0},
+    nodes_splits = float[4] {2, 0, 0, 0}, nodes_trueleafs = [0, 1, 1, 1], nodes_truenodeids = [1, 0, 1, 2],
+    nodes_falseleafs = [1, 0, 1, 1], nodes_falsenodeids = [2, 2, 3, 2], leaf_targetids = [0, 1, 2, 3],
+    leaf_weights = float[4] {1, 10, 1000, 100}, membership_values = float[6] {-1, 0, 2, nan, 1, nan}"""
+
+
+@pytest.mark.parametrize("aggregate", [0, 1])
+def test_tree_ensemble(aggregate: int) -> None:
+    attributes = f"{SINGLE}, aggregate_function = {aggregate}"
+    written_out(ENSEMBLE.format(rows=40, targets=2, attributes=attributes))
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_tree_ensemble_of_sets(rows: int) -> None:
+    """A set is a chain of comparisons; the second tree is one leaf, to which both branches lead."""
+    found = written_out(ENSEMBLE.format(rows=rows, targets=4, attributes=MEMBERS))
+    assert found.count("Where") == 5  # one comparison, then three, then one
+
+
+def test_tree_ensemble_with_missing_values() -> None:
+    attributes = f"{SINGLE}, nodes_missing_value_tracks_true = [1, 0, 0]"
+    text = ENSEMBLE.format(rows=40, targets=2, attributes=attributes).replace("Round", "Sqrt")
+    assert "IsNaN" in written_out(text)
+
+
+def test_tree_ensemble_of_the_greatest_is_refused() -> None:
+    text = ENSEMBLE.format(rows=1, targets=2, attributes=f"{SINGLE}, aggregate_function = 3")
+    assert refusal(text).why == "aggregate_function MAX cannot be expressed in ONNX's standard operators"
+
+
+def test_tree_ensemble_with_a_transform_is_refused() -> None:
+    """ONNX's 1 is softmax; ONNX Runtime computes the logistic function."""
+    text = ENSEMBLE.format(rows=1, targets=2, attributes=f"{SINGLE}, post_transform = 1")
+    assert refusal(text).why == ("has post_transform 1, which ONNX and ONNX Runtime 1.32 number differently")
 
 
 KERNELS = ["LINEAR", "RBF", "SIGMOID", "POLY"]

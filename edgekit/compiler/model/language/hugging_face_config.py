@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from edgekit.compiler.model.foreign_formats import ENCODER_ALONE, ENCODER_DECODER
 from edgekit.compiler.model.language.language_model import GELU_TANH, SILU, DecoderConfig
 from edgekit.errors import ModelError
 from edgekit.tensor_spec import Json
@@ -36,9 +37,13 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
     """
     architecture = MODEL_TYPES.get(str(table.get("model_type")))
     if architecture is None:
+        name = str(table.get("model_type"))[:40]
+        if table.get("is_encoder_decoder"):
+            raise ModelError(f"{folder}: has model_type {name}: it {ENCODER_DECODER}; {ENCODER_ALONE}")
         raise ModelError(
-            f"{folder}: has model_type {str(table.get('model_type'))[:40]}, which is not supported; "
-            f"supported: {', '.join(MODEL_TYPES)}"
+            f"{folder}: has model_type {name}, which is not supported; supported: {', '.join(MODEL_TYPES)}. "
+            "If it does not write text, load it with transformers and pass the module: edgekit.build(model, "
+            'example_inputs=tokenizer("a text", return_tensors="pt"), targets=[...])'
         )
 
     def number(key: str, default: int | None = None) -> int:

@@ -127,6 +127,7 @@ BODIES: Mapping[tuple[str, str], Write] = {
     ("ai.onnx.ml", "SVMClassifier"): svm_classifier,
     ("ai.onnx.ml", "SVMRegressor"): svm_regressor,
     ("ai.onnx.ml", "Scaler"): scaler,
+    ("ai.onnx.ml", "TreeEnsemble"): tree_regressor,
     ("ai.onnx.ml", "TreeEnsembleClassifier"): tree_classifier,
     ("ai.onnx.ml", "TreeEnsembleRegressor"): tree_regressor,
 }

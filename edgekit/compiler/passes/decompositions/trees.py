@@ -1,4 +1,5 @@
-"""Decomposes the tree ensembles of ai.onnx.ml: decision trees, forests and boosted trees of scikit-learn.
+"""Decomposes the tree ensembles of ai.onnx.ml: decision trees, forests and boosted trees of scikit-learn,
+XGBoost, LightGBM and CatBoost.
 
 All trees are descended at once, one step a level of the deepest; a leaf leads to itself:
 
@@ -18,7 +19,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.compiler.model.rewriting import int_of, text_of
-from edgekit.compiler.model.tree_ensembles import TreeEnsemble, read_trees
+from edgekit.compiler.model.tree_ensembles import LEAF, TreeEnsemble, read_tree_ensemble, read_trees
 from edgekit.compiler.passes.decompositions.classifiers import (
     ORT_ONLY,
     best_label,
@@ -41,12 +42,16 @@ _COMPARISONS = {
     "BRANCH_GTE": "GreaterOrEqual",
     "BRANCH_GT": "Greater",
     "BRANCH_EQ": "Equal",
+    "BRANCH_NEQ": "Equal",
 }
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+"""In the order of TreeEnsemble's numbers."""
 
 
 def tree_classifier(node: ir.Node) -> onnx.GraphProto:
     """Several classes: the label of the largest sum. Two classes with weights for one of them: that sum is
-    the second's score, compared with 0.5 where all weights are probabilities, else with 0.
+    the second's score, compared with 0.5 where all weights are probabilities, else with 0. Two classes with
+    weights for both: the second's score, compared with 0.
     """
     tape = Tape(node)
     labels = labels_of(node)
@@ -66,12 +71,22 @@ def tree_classifier(node: ir.Node) -> onnx.GraphProto:
 
 
 def tree_regressor(node: ir.Node) -> onnx.GraphProto:
-    """Decompose TreeEnsembleRegressor: sum or mean of the trees' leaves, plus the base values."""
+    """Decompose TreeEnsembleRegressor and TreeEnsemble: sum or mean of the leaves, plus the base values."""
     tape = Tape(node)
     targets = int_of(node, "n_targets", 1)
     x, rows, columns = rows_of(tape, node)
-    trees = read_trees(node, "target", targets, columns)
-    kind = text_of(node, "aggregate_function", "SUM")
+    if node.op_type == "TreeEnsemble":
+        trees = read_tree_ensemble(node, targets, columns)
+        number = int_of(node, "aggregate_function", 1)
+        kind = _AGGREGATES[number] if 0 <= number < len(_AGGREGATES) else str(number)
+        if number := int_of(node, "post_transform", 0):
+            raise Inexpressible(
+                f"has post_transform {number}, which ONNX and ONNX Runtime 1.32 number differently",
+                "export it with post_transform 0, and the transform as an operator behind it",
+            )
+    else:
+        trees = read_trees(node, "target", targets, columns)
+        kind = text_of(node, "aggregate_function", "SUM")
     if kind not in ("SUM", "AVERAGE"):
         raise Inexpressible(
             f"aggregate_function {kind} cannot be expressed in ONNX's standard operators", ORT_ONLY
@@ -82,7 +97,8 @@ def tree_regressor(node: ir.Node) -> onnx.GraphProto:
     base = _floats(node, "base_values")
     if base.any():
         scores = tape("Add", scores, base)
-    return tape.body(post_transform(tape, node, scores))
+    is_plain = node.op_type == "TreeEnsemble"
+    return tape.body(scores if is_plain else post_transform(tape, node, scores))
 
 
 def _two_classes(
@@ -95,10 +111,15 @@ def _two_classes(
     rows: int,
     columns: int,
 ) -> onnx.GraphProto:
+    if trees.covered.all() and not len(base) and labels.tolist() == [0, 1]:  # CatBoost's
+        given = tape("Gather", trees.weights, _leaves(tape, trees, x, rows, columns))
+        scores = tape("ReduceSum", given, np.array([1], np.int64), keepdims=0)
+        label = label_above(tape, tape.part(scores, 1, 1, 2), 0.0, labels, rows)
+        return tape.body(label, post_transform(tape, node, scores))
     if trees.covered[:, 1].any() or len(base) > 1:
         raise Inexpressible(
-            "has two classes and weights for the second only; ONNX Runtime then returns labels 0 and 1 "
-            "whatever the labels are",
+            "has two classes and weights for the second, for which ONNX Runtime returns labels 0 and 1 "
+            f"whatever the labels are: here {', '.join(map(str, labels))}",
             ORT_ONLY,
         )
     leaves = _leaves(tape, trees, x, rows, columns)
@@ -134,23 +155,39 @@ def _leaves(tape: Tape, trees: TreeEnsemble, x: str, rows: int, columns: int) ->
         raise Inexpressible(
             f"its trees are {trees.depth} levels deep; at most {MOST_LEVELS} are supported", ORT_ONLY
         )
-    if len(trees.modes) > 1 or not trees.modes <= _COMPARISONS.keys():
-        raise Inexpressible(f"uses the comparison {', '.join(sorted(trees.modes))}", ORT_ONLY)
-    if trees.tracks_missing:
-        raise Inexpressible("has separate branches for missing values", ORT_ONLY)
     at = tape.constant(np.tile(trees.roots, (rows, 1)))
     if not trees.depth:
         return at
     flat = tape.reshape(x, (rows * columns,))
     starts: Array = (np.arange(rows, dtype=np.int64) * columns)[:, None]
-    compare = _COMPARISONS[next(iter(trees.modes))]
     for _ in range(trees.depth):
         column = tape("Gather", trees.features, at)
         if rows > 1:
             column = tape("Add", column, starts)
-        holds = tape(compare, tape("Gather", flat, column), tape("Gather", trees.thresholds, at))
+        holds = _holds(tape, trees, at, tape("Gather", flat, column))
         at = tape("Where", holds, tape("Gather", trees.when_true, at), tape("Gather", trees.when_false, at))
     return at
+
+
+def _holds(tape: Tape, trees: TreeEnsemble, at: str, value: str) -> str:
+    """Return whether the condition of each node in ``at`` holds for its value. A missing value is a NaN."""
+    threshold, holds = tape("Gather", trees.thresholds, at), ""
+    modes = sorted(set(trees.modes.tolist()) - {LEAF})
+    for mode in modes:
+        found = tape(_COMPARISONS[mode], value, threshold)
+        found = tape("Not", found) if mode == "BRANCH_NEQ" else found
+        if len(modes) > 1:
+            found = tape("And", found, _look_up(tape, trees.modes == mode, at))
+        holds = tape("Or", holds, found) if holds else found
+    if trees.missing.any():
+        absent = tape("And", tape("IsNaN", value), _look_up(tape, trees.missing, at))
+        holds = tape("Or", holds, absent)
+    return holds
+
+
+def _look_up(tape: Tape, table: Array, at: str) -> str:
+    """Gather from a table of booleans, which Core ML does not do."""
+    return tape("Greater", tape("Gather", table.astype(np.float32), at), np.array(0.5, np.float32))
 
 
 def _floats(node: ir.Node, name: str) -> Array:

@@ -93,6 +93,17 @@ CASES: dict[str, tuple[Any, str]] = {
         lambda f: config(f, model_type="mamba"),
         "has model_type mamba, which is not supported; supported:",
     ),
+    "an encoder": (
+        lambda f: config(f, model_type="bert"),
+        ". If it does not write text, load it with transformers and pass the module: edgekit.build(model, "
+        'example_inputs=tokenizer("a text", return_tensors="pt"), targets=[...])',
+    ),
+    "an encoder-decoder": (
+        lambda f: config(f, model_type="t5", is_encoder_decoder=True),
+        "has model_type t5: it is an encoder-decoder, of which EdgeKit builds Whisper only; to build its "
+        "encoder, pass that module from Python: edgekit.build(model.get_encoder(), "
+        "example_inputs=..., targets=[...])",
+    ),
     "quantized": (
         lambda f: config(f, quantization_config={"bits": 4}),
         "has already quantized weights; use the original float model",
