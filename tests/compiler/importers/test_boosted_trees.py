@@ -115,16 +115,22 @@ class TestCatBoost:
 
     def test_models_and_their_files(self, rows: tuple[Any, Any], tmp_path: Path) -> None:
         x, classes = np.nan_to_num(rows[0]), rows[1]
-        model = self.catboost.CatBoostRegressor(iterations=3, verbose=0).fit(x, x[:, 0])
+        model = self.catboost.CatBoostRegressor(iterations=3, verbose=0, allow_writing_files=False).fit(
+            x, x[:, 0]
+        )
         is_right(edgekit.import_model(model), "CatBoost", ["predictions"])
-        model = self.catboost.CatBoostClassifier(iterations=3, verbose=0).fit(x, classes)
+        model = self.catboost.CatBoostClassifier(iterations=3, verbose=0, allow_writing_files=False).fit(
+            x, classes
+        )
         model.save_model("model.cbm")
         for source in (model, tmp_path / "model.cbm"):
             is_right(edgekit.import_model(source), "CatBoost", ["label", "probabilities"])
 
     def test_names_of_classes(self, rows: tuple[Any, Any]) -> None:
         names = np.array(["ant", "bee", "cat"])[rows[1]]
-        model = self.catboost.CatBoostClassifier(iterations=3, verbose=0).fit(np.nan_to_num(rows[0]), names)
+        model = self.catboost.CatBoostClassifier(iterations=3, verbose=0, allow_writing_files=False).fit(
+            np.nan_to_num(rows[0]), names
+        )
         found = edgekit.import_model(model)
         is_right(found, "CatBoost", ["label", "probabilities"])
         assert list(found.imported.notes) == ["label is an index into the classes ant, bee, cat"]
