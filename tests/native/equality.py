@@ -2,9 +2,9 @@
 
     python -m tests.native.equality 10000 [--first 0]
 
-Preparation is equal bit for bit. So are the decoders, except the two with an exponential. numpy's, of float32, is
-within 2.52 units in the last place (ulp) by its own statement, and differs between processors; the
-library's is rounded to nearest. test_equality.py is the short form.
+Preparation is equal bit for bit. So are the decoders, except the two with an exponential. numpy's, of
+float32, is within 2.52 units in the last place (ulp) by its own statement, and differs between processors;
+the library's is rounded to nearest. test_equality.py is the short form.
 """
 
 from __future__ import annotations
