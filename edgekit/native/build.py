@@ -104,7 +104,7 @@ def sources() -> list[str]:
 
 def definitions() -> list[str]:
     """Return the compiler's flags for the version and the folders of headers, relative to FOLDER."""
-    return [f'-DEDGEKIT_VERSION="{__version__}"', "-Iinclude", "-Isource", "-I."]
+    return [f'-DLIBRARY_VERSION="{__version__}"', "-Iinclude", "-Isource", "-I."]
 
 
 def _run(command: Sequence[str], given: str) -> None:

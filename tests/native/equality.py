@@ -54,15 +54,18 @@ class Totals:
 def write_bundle(case: Case, path: Path) -> tuple[list[TensorSpec], list[TensorSpec]]:
     """Write a bundle without variants that holds the case's card."""
     image, output = case.card["inputs"]["x"], case.output
-    inputs = [{"name": "x", "dtype": image["dtype"], "shape": image["shape"]}]
-    outputs = [{"name": "y", "dtype": str(output.dtype), "shape": list(output.shape)}]
+    inputs = [TensorSpec("x", image["dtype"], tuple(image["shape"]))]
+    outputs = [TensorSpec("y", str(output.dtype), output.shape)]
     source = {"file": "m.onnx", "sha256": "0" * 64, "opset": 17, "nodes": 1}
-    manifest = {"source": source, "inputs": inputs, "outputs": outputs, "variants": [], "card": case.card}
+    manifest = {
+        "source": source,
+        "inputs": [{**spec._asdict(), "shape": list(spec.shape)} for spec in inputs],
+        "outputs": [{**spec._asdict(), "shape": list(spec.shape)} for spec in outputs],
+        "variants": [],
+        "card": case.card,
+    }
     path.write_bytes(b"".join(bytes(piece) for piece in Bundle.create(manifest, {}).pieces()))
-    specs = [
-        [TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in side] for side in (inputs, outputs)
-    ]
-    return specs[0], specs[1]
+    return inputs, outputs
 
 
 def compare(case: Case, path: Path, totals: Totals) -> None:

@@ -302,7 +302,8 @@ class NativeSession:
     @property
     def fallbacks(self) -> list[tuple[str, str, str]]:
         """Fallbacks: from, to, reason."""
-        found, record = [], FallbackRecord()
+        found: list[tuple[str, str, str]] = []
+        record = FallbackRecord()
         while library().edgekit_fallback_at(self.handle, len(found), ctypes.byref(record)) == 0:
             found.append((record.from_.decode(), record.to.decode(), record.reason.decode()))
         return found

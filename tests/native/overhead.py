@@ -47,7 +47,7 @@ def main() -> None:
         program = build.compile_program(source, folder / "overhead", flags=("-O2",))
         for model, bundle, rounds in bundles:
             path = bundle.save(folder / f"{model}.edgekit")
-            command = [program, path, ort_library(), str(rounds)]
+            command: list[str | Path] = [program, path, ort_library(), str(rounds)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             print(f"{model}: {done.stdout.strip()}; Python prepares in {prepare_us(bundle, rounds):.1f} us")
 

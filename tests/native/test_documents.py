@@ -65,7 +65,7 @@ def test_a_detector(tmp_path: Path, program: Path, shared: Path) -> None:
 def test_a_bundle_that_is_refused(tmp_path: Path, program: Path) -> None:
     (tmp_path / "x.edgekit").write_bytes(b"PK\x03\x04")
     (tmp_path / "x.ppm").write_bytes(b"P6\n1 1\n255\nabc")
-    command = [program, tmp_path / "x.edgekit", "libnothing.so", tmp_path / "x.ppm"]
+    command: list[str | Path] = [program, tmp_path / "x.edgekit", "libnothing.so", tmp_path / "x.ppm"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1
     assert "header: it starts with b'PK\\x03\\x04'; a bundle starts with b'EDGEKIT\\x00'" in done.stderr

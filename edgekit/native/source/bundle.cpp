@@ -63,7 +63,7 @@ Bundle::Bundle(const std::string& name) : name_(name), file_(name) {
   if (version != 1) {
     not_a_bundle(
         name,
-        "header: it has format version " + count_text(version) + "; edgekit " EDGEKIT_VERSION " reads 1",
+        "header: it has format version " + count_text(version) + "; edgekit " LIBRARY_VERSION " reads 1",
         "install an edgekit-sdk that reads it, or build it again with this one");
   }
   if (zero) not_a_bundle(name, "header: bytes 12 to 15 must be zero and are " + count_text(zero), REBUILD);

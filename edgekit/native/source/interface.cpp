@@ -118,7 +118,7 @@ edgekit_prediction* decoded(const Card& card, const edgekit_tensor* outputs, int
 
 extern "C" {
 
-const char* edgekit_version(void) { return EDGEKIT_VERSION; }
+const char* edgekit_version(void) { return LIBRARY_VERSION; }
 
 const char* edgekit_error(void) { return error_text.c_str(); }
 
