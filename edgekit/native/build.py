@@ -3,8 +3,8 @@
     python -m edgekit.native.build -o DIR [--target aarch64-linux-gnu.2.17] [--compiler g++]
 
 All sources go through the compiler as one translation unit, which takes half of the time of single files.
-The compiler is ``zig c++`` where the package ziglang is installed, else g++ or clang++. Equal sources,
-compiler and flags give equal bytes: the library contains neither a path nor a time.
+The compiler is ``zig c++`` where the package ziglang is installed, else g++ or clang++. The compiler
+runs in this folder and gets relative paths only, so that no path of a machine gets into the library.
 """
 
 from __future__ import annotations
