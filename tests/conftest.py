@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import version
@@ -51,6 +52,10 @@ def _ort_is_after_1_23() -> bool:
     return (int(major), int(minor)) > (1, 23)
 
 
+def _has_compiler() -> bool:
+    return find_spec("ziglang") is not None or any(map(shutil.which, ("g++", "clang++")))
+
+
 NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_shared": (lambda: (SHARED / "models").is_dir(), "no shared models (set EDGEKIT_SHARED)"),
     "needs_arm": (
@@ -66,6 +71,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: emulator_folder() is not None,
         "no emulated ARM with counted instructions: tests/arm/setup makes it (Debian, cc, a minute)",
     ),
+    "needs_compiler": (_has_compiler, "no C++ compiler: pip install ziglang, or install g++ or clang++"),
     "needs_ort": (lambda: find_spec("onnxruntime") is not None, "onnxruntime is not installed"),
     "needs_ort_after_1_23": (_ort_is_after_1_23, "ONNX Runtime 1.23 can't be the reference here"),
     "needs_tflm": (

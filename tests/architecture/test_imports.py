@@ -74,6 +74,7 @@ FLOORS = (
     "report",
     "serve",
     "batch",
+    "native",
     "cli",
 )
 """From the ground up: a file imports its own floor and those below it."""

@@ -1,0 +1,210 @@
+/* libedgekit: bundles of EdgeKit for programs that are not Python.
+ *
+ * Every function returns at once or blocks; none starts a thread. A function that fails returns NULL or a
+ * negative number, and edgekit_error() returns why. Pointers that a function returns belong to the object
+ * they came from, unless its comment says otherwise. A bundle may be used by several threads; a session by
+ * one thread at a time. docs/native.md is the guide. */
+#ifndef EDGEKIT_H
+#define EDGEKIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#define EDGEKIT_API __declspec(dllexport)
+#else
+#define EDGEKIT_API __attribute__((visibility("default")))
+#endif
+
+#define EDGEKIT_RANK_LIMIT 16
+
+typedef struct edgekit_bundle edgekit_bundle;
+typedef struct edgekit_session edgekit_session;
+
+/* Parts of a bundle that can be counted. */
+enum { EDGEKIT_INPUTS, EDGEKIT_OUTPUTS, EDGEKIT_VARIANTS, EDGEKIT_ENTRIES, EDGEKIT_GOLDEN };
+
+/* Order of a picture's channels. */
+enum { EDGEKIT_RGB, EDGEKIT_BGR };
+
+/* A tensor. dtype is numpy's name. One dimension of a declared output may be -1: it depends on the data.
+ * bytes and size_bytes are NULL and 0 in a declaration. */
+typedef struct {
+  const char* name;
+  const char* dtype;
+  int rank;
+  int64_t shape[EDGEKIT_RANK_LIMIT];
+  void* bytes;
+  size_t size_bytes;
+} edgekit_tensor;
+
+/* One variant. usable is 1 if a session may run it: it has files and was not rejected. time_ms is the median
+ * time of a run that the build measured, or 0. */
+typedef struct {
+  const char *name, *target, *profile, *precision, *status;
+  int files, usable;
+  double time_ms;
+} edgekit_variant;
+
+/* One file of a variant: the name that the engine wants, and the entry that holds it. sha256 is hexadecimal. */
+typedef struct {
+  const char *name, *entry, *sha256;
+  int64_t size_bytes;
+} edgekit_file;
+
+/* Placement of a picture in the model's input: input = picture x scale + offset, along each axis. */
+typedef struct {
+  int frame_width, frame_height, input_width, input_height;
+  double scale_x, scale_y, offset_x, offset_y;
+} edgekit_placement;
+
+/* One class of a picture (box is zero), or one object with its box x1, y1, x2, y2 in the picture's pixels. */
+typedef struct {
+  int64_t index;
+  const char* label;
+  float score;
+  float box[4];
+} edgekit_item;
+
+/* A task's answer, best first. kind is the card's: "classify" or "detect". */
+typedef struct {
+  const char* kind;
+  size_t count;
+  const edgekit_item* items;
+} edgekit_prediction;
+
+/* One fallback: from a better variant to the next one that was tried, and why. */
+typedef struct {
+  const char *from, *to, *reason;
+} edgekit_fallback;
+
+/* Settings of a session. variant: the one to try first, or NULL. strict: 1 refuses to fall back. threads: 0
+ * is the engine's default. */
+typedef struct {
+  const char* variant;
+  int strict, threads;
+} edgekit_options;
+
+/* What an engine is given of a variant: its files in memory, the model's tensors, and the options as JSON. */
+typedef struct {
+  int file_count;
+  const char* const* file_names;
+  const void* const* file_bytes;
+  const size_t* file_sizes;
+  int input_count, output_count;
+  const edgekit_tensor *inputs, *outputs;
+  const char* options_json;
+  int threads;
+} edgekit_model;
+
+/* An engine. target is the variants' target that it runs, e.g. "ort". load returns NULL, and run a number
+ * other than 0, when they fail, after they have written why to error. run fills shape, bytes and size_bytes
+ * of each output; the bytes are valid until the next run or unload. The session checks both. */
+typedef struct {
+  const char* target;
+  void* context;
+  void* (*load)(void* context, const edgekit_model* model, char* error, size_t error_size);
+  int (*run)(void* loaded, const edgekit_tensor* inputs, int input_count, edgekit_tensor* outputs,
+             int output_count, char* error, size_t error_size);
+  void (*unload)(void* loaded);
+} edgekit_engine;
+
+/* Return the version of this library. */
+EDGEKIT_API const char* edgekit_version(void);
+
+/* Return why the last call of this thread failed: what, where, why and what to do. "" before any failure. */
+EDGEKIT_API const char* edgekit_error(void);
+
+/* Open a bundle: header and manifest are read and checked within the limits of docs/bundle-format.md. NULL:
+ * it is missing, damaged, hostile or of another version. */
+EDGEKIT_API edgekit_bundle* edgekit_open(const char* path);
+
+/* Close a bundle. Sessions must be stopped first. NULL is ignored. */
+EDGEKIT_API void edgekit_close(edgekit_bundle* bundle);
+
+/* Return the sha256 of the manifest, which names the bundle: 64 hexadecimal digits. */
+EDGEKIT_API const char* edgekit_digest(const edgekit_bundle* bundle);
+
+/* Return the manifest, JSON in UTF-8; *size is its bytes. A zero byte follows. */
+EDGEKIT_API const char* edgekit_manifest(const edgekit_bundle* bundle, size_t* size);
+
+/* Return the card, JSON in UTF-8; *size is its bytes. No zero byte follows. NULL and 0: it has no card. */
+EDGEKIT_API const char* edgekit_card(const edgekit_bundle* bundle, size_t* size);
+
+/* Return the number of inputs, outputs, variants, entries or golden vectors. -1: what is unknown. */
+EDGEKIT_API int edgekit_count(const edgekit_bundle* bundle, int what);
+
+/* Declare an input or output (what: EDGEKIT_INPUTS or EDGEKIT_OUTPUTS). 0, or -1: there is none. */
+EDGEKIT_API int edgekit_tensor_at(const edgekit_bundle* bundle, int what, int index, edgekit_tensor* tensor);
+
+/* Describe a variant, in the bundle's order. 0, or -1: there is none. */
+EDGEKIT_API int edgekit_variant_at(const edgekit_bundle* bundle, int index, edgekit_variant* variant);
+
+/* Describe a file of a variant. 0, or -1: there is none. */
+EDGEKIT_API int edgekit_file_at(const edgekit_bundle* bundle, int variant, int index, edgekit_file* file);
+
+/* Return the size of an entry in bytes, or -1: there is none. */
+EDGEKIT_API int64_t edgekit_entry_size(const edgekit_bundle* bundle, const char* entry);
+
+/* Read an entry into buffer, which has exactly its size, and check its sha256. 0, or -1: it is damaged. */
+EDGEKIT_API int edgekit_read(const edgekit_bundle* bundle, const char* entry, void* buffer, size_t size);
+
+/* Check the sha256 of every entry, zeros between them, and the headers of golden arrays. 0, or -1. */
+EDGEKIT_API int edgekit_verify(const edgekit_bundle* bundle);
+
+/* Prepare a picture by the card. pixels: uint8 [height, width, 3], order: EDGEKIT_RGB or EDGEKIT_BGR. buffer
+ * has size bytes; returns the bytes of the input, of which nothing is written if buffer is NULL or too small,
+ * or -1. placement may be NULL. */
+EDGEKIT_API int64_t edgekit_prepare(const edgekit_bundle* bundle, const uint8_t* pixels, int width,
+                                    int height, int order, void* buffer, size_t size,
+                                    edgekit_placement* placement);
+
+/* Decode the model's outputs by the card's task. The prediction is the caller's: edgekit_free_prediction.
+ * NULL: the outputs do not fit, are not finite, or the task is not one of this library. */
+EDGEKIT_API edgekit_prediction* edgekit_decode(const edgekit_bundle* bundle, const edgekit_tensor* outputs,
+                                               int count, const edgekit_placement* placement);
+
+/* Free a prediction. NULL is ignored. */
+EDGEKIT_API void edgekit_free_prediction(edgekit_prediction* prediction);
+
+/* Compute the signal-to-noise ratio of an output, 10 log10(sum x^2 / sum (x - y)^2), in dB. Returns 1: *db is
+ * it (-1000 where other values are not finite); 0: they are equal; -1: dtype or shape differ. */
+EDGEKIT_API int edgekit_snr_db(const edgekit_tensor* expected, const edgekit_tensor* actual, double* db);
+
+/* Return the adapter of ONNX Runtime for the target "ort", from its shared library (NULL: the system's name
+ * of it). It is loaded once and stays. NULL: it cannot be loaded. */
+EDGEKIT_API const edgekit_engine* edgekit_onnxruntime(const char* library);
+
+/* Start a session: the best variant that loads on one of the engines and whose golden vectors are right. The
+ * bundle and the engines must outlive it. options may be NULL. NULL: none works; the error names each reason.
+ */
+EDGEKIT_API edgekit_session* edgekit_start(const edgekit_bundle* bundle, const edgekit_engine* const* engines,
+                                           int count, const edgekit_options* options);
+
+/* Stop a session. NULL is ignored. */
+EDGEKIT_API void edgekit_stop(edgekit_session* session);
+
+/* Run the model. inputs: all of the model's, in its order. *outputs becomes all of its outputs, valid until
+ * the next call. A variant that fails is left for the next one, which repeats the run. 0, or -1: all have
+ * failed. */
+EDGEKIT_API int edgekit_run(edgekit_session* session, const edgekit_tensor* inputs, int count,
+                            const edgekit_tensor** outputs);
+
+/* Prepare a picture, run and decode; see edgekit_prepare and edgekit_decode. NULL: it failed. */
+EDGEKIT_API edgekit_prediction* edgekit_predict(edgekit_session* session, const uint8_t* pixels, int width,
+                                                int height, int order);
+
+/* Return the name of the variant that runs. */
+EDGEKIT_API const char* edgekit_active(const edgekit_session* session);
+
+/* Describe a fallback, oldest first. 0, or -1: there is none. */
+EDGEKIT_API int edgekit_fallback_at(const edgekit_session* session, int index, edgekit_fallback* fallback);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

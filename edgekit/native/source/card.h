@@ -1,0 +1,83 @@
+// The card: how a picture becomes the model's input, and its outputs an answer (edgekit/processing/card.py).
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "json.h"
+
+namespace edgekit {
+
+struct Manifest;
+
+struct ImageInput {
+  std::string name, layout, colour, resize, place = "top-left", rounding = "down", interpolation = "linear",
+                                            dtype = "float32";
+  int height = 0, width = 0, channels = 0, pad = 0;
+  double crop = 1;
+  bool antialias = false;
+  std::vector<double> mean, std;
+
+  // Whether pixel values are passed unchanged.
+  bool plain() const;
+};
+
+struct Task {
+  std::string kind, decode, output;  // output: the one that is decoded, by the model's name
+  std::vector<std::string> labels;
+  int64_t top = 0, zero_point = 0;
+  double score = 0, iou = 0, scale = 1;
+  bool class_agnostic = false, normalized = false;
+  std::string boxes = "x1y1x2y2";
+  std::vector<int64_t> strides;
+
+  // Return the label of a class, or its number where it has no label.
+  std::string label(int64_t index) const;
+};
+
+struct Card {
+  std::string title;
+  ImageInput image;
+  bool has_task = false;
+  Task task;
+};
+
+// Read and check a card; its other tables (latency, schedule, about) are not read. Raises Refusal: it is
+// malformed, does not fit the model, or needs what this library does not compute.
+Card read_card(const Json& table, const Manifest& manifest);
+
+// One table of a card, read strictly; the texts are those of strict_tables.py.
+class Table {
+ public:
+  Table(const Json& table, std::string where) : table_(table), where_(std::move(where)) {}
+  void only(const std::vector<std::string>& allowed) const;
+  bool has(const char* key) const { return table_.find(key) != nullptr; }
+  const Json& get(const char* key, Json::Kind kind) const;
+  double real(const char* key) const;
+  int64_t whole(const char* key) const;  // held within int64
+  bool truth(const char* key) const { return get(key, Json::boolean).truth; }
+  const std::string& text(const char* key) const { return get(key, Json::text).content; }
+  const std::string& choice(const char* key, const std::vector<std::string>& allowed) const;
+  std::vector<double> reals(const char* key) const;
+  std::vector<int64_t> wholes(const char* key) const;
+  [[noreturn]] void refuse(const std::string& why) const;  // where + why
+  const std::string& where() const { return where_; }
+
+ private:
+  const Json& table_;
+  std::string where_;
+};
+
+// Read one image input, or a task.
+ImageInput read_image(const std::string& name, const Json& table, const std::string& where,
+                      std::vector<int64_t>& shape);
+Task read_task(const Json& table, const std::string& where);
+
+// Return a list of numbers as Python prints it.
+std::string list_text(const std::vector<double>& values);
+std::string list_text(const std::vector<int64_t>& values);
+
+// Return a number as Python's format "g" prints it.
+std::string short_text(double value);
+
+}  // namespace edgekit

@@ -1,0 +1,325 @@
+// The C interface: no exception leaves it, and every argument is checked.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "bundle.h"
+#include "decode.h"
+#include "edgekit.h"
+#include "golden.h"
+#include "image.h"
+#include "onnx_runtime.h"
+#include "refusal.h"
+#include "session.h"
+#include "text.h"
+
+using namespace edgekit;
+
+struct edgekit_bundle {
+  Bundle bundle;
+  explicit edgekit_bundle(const char* path) : bundle(path) {}
+};
+
+struct edgekit_session {
+  Session session;
+  edgekit_session(const Bundle& bundle, std::vector<const edgekit_engine*> engines,
+                  const edgekit_options& options)
+      : session(bundle, std::move(engines), options) {}
+};
+
+namespace {
+
+constexpr int SIDE_LIMIT = 1 << 16;
+
+thread_local std::string error_text;
+
+// Run a function; where it fails, keep the reason and return `failed`.
+template <class Result, class Function>
+Result guarded(Result failed, Function function) noexcept {
+  try {
+    return function();
+  } catch (const Refusal& problem) {
+    error_text = printable(problem.what());
+  } catch (const std::bad_alloc&) {
+    error_text = "out of memory";
+  } catch (const std::exception& problem) {
+    error_text = std::string("internal error: ") + problem.what();
+  }
+  return failed;
+}
+
+template <class... Pointers>
+void given(Pointers... pointers) {
+  for (const void* pointer : {static_cast<const void*>(pointers)...}) {
+    if (!pointer) throw Refusal("an argument is NULL; pass an object");
+  }
+}
+
+size_t checked_index(int index, size_t count, const char* what) {
+  if (index < 0 || static_cast<size_t>(index) >= count) {
+    throw Refusal(std::string("there is no ") + what + " " + std::to_string(index) + "; there are " +
+                  std::to_string(count));
+  }
+  return static_cast<size_t>(index);
+}
+
+Picture checked_picture(const uint8_t* pixels, int width, int height, int order) {
+  given(pixels);
+  if (width < 1 || height < 1 || width > SIDE_LIMIT || height > SIDE_LIMIT) {
+    throw Refusal("a picture of " + std::to_string(width) + "x" + std::to_string(height) +
+                  "; its sides must be from 1 to " + std::to_string(SIDE_LIMIT));
+  }
+  if (order != EDGEKIT_RGB && order != EDGEKIT_BGR) {
+    throw Refusal("order is " + std::to_string(order) + "; it must be EDGEKIT_RGB or EDGEKIT_BGR");
+  }
+  return {pixels, width, height, 3};
+}
+
+const Task& task_of(const Card& card) {
+  if (!card.has_task)
+    throw Refusal(card.title + ": the card has no task, so outputs stay arrays; add one, or use edgekit_run");
+  return card.task;
+}
+
+// A prediction, its items and its labels in one object.
+struct Answer {
+  edgekit_prediction head;
+  std::vector<edgekit_item> items;
+  std::vector<std::string> labels;
+};
+
+edgekit_prediction* decoded(const Card& card, const edgekit_tensor* outputs, int count,
+                            const edgekit_placement& placed) {
+  const Task& task = task_of(card);
+  std::vector<std::string> names;
+  for (int i = 0; i < count; i++) {
+    names.push_back(outputs[i].name ? outputs[i].name : "");
+    if (names.back() != task.output) continue;
+    check_tensor(outputs[i]);
+    auto answer = std::make_unique<Answer>();
+    for (const Found& found : decode_output(task, outputs[i], placed)) {
+      answer->labels.push_back(task.label(found.index));
+      answer->items.push_back(
+          {found.index, nullptr, found.score, {found.box[0], found.box[1], found.box[2], found.box[3]}});
+    }
+    for (size_t k = 0; k < answer->items.size(); k++) answer->items[k].label = answer->labels[k].c_str();
+    answer->head = {task.kind == "classify" ? "classify" : "detect", answer->items.size(),
+                    answer->items.data()};
+    return &answer.release()->head;
+  }
+  throw Refusal("the card decodes output " + task.output + ", but the model returned " + joined(names));
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* edgekit_version(void) { return LIBRARY_VERSION; }
+
+const char* edgekit_error(void) { return error_text.c_str(); }
+
+edgekit_bundle* edgekit_open(const char* path) {
+  return guarded<edgekit_bundle*>(nullptr, [&] {
+    given(path);
+    return new edgekit_bundle(path);
+  });
+}
+
+void edgekit_close(edgekit_bundle* bundle) { delete bundle; }
+
+const char* edgekit_digest(const edgekit_bundle* bundle) {
+  return bundle ? bundle->bundle.digest().c_str() : nullptr;
+}
+
+const char* edgekit_manifest(const edgekit_bundle* bundle, size_t* size) {
+  if (size) *size = bundle ? bundle->bundle.manifest_text().size() : 0;
+  return bundle ? bundle->bundle.manifest_text().c_str() : nullptr;
+}
+
+const char* edgekit_card(const edgekit_bundle* bundle, size_t* size) {
+  std::string_view text = bundle ? bundle->bundle.card_text() : std::string_view();
+  if (size) *size = text.size();
+  return text.data();
+}
+
+int edgekit_count(const edgekit_bundle* bundle, int what) {
+  return guarded(-1, [&]() -> int {
+    given(bundle);
+    const Manifest& m = bundle->bundle.manifest();
+    const size_t counts[] = {m.inputs.size(), m.outputs.size(), m.variants.size(), m.entries.size(),
+                             m.golden.size()};
+    return static_cast<int>(counts[checked_index(what, 5, "part")]);
+  });
+}
+
+int edgekit_tensor_at(const edgekit_bundle* bundle, int what, int index, edgekit_tensor* tensor) {
+  return guarded(-1, [&] {
+    given(bundle, tensor);
+    checked_index(what, 2, "side");
+    const Manifest& m = bundle->bundle.manifest();
+    const auto& specs = what == EDGEKIT_INPUTS ? m.inputs : m.outputs;
+    *tensor = tensor_of(specs[checked_index(index, specs.size(), "tensor")], nullptr, 0);
+    return 0;
+  });
+}
+
+int edgekit_variant_at(const edgekit_bundle* bundle, int index, edgekit_variant* variant) {
+  return guarded(-1, [&] {
+    given(bundle, variant);
+    const auto& all = bundle->bundle.manifest().variants;
+    const Variant& v = all[checked_index(index, all.size(), "variant")];
+    *variant = {v.name.c_str(),      v.target.c_str(), v.profile.c_str(),
+                v.precision.c_str(), v.status.c_str(), static_cast<int>(v.files.size()),
+                v.usable(),          v.time_ms};
+    return 0;
+  });
+}
+
+int edgekit_file_at(const edgekit_bundle* bundle, int variant, int index, edgekit_file* file) {
+  return guarded(-1, [&] {
+    given(bundle, file);
+    const auto& all = bundle->bundle.manifest().variants;
+    const auto& files = all[checked_index(variant, all.size(), "variant")].files;
+    const auto& [name, entry] = files[checked_index(index, files.size(), "file")];
+    const Entry& e = bundle->bundle.entry(entry);
+    *file = {name.c_str(), e.name.c_str(), e.sha256.c_str(), e.size};
+    return 0;
+  });
+}
+
+int64_t edgekit_entry_size(const edgekit_bundle* bundle, const char* entry) {
+  return guarded<int64_t>(-1, [&] {
+    given(bundle, entry);
+    return bundle->bundle.entry(entry).size;
+  });
+}
+
+int edgekit_read(const edgekit_bundle* bundle, const char* name, void* buffer, size_t size) {
+  return guarded(-1, [&] {
+    given(bundle, name);
+    const Entry& entry = bundle->bundle.entry(name);
+    if (size != static_cast<uint64_t>(entry.size)) {
+      throw Refusal("a buffer of " + std::to_string(size) + " bytes; entry " + entry.name + " has " +
+                    std::to_string(entry.size));
+    }
+    if (size) given(buffer);
+    bundle->bundle.read_into(entry, static_cast<unsigned char*>(buffer));
+    return 0;
+  });
+}
+
+int edgekit_verify(const edgekit_bundle* bundle) {
+  return guarded(-1, [&] {
+    given(bundle);
+    bundle->bundle.verify();
+    return 0;
+  });
+}
+
+int64_t edgekit_prepare(const edgekit_bundle* bundle, const uint8_t* pixels, int width, int height, int order,
+                        void* buffer, size_t size, edgekit_placement* placement) {
+  return guarded<int64_t>(-1, [&] {
+    given(bundle);
+    Picture picture = checked_picture(pixels, width, height, order);
+    const ImageInput& image = bundle->bundle.card().image;
+    size_t wanted = image_bytes(image);
+    if (placement) *placement = place_image(image, width, height);
+    if (buffer && size >= wanted)
+      prepare_image(image, picture, order == EDGEKIT_BGR, static_cast<unsigned char*>(buffer));
+    return static_cast<int64_t>(wanted);
+  });
+}
+
+edgekit_prediction* edgekit_decode(const edgekit_bundle* bundle, const edgekit_tensor* outputs, int count,
+                                   const edgekit_placement* placement) {
+  return guarded<edgekit_prediction*>(nullptr, [&] {
+    given(bundle, outputs, placement);
+    const edgekit_placement& p = *placement;
+    if (p.frame_width < 1 || p.frame_height < 1 || p.input_width < 1 || p.input_height < 1) {
+      throw Refusal("the placement has a side below 1; pass what edgekit_prepare wrote");
+    }
+    return decoded(bundle->bundle.card(), outputs, count, p);
+  });
+}
+
+void edgekit_free_prediction(edgekit_prediction* prediction) { delete reinterpret_cast<Answer*>(prediction); }
+
+int edgekit_snr_db(const edgekit_tensor* expected, const edgekit_tensor* actual, double* db) {
+  return guarded(-1, [&] {
+    given(expected, actual, db);
+    Snr snr = signal_to_noise(*expected, *actual);
+    *db = snr.db;
+    return snr.equal ? 0 : 1;
+  });
+}
+
+const edgekit_engine* edgekit_onnxruntime(const char* library) {
+  return guarded<const edgekit_engine*>(nullptr, [&] { return onnx_runtime(library); });
+}
+
+edgekit_session* edgekit_start(const edgekit_bundle* bundle, const edgekit_engine* const* engines, int count,
+                               const edgekit_options* options) {
+  return guarded<edgekit_session*>(nullptr, [&] {
+    given(bundle);
+    std::vector<const edgekit_engine*> all(engines, engines + (engines ? std::max(count, 0) : 0));
+    for (const edgekit_engine* engine : all) {
+      given(engine);
+      given(engine->target, reinterpret_cast<const void*>(engine->load),
+            reinterpret_cast<const void*>(engine->run), reinterpret_cast<const void*>(engine->unload));
+    }
+    return new edgekit_session(bundle->bundle, std::move(all), options ? *options : edgekit_options{});
+  });
+}
+
+void edgekit_stop(edgekit_session* session) { delete session; }
+
+int edgekit_run(edgekit_session* session, const edgekit_tensor* inputs, int count,
+                const edgekit_tensor** outputs) {
+  return guarded(-1, [&] {
+    given(session, outputs);
+    if (count) given(inputs);
+    *outputs = session->session.run(inputs, count).data();
+    return 0;
+  });
+}
+
+edgekit_prediction* edgekit_predict(edgekit_session* session, const uint8_t* pixels, int width, int height,
+                                    int order) {
+  return guarded<edgekit_prediction*>(nullptr, [&] {
+    given(session);
+    Session& running = session->session;
+    const Card& card = running.bundle().card();
+    task_of(card);
+    Picture picture = checked_picture(pixels, width, height, order);
+    running.input().resize(image_bytes(card.image));
+    prepare_image(card.image, picture, order == EDGEKIT_BGR, running.input().data());
+    edgekit_tensor input =
+        tensor_of(running.bundle().manifest().inputs.at(0), running.input().data(), running.input().size());
+    const auto& outputs = running.run(&input, 1);
+    return decoded(card, outputs.data(), static_cast<int>(outputs.size()),
+                   place_image(card.image, width, height));
+  });
+}
+
+const char* edgekit_active(const edgekit_session* session) {
+  return guarded<const char*>(nullptr, [&] {
+    given(session);
+    return session->session.active().c_str();
+  });
+}
+
+int edgekit_fallback_at(const edgekit_session* session, int index, edgekit_fallback* fallback) {
+  return guarded(-1, [&] {
+    given(session, fallback);
+    const auto& all = session->session.fallbacks();
+    const Fallback& f = all[checked_index(index, all.size(), "fallback")];
+    *fallback = {f.from.c_str(), f.to.c_str(), f.reason.c_str()};
+    return 0;
+  });
+}
+
+}  // extern "C"

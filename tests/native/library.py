@@ -1,0 +1,333 @@
+"""libedgekit through ctypes, compiled once for a run of the tests."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgekit.native import build
+from edgekit.tensor_spec import Array
+
+TEST_FLAGS = ("-O1", "-Werror")
+"""-O1 compiles in half the time; -ffp-contract=off makes the results independent of it."""
+
+
+class Tensor(ctypes.Structure):
+    """``edgekit_tensor``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_char_p),
+        ("rank", ctypes.c_int),
+        ("shape", ctypes.c_int64 * 16),
+        ("bytes", ctypes.c_void_p),
+        ("size_bytes", ctypes.c_size_t),
+    )
+
+
+class Variant(ctypes.Structure):
+    """``edgekit_variant``."""
+
+    _fields_ = (
+        *((name, ctypes.c_char_p) for name in ("name", "target", "profile", "precision", "status")),
+        ("files", ctypes.c_int),
+        ("usable", ctypes.c_int),
+        ("time_ms", ctypes.c_double),
+    )
+
+
+class File(ctypes.Structure):
+    """``edgekit_file``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("entry", ctypes.c_char_p),
+        ("sha256", ctypes.c_char_p),
+        ("size_bytes", ctypes.c_int64),
+    )
+
+
+class Placement(ctypes.Structure):
+    """``edgekit_placement``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int) for name in ("frame_width", "frame_height", "input_width", "input_height")),
+        *((name, ctypes.c_double) for name in ("scale_x", "scale_y", "offset_x", "offset_y")),
+    )
+
+
+class Item(ctypes.Structure):
+    """``edgekit_item``."""
+
+    _fields_ = (
+        ("index", ctypes.c_int64),
+        ("label", ctypes.c_char_p),
+        ("score", ctypes.c_float),
+        ("box", ctypes.c_float * 4),
+    )
+
+
+class Prediction(ctypes.Structure):
+    """``edgekit_prediction``."""
+
+    _fields_ = (("kind", ctypes.c_char_p), ("count", ctypes.c_size_t), ("items", ctypes.POINTER(Item)))
+
+
+class FallbackRecord(ctypes.Structure):
+    """``edgekit_fallback``."""
+
+    _fields_ = (("from_", ctypes.c_char_p), ("to", ctypes.c_char_p), ("reason", ctypes.c_char_p))
+
+
+class Options(ctypes.Structure):
+    """``edgekit_options``."""
+
+    _fields_ = (("variant", ctypes.c_char_p), ("strict", ctypes.c_int), ("threads", ctypes.c_int))
+
+
+class RefusedError(Exception):
+    """A call failed; the text is ``edgekit_error()``."""
+
+
+class Found(NamedTuple):
+    """A prediction: classes or boxes, best first."""
+
+    kind: str
+    indices: Array
+    labels: list[str]
+    scores: Array
+    boxes: Array
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Return the library, compiled once for these sources."""
+    loaded = ctypes.CDLL(str(compiled()))
+    for name in ("version", "error", "digest", "manifest", "card", "active"):
+        getattr(loaded, f"edgekit_{name}").restype = ctypes.c_char_p
+    for name in ("open", "onnxruntime", "start"):
+        getattr(loaded, f"edgekit_{name}").restype = ctypes.c_void_p
+    for name in ("decode", "predict"):
+        getattr(loaded, f"edgekit_{name}").restype = ctypes.POINTER(Prediction)
+    for name in ("prepare", "entry_size"):
+        getattr(loaded, f"edgekit_{name}").restype = ctypes.c_int64
+    for name in ("close", "stop", "free_prediction"):
+        getattr(loaded, f"edgekit_{name}").restype = None
+    return loaded
+
+
+def compiled() -> Path:
+    """Return the path of the library for tests; processes that test at once compile it once."""
+    content = b"".join(path.read_bytes() for path in sorted(build.FOLDER.rglob("*.[ch]*")))
+    key = hashlib.sha256(content + repr((TEST_FLAGS, build.compiler_command())).encode()).hexdigest()[:16]
+    kept = Path(tempfile.gettempdir()) / f"edgekit-native-{os.getuid()}"
+    kept.mkdir(mode=0o700, exist_ok=True)
+    assert kept.stat().st_uid == os.getuid()
+    with (kept / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (kept / key).is_dir():
+            for older in kept.iterdir():
+                if older.is_dir():
+                    shutil.rmtree(older)
+            made = build.compile_library(kept / "new", flags=TEST_FLAGS)
+            made.parent.rename(kept / key)
+        return kept / key / "libedgekit.so"
+
+
+def link_program(source: Path, program: Path) -> Path:
+    """Compile a C or C++ program against the library for tests."""
+    folder, language = compiled().parent, "c" if source.suffix == ".c" else "c++"
+    standard = "-std=c99" if language == "c" else "-std=c++17"
+    command = [
+        *build.compiler_command(),
+        "-x",
+        language,
+        standard,
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        str(source),
+        "-x",
+        "none",
+    ]
+    linked = [f"-I{build.INCLUDE}", f"-L{folder}", "-ledgekit", f"-Wl,-rpath,{folder}", "-o", str(program)]
+    subprocess.run([*command, *linked], check=True, timeout=300)
+    return program
+
+
+def refusal() -> RefusedError:
+    """Return the error of the last call."""
+    return RefusedError(library().edgekit_error().decode())
+
+
+def tensor(name: str, array: Array) -> Tensor:
+    """Return an array as ``edgekit_tensor``; the array must outlive it and be contiguous."""
+    shape = (ctypes.c_int64 * 16)(*array.shape)
+    return Tensor(
+        name.encode(), str(array.dtype).encode(), array.ndim, shape, array.ctypes.data, array.nbytes
+    )
+
+
+def array_of(found: Tensor) -> Array:
+    """Return a copy of a tensor's values."""
+    content = ctypes.string_at(found.bytes, found.size_bytes)
+    return np.frombuffer(content, found.dtype.decode()).reshape(found.shape[: found.rank]).copy()
+
+
+class NativeBundle:
+    """A bundle that the library opened. Raises RefusedError where it does not."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.handle = ctypes.c_void_p(library().edgekit_open(os.fsencode(path)))
+        if not self.handle:
+            raise refusal()
+
+    def close(self) -> None:
+        """Free it."""
+        library().edgekit_close(self.handle)
+        self.handle = ctypes.c_void_p()
+
+    def __enter__(self) -> NativeBundle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def count(self, what: int) -> int:
+        """Return the number of inputs, outputs, variants, entries or golden vectors (0 to 4)."""
+        return int(library().edgekit_count(self.handle, what))
+
+    def at(self, function: str, kind: type[Any], *indices: int) -> Any:
+        """Fill a structure by an ``edgekit_*_at`` function."""
+        filled = kind()
+        if getattr(library(), f"edgekit_{function}_at")(self.handle, *indices, ctypes.byref(filled)):
+            raise refusal()
+        return filled
+
+    def read(self, entry: str) -> bytes:
+        """Return the content of an entry."""
+        size = library().edgekit_entry_size(self.handle, entry.encode())
+        if size < 0:
+            raise refusal()
+        buffer = ctypes.create_string_buffer(size)
+        if library().edgekit_read(self.handle, entry.encode(), buffer, ctypes.c_size_t(size)):
+            raise refusal()
+        return buffer.raw
+
+    def verify(self) -> None:
+        """Check every entry."""
+        if library().edgekit_verify(self.handle):
+            raise refusal()
+
+    def prepare(self, frame: Array, order: str, dtype: str, shape: Sequence[int]) -> tuple[Array, Placement]:
+        """Prepare a picture; ``dtype`` and ``shape`` are the input's."""
+        placed, made = Placement(), np.empty(shape, dtype)
+        pixels, (height, width) = frame.ctypes.data_as(ctypes.c_void_p), frame.shape[:2]
+        into = (made.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(made.nbytes), ctypes.byref(placed))
+        size = library().edgekit_prepare(self.handle, pixels, width, height, int(order == "bgr"), *into)
+        if size < 0:
+            raise refusal()
+        assert size == made.nbytes
+        return made, placed
+
+    def decode(self, outputs: Mapping[str, Array], placed: Placement) -> Found:
+        """Decode outputs by the card."""
+        tensors = (Tensor * len(outputs))(*(tensor(name, array) for name, array in outputs.items()))
+        found = library().edgekit_decode(self.handle, tensors, len(outputs), ctypes.byref(placed))
+        return taken(found)
+
+
+def taken(found: Any) -> Found:
+    """Return a prediction as arrays, and free it. Raises RefusedError where it is NULL."""
+    if not found:
+        raise refusal()
+    items = found.contents.items[: found.contents.count]
+    kind = found.contents.kind.decode()
+    indices = np.array([item.index for item in items], np.int64)
+    scores = np.array([item.score for item in items], np.float32)
+    boxes = np.array([list(item.box) for item in items], np.float32).reshape(-1, 4)
+    labels = [item.label.decode() for item in items]
+    library().edgekit_free_prediction(found)
+    return Found(kind, indices, labels, scores, boxes)
+
+
+def ort_library() -> str:
+    """Return the path of ONNX Runtime's shared library in the installed wheel; "" where it has none."""
+    import onnxruntime
+
+    found = sorted((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))
+    return str(found[0]) if found else ""
+
+
+class NativeSession:
+    """A session of the library."""
+
+    def __init__(
+        self, bundle: NativeBundle, ort: str, variant: str = "", strict: bool = False, threads: int = 1
+    ) -> None:
+        engine = ctypes.c_void_p(library().edgekit_onnxruntime(ort.encode())) if ort else None
+        if ort and not engine:
+            raise refusal()
+        engines = (ctypes.c_void_p * 1)(engine)
+        options = Options(variant.encode() or None, strict, threads)
+        count = 1 if ort else 0
+        self.handle = ctypes.c_void_p(
+            library().edgekit_start(bundle.handle, engines, count, ctypes.byref(options))
+        )
+        if not self.handle:
+            raise refusal()
+
+    def __enter__(self) -> NativeSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        library().edgekit_stop(self.handle)
+
+    @property
+    def active(self) -> str:
+        """Name of the variant that runs."""
+        return str(library().edgekit_active(self.handle).decode())
+
+    @property
+    def fallbacks(self) -> list[tuple[str, str, str]]:
+        """Fallbacks: from, to, reason."""
+        found: list[tuple[str, str, str]] = []
+        record = FallbackRecord()
+        while library().edgekit_fallback_at(self.handle, len(found), ctypes.byref(record)) == 0:
+            found.append((record.from_.decode(), record.to.decode(), record.reason.decode()))
+        return found
+
+    def run(self, feeds: Mapping[str, Array], outputs: int) -> dict[str, Array]:
+        """Run the model; ``outputs`` is their number."""
+        tensors = (Tensor * len(feeds))(*(tensor(name, array) for name, array in feeds.items()))
+        made = ctypes.POINTER(Tensor)()
+        if library().edgekit_run(self.handle, tensors, len(feeds), ctypes.byref(made)):
+            raise refusal()
+        return {made[i].name.decode(): array_of(made[i]) for i in range(outputs)}
+
+    def predict(self, frame: Array, order: str) -> Found:
+        """Prepare, run and decode."""
+        height, width = frame.shape[:2]
+        pixels = frame.ctypes.data_as(ctypes.c_void_p)
+        return taken(library().edgekit_predict(self.handle, pixels, width, height, int(order == "bgr")))
+
+
+def snr_db(expected: Array, actual: Array) -> float | None:
+    """Return ``edgekit_snr_db``; None if the arrays are equal."""
+    found = ctypes.c_double()
+    x, y = tensor("x", expected), tensor("x", actual)
+    code = library().edgekit_snr_db(ctypes.byref(x), ctypes.byref(y), ctypes.byref(found))
+    if code < 0:
+        raise refusal()
+    return found.value if code else None
