@@ -73,9 +73,10 @@ def load_boosted(path: Path, library: Library) -> Any:
         MissingDependency: its library is not installed.
     """
     if find_spec(library.package) is None:
-        install = f"pip install {library.package}"
+        packages = library.package
         if library.exporter == CONVERTER:
-            install += f" {CONVERTER} skl2onnx"
+            packages += f" {CONVERTER} skl2onnx"
+        install = f"pip install {packages}"
         raise MissingDependency(library.package, f"importing {library.name} models", install)
     if library.package == "catboost":
         import catboost
