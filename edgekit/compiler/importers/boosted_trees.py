@@ -230,5 +230,5 @@ def index_note(names: Sequence[str]) -> str:
 def _need_converter() -> None:
     if find_spec(CONVERTER) is None:
         raise MissingDependency(
-            CONVERTER, "importing XGBoost and LightGBM models", f"pip install {CONVERTER} skl2onnx"
+            CONVERTER, "importing XGBoost and LightGBM models", "pip install onnxmltools skl2onnx"
         )
