@@ -77,14 +77,22 @@ def return_freed_memory() -> bool:
 
 def resident_bytes(pid: int | None = None) -> int:
     """Return the memory of a process, None: this one; 0 where it can't be read, as on macOS and Windows."""
+    return _pages(pid)[0]
+
+
+def _pages(pid: int | None = None) -> tuple[int, int]:
+    """Return a process's memory and, of it, what are pages of files, in bytes."""
     if sys.platform != "linux":
-        return 0
+        return 0, 0
     try:
         with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            resident, of_files = (
+                int(pages) * os.sysconf("SC_PAGE_SIZE") for pages in file.read().split()[1:3]
+            )
     except (OSError, ValueError, IndexError) as problem:
         pass_on(problem)
-        return 0
+        return 0, 0
+    return resident, of_files
 
 
 def release_unused() -> None:
@@ -95,7 +103,7 @@ def release_unused() -> None:
     less than :data:`GROWTH_BYTES` since the last release.
     """
     global _baseline_bytes
-    used = resident_bytes()
+    used = _own_bytes()
     _baseline_bytes = min(_baseline_bytes, used)
     if 0 < used < _baseline_bytes + GROWTH_BYTES:
         return
@@ -103,4 +111,10 @@ def release_unused() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library has no such function
             ctypes.CDLL(None).malloc_trim(0)
-    _baseline_bytes = resident_bytes()
+    _baseline_bytes = _own_bytes()
+
+
+def _own_bytes() -> int:
+    """Return this process's memory without pages of files, which the system drops and reads as it likes."""
+    resident, of_files = _pages()
+    return resident - of_files
