@@ -204,7 +204,7 @@ def test_what_is_refused(digits_pair: Digits, tmp_path: Path, call: Call) -> Non
     assert str(found.value).startswith("the teacher's output is ")
     with pytest.raises(UnsupportedError) as unknown:
         distilled(digits_pair._replace(teacher=other, student=other), card=None)
-    assert "PyTorch has no form for LRN" in str(unknown.value)
+    assert "PyTorch does not support LRN" in str(unknown.value)
     done = call(
         "model", "distil", "a.onnx", "--student", "b.onnx", "--samples", tmp_path, "-o", tmp_path / "s.pt"
     )

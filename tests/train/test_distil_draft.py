@@ -38,7 +38,7 @@ def test_more_of_its_guesses_are_right_after_training(trained: DistilledDraft) -
     assert trained.texts == {"training": 192, "validation": 32, "test": 32}
     assert len(trained.losses) == 21
     assert trained.finished
-    assert f"right guesses    {trained.before:.3f} -> {trained.after:.3f}" in trained.text()
+    assert f"accepted tokens  {trained.before:.3f} -> {trained.after:.3f}" in trained.text()
 
 
 def test_the_module_computes_what_the_reference_does(model: Path) -> None:
