@@ -31,7 +31,7 @@ FLAGS = (
     "-Wextra",
 )
 RELEASE_FLAGS = ("-O2", "-s")
-"""Of a library that is shipped: optimized and stripped."""
+"""Flags for a library to ship: optimized and stripped."""
 SUFFIXES = {"windows": ".dll", "macos": ".dylib"}
 
 
@@ -39,7 +39,7 @@ def compiler_command() -> list[str]:
     """Return the C++ compiler of this machine, as the start of a command.
 
     Raises:
-        MissingDependency: there is none.
+        MissingDependency: no compiler is installed.
     """
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "c++"]
@@ -64,7 +64,7 @@ def compile_library(
         The library.
 
     Raises:
-        MissingDependency: there is no compiler.
+        MissingDependency: no compiler is installed.
         EdgeKitError: the compiler failed; the text has its messages.
     """
     command = [*(compiler or compiler_command()), *(("-target", target) if target else ())]
@@ -88,7 +88,7 @@ def compile_program(source: Path, program: Path, *, flags: Sequence[str] = ()) -
         flags: Flags in addition to FLAGS.
 
     Raises:
-        MissingDependency: there is no compiler.
+        MissingDependency: no compiler is installed.
         EdgeKitError: the compiler failed.
     """
     lines = "".join(f'#include "{each}"\n' for each in (*sources(), str(source.resolve())))

@@ -26,9 +26,9 @@ from tests.native.cases import EXACT, Case, make_case
 from tests.native.library import Found, NativeBundle
 
 SCORE_LIMIT_ULP = 8
-"""Of softmax: 3 of a power, as many of their sum, 1 of the quotient, 1 of the rounding of both."""
+"""Limit of a softmax score: 3 for the power, 3 for the sum, 1 for the quotient, 1 for rounding both."""
 BOX_LIMIT_ULP = 8
-"""Of a YOLOX corner, in ulp of the largest centre or half side: 3 of the power, then five roundings."""
+"""Limit of a YOLOX corner, in ulp of the largest centre or half side: 3 for the power, 5 roundings."""
 
 
 class Totals:

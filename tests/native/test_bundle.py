@@ -51,7 +51,7 @@ def test_what_a_bundle_holds(tmp_path: Path) -> None:
         bundle.verify()
         with pytest.raises(RefusedError, match="has no entry 'nothing'"):
             bundle.read("nothing")
-        with pytest.raises(RefusedError, match="there is no variant 2; there are 2"):
+        with pytest.raises(RefusedError, match="variant 2 does not exist; there are 2"):
             bundle.at("variant", native.Variant, 2)
     assert native.library().edgekit_version().decode() == __version__
 
@@ -103,10 +103,10 @@ MANIFESTS = {
     "a status without a reason": lambda m: m["variants"][0].update(status="rejected"),
     "257 variants": lambda m: m.update(variants=m["variants"] * 257),
     "65 golden pairs": lambda m: m.update(golden=m["golden"] * 65),
-    "a target that is no word": lambda m: m["variants"][0].update(target="../ort"),
+    "a target with a slash": lambda m: m["variants"][0].update(target="../ort"),
     "no card": lambda m: m.pop("card"),
     "another version": lambda m: m.update(version=2),
-    "a number that is no integer": lambda m: m["source"].update(opset=17.5),
+    "a fraction in place of an integer": lambda m: m["source"].update(opset=17.5),
     "half of a surrogate pair": lambda m: m.update(edgekit="\ud800"),
     "a control character": lambda m: m.update(edgekit="\x1b[2J"),
     "33 levels": lambda m: m.update(options=json.loads('{"a":' * 33 + "1" + "}" * 33)),

@@ -156,9 +156,7 @@ def _parsed(name: str, data: bytes) -> onnx.ModelProto:
         proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError:
         raise ModelError(f"{name}: is not an ONNX model: {describe_format(data, suffix)}") from None
-    if suffix in SUFFIXES and not proto.HasField(
-        "graph"
-    ):  # protobuf of another kind is read as unknown fields
+    if suffix in SUFFIXES and not proto.HasField("graph"):  # other protobuf is read as unknown fields
         raise ModelError(f"{name}: is not an ONNX model: it is {SUFFIXES[suffix]}")
     return proto
 

@@ -9,7 +9,7 @@ from importlib.util import LazyLoader
 from types import ModuleType
 
 SYMBOLIC = ("sympy", "onnx_ir._symbolic_shapes")
-"""What onnx-ir imports for arithmetic with symbolic dimensions, which no build does: 0.4 s and 32 MB."""
+"""Modules of onnx-ir's arithmetic with symbolic dimensions. Builds need none; they take 0.4 s and 32 MB."""
 
 
 class _LateFinder:

@@ -135,19 +135,19 @@ EDGEKIT_API const char* edgekit_manifest(const edgekit_bundle* bundle, size_t* s
 /* Return the card, JSON in UTF-8; *size is its bytes. No zero byte follows. NULL and 0: it has no card. */
 EDGEKIT_API const char* edgekit_card(const edgekit_bundle* bundle, size_t* size);
 
-/* Return the number of inputs, outputs, variants, entries or golden vectors. -1: what is unknown. */
+/* Return the number of inputs, outputs, variants, entries or golden vectors. -1 if what is unknown. */
 EDGEKIT_API int edgekit_count(const edgekit_bundle* bundle, int what);
 
-/* Declare an input or output (what: EDGEKIT_INPUTS or EDGEKIT_OUTPUTS). 0, or -1: there is none. */
+/* Declare an input or output (what: EDGEKIT_INPUTS or EDGEKIT_OUTPUTS). 0, or -1 if it does not exist. */
 EDGEKIT_API int edgekit_tensor_at(const edgekit_bundle* bundle, int what, int index, edgekit_tensor* tensor);
 
-/* Describe a variant, in the bundle's order. 0, or -1: there is none. */
+/* Describe a variant, in the bundle's order. 0, or -1 if it does not exist. */
 EDGEKIT_API int edgekit_variant_at(const edgekit_bundle* bundle, int index, edgekit_variant* variant);
 
-/* Describe a file of a variant. 0, or -1: there is none. */
+/* Describe a file of a variant. 0, or -1 if it does not exist. */
 EDGEKIT_API int edgekit_file_at(const edgekit_bundle* bundle, int variant, int index, edgekit_file* file);
 
-/* Return the size of an entry in bytes, or -1: there is none. */
+/* Return the size of an entry in bytes, or -1 if it does not exist. */
 EDGEKIT_API int64_t edgekit_entry_size(const edgekit_bundle* bundle, const char* entry);
 
 /* Read an entry into buffer, which has exactly its size, and check its sha256. 0, or -1: it is damaged. */
@@ -201,7 +201,7 @@ EDGEKIT_API edgekit_prediction* edgekit_predict(edgekit_session* session, const 
 /* Return the name of the variant that runs. */
 EDGEKIT_API const char* edgekit_active(const edgekit_session* session);
 
-/* Describe a fallback, oldest first. 0, or -1: there is none. */
+/* Describe a fallback, oldest first. 0, or -1 if it does not exist. */
 EDGEKIT_API int edgekit_fallback_at(const edgekit_session* session, int index, edgekit_fallback* fallback);
 
 #ifdef __cplusplus

@@ -7,6 +7,7 @@
 
 #include "decode.h"
 #include "float16.h"
+#include "pairwise_sum.h"
 #include "refusal.h"
 
 namespace edgekit {
@@ -40,29 +41,6 @@ std::vector<double> doubles_of(const edgekit_tensor& tensor) {
   auto values = converted<uint16_t>(tensor);
   for (double& value : values) value = float_of(static_cast<uint16_t>(value));
   return values;
-}
-
-// numpy's sum of float64, as that of float32 in decode_classify.cpp.
-double pairwise_sum(const double* values, size_t count) {
-  if (count < 8) {
-    double sum = 0;
-    for (size_t i = 0; i < count; i++) sum += values[i];
-    return sum;
-  }
-  if (count > 128) {
-    size_t half = count / 2;
-    half -= half % 8;
-    return pairwise_sum(values, half) + pairwise_sum(values + half, count - half);
-  }
-  double r[8];
-  std::copy_n(values, 8, r);
-  size_t i = 8;
-  for (; i < count - count % 8; i += 8) {
-    for (size_t k = 0; k < 8; k++) r[k] += values[i + k];
-  }
-  double sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
-  for (; i < count; i++) sum += values[i];
-  return sum;
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ void given(Pointers... pointers) {
 
 size_t checked_index(int index, size_t count, const char* what) {
   if (index < 0 || static_cast<size_t>(index) >= count) {
-    throw Refusal(std::string("there is no ") + what + " " + std::to_string(index) + "; there are " +
+    throw Refusal(std::string(what) + " " + std::to_string(index) + " does not exist; there are " +
                   std::to_string(count));
   }
   return static_cast<size_t>(index);

@@ -1,4 +1,4 @@
-"""What an import that is right gives."""
+"""Checks of a correct import."""
 
 from __future__ import annotations
 
