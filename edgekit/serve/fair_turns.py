@@ -20,7 +20,8 @@ SHARED_S = 0.2
 PIECE_BYTES = 64 << 10
 """A larger piece counts as several."""
 HELD_BYTES = 16 << 10
-"""A connection with more data that waits is not read until it was processed."""
+"""A connection with more data that waits is not read until it was processed. One that sent a larger piece is not
+read until a later turn, while another address has sent data within SHARED_S."""
 
 
 class FairTurns:
@@ -56,7 +57,11 @@ class FairTurns:
         if network != self._last[0]:
             self._other_s = self._last[1]
         self._last = network, now
-        return 1 if now - self._other_s < SHARED_S else ADDRESS_PIECES
+        return 1 if self.shared() else ADDRESS_PIECES
+
+    def shared(self) -> bool:
+        """Return whether another address than the last one has sent data within SHARED_S."""
+        return self._last[1] - self._other_s < SHARED_S
 
     def wait(self, network: str, waiting: PacedProtocol | _Call) -> None:
         """Process what a connection holds in a later turn."""
@@ -113,7 +118,7 @@ class PacedProtocol(asyncio.Protocol):
     held_bytes = 0
     held_since_s = math.inf
     _held: bytes | bytearray = b""
-    _ended = False
+    _ended = _waits = _reads_later = False
 
     def data_received(self, data: bytes) -> None:
         """Process data now, or hold it."""
@@ -123,13 +128,26 @@ class PacedProtocol(asyncio.Protocol):
         if not self.held_bytes:
             if connections.turns.take(network, len(data)):
                 self.process(data)
+                if len(data) > HELD_BYTES and connections.turns.shared() and not this.transport.is_closing():
+                    self._read_later(connections.turns, network)
                 return
-            connections.turns.wait(network, self)
+            self._wait_for_turn(connections.turns, network)
             self._held, self.held_since_s = bytearray(), time.monotonic()
         self._held += data
         self.held_bytes = len(self._held)
         if self.held_bytes > HELD_BYTES:
-            this.transport.pause_reading()
+            self._read_later(connections.turns, network)
+
+    def _wait_for_turn(self, turns: FairTurns, network: str) -> None:
+        if not self._waits:
+            self._waits = True
+            turns.wait(network, self)
+
+    def _read_later(self, turns: FairTurns, network: str) -> None:
+        """Read no more until a later turn: the system keeps what comes meanwhile, and slows its sender."""
+        self._reads_later = True
+        cast("Any", self).transport.pause_reading()
+        self._wait_for_turn(turns, network)
 
     def eof_received(self) -> Any:
         """Close the connection now, or in a later turn: also a thousand clients that leave are a flood."""
@@ -138,14 +156,14 @@ class PacedProtocol(asyncio.Protocol):
         network = connections.network(this.transport)
         if this.scheme in ("https", "wss") or (not self._held and connections.turns.take(network, 0)):
             return None
-        if not self._held:
-            connections.turns.wait(network, self)
+        self._wait_for_turn(connections.turns, network)
         self._ended = True
         return True
 
     def process_held(self) -> None:
         """Process the data that was held, and the end of the connection."""
         data, size = bytes(self._held), self.held_bytes
+        self._waits, reads_later, self._reads_later = False, self._reads_later, False
         self.drop_held()
         transport = cast("Any", self).transport
         if transport.is_closing():
@@ -156,7 +174,7 @@ class PacedProtocol(asyncio.Protocol):
         if self._ended:
             transport.close()
             return
-        if size > HELD_BYTES and not self.reading_is_paused() and not transport.is_closing():
+        if reads_later and not self.reading_is_paused() and not transport.is_closing():
             transport.resume_reading()
 
     def drop_held(self) -> None:

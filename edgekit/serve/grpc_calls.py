@@ -65,7 +65,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         infer: Callable[[AsyncIterator[bytes], Any], AsyncIterator[Any]],
     ) -> None:
         self._service, self._limit_bytes, self._infer = service, limit_bytes, infer
-        self._waiting: dict[asyncio.Future[bool], Lease] = {}  # in the order in which they began to wait
+        self._waiting: dict[_Waiting, None] = {}  # in the order in which they began to wait
         self._streams, self._turns = 0, FairTurns()
         self._handlers = {
             name: grpc.stream_unary_rpc_method_handler(
@@ -89,16 +89,16 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             return _refusal(problem)
         return self._handlers[name]
 
-    def _unary(self, name: str, handler: Handler) -> Callable[[AsyncIterator[bytes], Any], Awaitable[Any]]:
+    def _unary(self, name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
         parse = messages()[f"{name}Request"]
 
-        async def answer(requests: AsyncIterator[bytes], context: Any) -> Any:
+        async def answer(requests: Any, context: Any) -> Any:
             try:
                 with self._service.memory.lease(host_of(context)) as lease:
                     if name in OPEN:
                         return await handler(parse(), context, lease)
+                    content = await self._first(context, lease)
                     await self._turns.turn(lease.network)
-                    content = await self._first(requests, lease)
                     return await handler(parsed(parse, content, lease), context, lease)
             except Exception as problem:
                 await abort(context, public_error(problem))
@@ -110,8 +110,8 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             try:
                 if self._streams >= STREAMS:
                     raise RequestError(f"{STREAMS} streams are open; retry in 1 s", 429, 1)
+                first = await self._first(context, lease)
                 await self._turns.turn(lease.network)
-                first = await self._first(requests, lease)
             except Exception as problem:
                 await abort(context, public_error(problem))
                 return
@@ -128,7 +128,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             finally:
                 self._streams -= 1
 
-    async def _first(self, requests: AsyncIterator[bytes], lease: Lease) -> bytes:
+    async def _first(self, context: Any, lease: Lease) -> bytes:
         """Wait for the first message of a call.
 
         Raises:
@@ -144,36 +144,62 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
                 if not self._waiting or problem.retry_after_s is None:
                     raise
                 self._end_oldest(lease.network)
-        ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting[ended] = lease
-        coming = asyncio.ensure_future(_message(requests))
+        waiting = _Waiting(lease)
+        self._waiting[waiting] = None
         try:
-            await asyncio.wait((coming, ended), timeout=MESSAGE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            content = await context.read()
+        except asyncio.CancelledError:
+            raise waiting.end_of_wait() from None
         finally:
-            self._waiting.pop(ended, None)
-            if not coming.done():  # gRPC ends it with the call
-                coming.add_done_callback(_forget)
-        if coming.done():
-            found = coming.result()
-            if found is None:
-                raise RequestError("the call has no message")
-            return found
-        if ended.done():
-            raise RequestError("too many calls wait for their message; retry in 1 s", 429, 1)
-        raise RequestError(f"the message did not come within {MESSAGE_SECONDS:g} s", 408)
+            waiting.timer.cancel()
+            self._waiting.pop(waiting, None)
+        if content is grpc.aio.EOF:
+            raise RequestError("the call has no message")
+        found: bytes = content
+        return found
 
     def _end_oldest(self, network: str) -> None:
         """End the oldest that waits, of an address where it has one: nobody drives others out."""
-        own = (future for future, lease in self._waiting.items() if lease.network == network)
+        own = (waiting for waiting in self._waiting if waiting.lease.network == network)
         ended = next(own, None) or next(iter(self._waiting))
-        self._waiting.pop(ended).close()
-        ended.set_result(True)
+        del self._waiting[ended]
+        ended.lease.close()
+        ended.end(RequestError("too many calls wait for their message; retry in 1 s", 429, 1))
 
 
-async def _message(requests: AsyncIterator[bytes]) -> bytes | None:
-    async for content in requests:
-        return content
-    return None
+class _Waiting:
+    """A call that waits for its first message, in the running task.
+
+    Not ``asyncio.wait``: its task and its future cost more than gRPC itself takes for a call, and a flood of
+    calls delays those behind it by what each costs.
+
+    Args:
+        lease: Holds the memory of the message.
+
+    Attributes:
+        timer: Ends the wait when its time is over.
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease, self._problem = lease, None
+        self._task: Any = asyncio.current_task()
+        self.timer = asyncio.get_running_loop().call_later(MESSAGE_SECONDS, self._expire)
+
+    def _expire(self) -> None:
+        self.end(RequestError(f"the message did not come within {MESSAGE_SECONDS:g} s", 408))
+
+    def end(self, problem: RequestError) -> None:
+        """End the wait with an error."""
+        self._problem: RequestError | None = problem
+        self._task.cancel()
+
+    def end_of_wait(self) -> BaseException:
+        """Return why the task was cancelled: the error of ``end``, or that gRPC ended the call."""
+        if self._problem is None:
+            return asyncio.CancelledError()
+        if hasattr(self._task, "uncancel"):  # from Python 3.11 on
+            self._task.uncancel()
+        return self._problem
 
 
 def parsed(kind: Any, content: bytes, lease: Lease) -> Any:
@@ -187,11 +213,6 @@ def parsed(kind: Any, content: bytes, lease: Lease) -> Any:
         return kind.FromString(content)
     except Exception:  # protobuf's DecodeError
         raise RequestError("the message is not one of the Open Inference Protocol") from None
-
-
-def _forget(task: asyncio.Future[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
 
 
 def _refusal(problem: RequestError) -> Any:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +34,9 @@ CLOSING_SECONDS = 5.0
 HEAD_BYTES = 64 << 10
 """Size of a request's line and headers; also of a trailer, and of anything else that is not its body."""
 HEADERS = 100
+WOKEN_BYTES = 64 << 10
+"""Most bytes of a body that the system collects before it wakes the server, where less would not complete it: a
+body that comes byte by byte wakes nobody."""
 PIPELINED = 16
 """Requests of one connection that wait for the one before them."""
 
@@ -48,6 +53,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
     _too_large = ""
     _head_comes = _body_comes = _closed_by_us = False
     _since_parsed = _head_bytes = _headers = _rest_bytes = 0
+    _body_bytes, _woken_bytes = 0, 1
 
     # --- the connection ----------------------------------------------------------------------------------
 
@@ -79,6 +85,16 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
         HttpToolsProtocol.data_received(self, data)
         if self._since_parsed > HEAD_BYTES:
             self._refuse_head(f"the head of a request has at most {HEAD_BYTES} bytes")
+        self._wake_for(min(max(self._body_bytes, 1), WOKEN_BYTES))
+
+    def _wake_for(self, size_bytes: int) -> None:
+        """Wake for no less than so many bytes; not with TLS, which may hold some of them already."""
+        if size_bytes == self._woken_bytes or self.scheme != "http" or self.transport.is_closing():
+            return
+        self._woken_bytes = size_bytes
+        with suppress(OSError, AttributeError):  # Windows has it for no socket; a test's transport has none
+            wire = self.transport.get_extra_info("socket")
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
 
     def reading_is_paused(self) -> bool:
         """Return whether the app is to take a body, or a response, before more is read."""
@@ -108,7 +124,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
         # uvloop's clock stands since it last asked for bytes: these may have waited for others' since then.
         scope: dict[str, Any] = cast("dict[str, Any]", self.scope)
         scope[BEGAN] = min(self.loop.time(), time.monotonic(), self.held_since_s)
-        self._head_bytes = self._headers = self._rest_bytes = 0
+        self._head_bytes = self._headers = self._rest_bytes = self._body_bytes = 0
         self._head_comes = True
         self._wait(HEAD_SECONDS)
 
@@ -121,6 +137,8 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
         """Take a header, or a field of a trailer."""
         super().on_header(name, value)
         self._headers += 1
+        if name.lower() == b"content-length" and value.isdigit():
+            self._body_bytes = int(value[:18])
         self._count(len(name) + len(value))
 
     def _count(self, size: int) -> None:
@@ -144,6 +162,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a part of the body. What comes after the answer is thrown away, up to a limit."""
         self._since_parsed = 0
+        self._body_bytes -= len(body)
         super().on_body(body)
         if self.cycle is not None and self.cycle.response_complete:
             self._rest_bytes += len(body)
@@ -152,7 +171,7 @@ class HttpProtocol(PacedProtocol, HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Take the end of the request: the client waits now, or the connection is idle."""
-        self._since_parsed, self._body_comes = 0, False
+        self._since_parsed, self._body_bytes, self._body_comes = 0, 0, False
         super().on_message_complete()
         if self.cycle is not None and self.cycle.response_complete:
             self._idle()
