@@ -20,8 +20,8 @@ SHARED_S = 0.2
 PIECE_BYTES = 64 << 10
 """A larger piece counts as several."""
 HELD_BYTES = 16 << 10
-"""A connection with more data that waits is not read until it was processed. One that sent a larger piece is not
-read until a later turn, while another address has sent data within SHARED_S."""
+"""A connection with more data that waits is not read until it was processed. One that sent a larger piece is
+not read until a later turn, while another address has sent data within SHARED_S."""
 
 
 class FairTurns:

@@ -98,7 +98,6 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
                     if name in OPEN:
                         return await handler(parse(), context, lease)
                     content = await self._first(context, lease)
-                    await self._turns.turn(lease.network)
                     return await handler(parsed(parse, content, lease), context, lease)
             except Exception as problem:
                 await abort(context, public_error(problem))
@@ -111,7 +110,6 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
                 if self._streams >= STREAMS:
                     raise RequestError(f"{STREAMS} streams are open; retry in 1 s", 429, 1)
                 first = await self._first(context, lease)
-                await self._turns.turn(lease.network)
             except Exception as problem:
                 await abort(context, public_error(problem))
                 return
@@ -129,7 +127,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
                 self._streams -= 1
 
     async def _first(self, context: Any, lease: Lease) -> bytes:
-        """Wait for the first message of a call.
+        """Wait for the first message of a call, and for the turn of the call.
 
         Raises:
             RequestError: it does not come in time, or others want the place.
@@ -149,10 +147,15 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         try:
             content = await context.read()
         except asyncio.CancelledError:
-            raise waiting.end_of_wait() from None
+            if not waiting.ends_with_error():
+                raise
+            content = None
         finally:
             waiting.timer.cancel()
             self._waiting.pop(waiting, None)
+        await self._turns.turn(lease.network)
+        if waiting.problem is not None:
+            raise waiting.problem
         if content is grpc.aio.EOF:
             raise RequestError("the call has no message")
         found: bytes = content
@@ -177,29 +180,29 @@ class _Waiting:
         lease: Holds the memory of the message.
 
     Attributes:
+        problem: Error with which the wait ends; None: none yet.
         timer: Ends the wait when its time is over.
     """
 
     def __init__(self, lease: Lease) -> None:
-        self.lease, self._problem = lease, None
-        self._task: Any = asyncio.current_task()
+        self.lease = lease
+        self.problem: RequestError | None = None
         self.timer = asyncio.get_running_loop().call_later(MESSAGE_SECONDS, self._expire)
+        self._task: Any = asyncio.current_task()
 
     def _expire(self) -> None:
         self.end(RequestError(f"the message did not come within {MESSAGE_SECONDS:g} s", 408))
 
     def end(self, problem: RequestError) -> None:
         """End the wait with an error."""
-        self._problem: RequestError | None = problem
+        self.problem = problem
         self._task.cancel()
 
-    def end_of_wait(self) -> BaseException:
-        """Return why the task was cancelled: the error of ``end``, or that gRPC ended the call."""
-        if self._problem is None:
-            return asyncio.CancelledError()
-        if hasattr(self._task, "uncancel"):  # from Python 3.11 on
+    def ends_with_error(self) -> bool:
+        """Return whether the task was cancelled by ``end``, and let it go on; False: gRPC ended the call."""
+        if self.problem is not None and hasattr(self._task, "uncancel"):  # from Python 3.11 on
             self._task.uncancel()
-        return self._problem
+        return self.problem is not None
 
 
 def parsed(kind: Any, content: bytes, lease: Lease) -> Any:

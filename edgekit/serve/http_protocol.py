@@ -35,8 +35,8 @@ HEAD_BYTES = 64 << 10
 """Size of a request's line and headers; also of a trailer, and of anything else that is not its body."""
 HEADERS = 100
 WOKEN_BYTES = 64 << 10
-"""Most bytes of a body that the system collects before it wakes the server, where less would not complete it: a
-body that comes byte by byte wakes nobody."""
+"""Most bytes of a body that the system collects before it wakes the server, where less would not complete it:
+a body that comes byte by byte wakes nobody."""
 PIPELINED = 16
 """Requests of one connection that wait for the one before them."""
 

@@ -38,6 +38,22 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
             "test_the_oldest_call_without_a_message_makes_room",
             "while False:",
         ),
+        (
+            "await self._turns.turn(lease.network)",
+            "test_calls_that_end_at_once_without_a_message_end_in_turns",
+        ),
+        (
+            "self.timer = asyncio.get_running_loop().call_later(MESSAGE_SECONDS, self._expire)",
+            "test_a_message_that_does_not_come",
+            "self.timer = asyncio.get_running_loop().call_later(9 * MESSAGE_SECONDS + 90, self._expire)",
+        ),
+    ],
+    ("edgekit/serve/fair_turns.py", "tests/serve/test_fair_turns.py"): [
+        (
+            "self._read_later(connections.turns, network)\n                return",
+            "test_a_large_piece_is_followed_by_a_turn_of_others_where_there_are_some",
+            "pass\n                return",
+        ),
     ],
     ("edgekit/serve/model_table.py", "tests/serve/test_repository.py"): [
         (
@@ -79,6 +95,11 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ),
     ],
     ("edgekit/serve/http_protocol.py", "tests/serve/test_http_limits.py"): [
+        (
+            "wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)",
+            "test_a_body_that_drips_wakes_the_server_when_it_is_whole",
+            "wire.fileno()",
+        ),
         ("elif self._headers > HEADERS:", "test_the_number_of_headers", "elif False:"),
         ("if self._since_parsed > HEAD_BYTES:", "test_a_head_without_end_is_refused_before_it_takes_memory"),
         ("if len(self.pipeline) >= PIPELINED:", "test_more_requests_than_a_connection_may_have_waiting"),

@@ -121,6 +121,27 @@ def test_a_large_piece_counts_as_several_and_pauses_its_connection() -> None:
     in_loop(test)
 
 
+@pytest.mark.parametrize(("others", "asked"), [(False, []), (True, ["pause", "resume"])])
+def test_a_large_piece_is_followed_by_a_turn_of_others_where_there_are_some(
+    others: bool, asked: list[str]
+) -> None:
+    async def test() -> None:
+        room = Room()
+        if others:
+            room.connections(FLOOD, 1)[0].data_received(b"x")
+            room.connections(OTHER, 1)[0].data_received(b"x")
+            await room.turns(1)
+        (large,) = room.connections(FLOOD, 1)
+        large.data_received(bytes(HELD_BYTES + 1))
+        assert (room.log[-1][2], large.transport.asked) == (bytes(HELD_BYTES + 1), asked[:1])
+        await room.turns(3)
+        assert large.transport.asked == asked
+        large.data_received(b"end")
+        assert room.log[-1][2] == b"end"
+
+    in_loop(test)
+
+
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_connection_is_read_on_unless_its_protocol_wants_no_more(paused: bool) -> None:
     async def test() -> None:

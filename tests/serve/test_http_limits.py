@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
+import time
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
@@ -107,6 +109,36 @@ def test_how_much_may_come_after_an_answer(server: Running) -> None:
         wire.sendall(LIVE + b"Content-Length: 1000000000\r\n\r\n")
         assert b"200 OK" in wire.recv(4096)
         assert sent_until_closed(wire, bytes(65536)) < request_body.DISCARDED_BYTES + (16 << 20)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its sockets have no SO_RCVLOWAT")
+def test_a_body_that_drips_wakes_the_server_when_it_is_whole(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    process = protocol.HttpProtocol.process
+
+    def noted(self: Any, data: bytes) -> None:
+        sizes.append(len(data))
+        process(self, data)
+
+    monkeypatch.setattr(protocol.HttpProtocol, "process", noted)
+    body = bytes(protocol.WOKEN_BYTES + 100)
+    with wire_to(server) as wire:
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(2):  # a request after it is read as before
+            sizes.clear()
+            wire.sendall(LIVE + b"Content-Length: %d\r\n\r\n" % len(body))
+            assert b"200 OK" in wire.recv(4096)
+            for _ in range(50):
+                wire.sendall(body[:1])
+                time.sleep(0.001)
+            assert len(sizes) == 1, "the head"
+            wire.sendall(body[50:])
+            until(lambda: sum(sizes[1:]) == len(body))
+            assert len(sizes) < 20
+            wire.sendall(LIVE + b"\r\n")
+            assert b"200 OK" in wire.recv(4096)
 
 
 def test_line_breaks_do_not_keep_an_idle_connection(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,10 @@ VALUES: dict[str, list[float]] = {
     "size of a request's line and headers, or of a trailer": [http_protocol.HEAD_BYTES >> 10],
     "number of headers": [http_protocol.HEADERS],
     "data that is processed in a turn": [fair_turns.ADDRESS_PIECES, fair_turns.TURN_PIECES],
+    "data for which the server wakes": [http_protocol.WOKEN_BYTES >> 10],
+    "size of a piece after which a connection waits for a turn, while others send too": [
+        fair_turns.HELD_BYTES >> 10
+    ],
     "pipelined requests that wait": [http_protocol.PIPELINED],
     "time for a handshake of TLS": [event_loop.HANDSHAKE_SECONDS],
     "time for a head": [http_protocol.HEAD_SECONDS],
