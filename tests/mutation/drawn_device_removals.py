@@ -41,6 +41,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         (
             "await self._turns.turn(lease.network)",
             "test_calls_that_end_at_once_without_a_message_end_in_turns",
+            "pass",
         ),
         (
             "self.timer = asyncio.get_running_loop().call_later(MESSAGE_SECONDS, self._expire)",
