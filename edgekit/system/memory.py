@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.system.interrupts import pass_on
@@ -15,21 +16,18 @@ UNKNOWN_BYTES = 1 << 50
 
 
 def free_memory_bytes(root: Path = Path("/")) -> int:
-    """Return the least of what the machine has available and what the control group leaves; a large number if
+    """Return the least of what the machine has available and what the control groups leave; a large number if
     unknown.
 
-    MemAvailable of /proc/meminfo, and version 2's memory.max less memory.current of the group that a
-    container sees as its own. The group's page cache, which the kernel frees, counts as free.
+    MemAvailable of /proc/meminfo; and limit less use of this process's group and of each around it, of
+    version 2 or 1. The groups' page cache, which the kernel frees, counts as free.
     """
-    return min(_of_machine(root, "MemAvailable:"), _of_group(root))
+    return min([_of_machine(root, "MemAvailable:"), *(group.free_bytes() for group in _groups(root))])
 
 
 def all_memory_bytes(root: Path = Path("/")) -> int:
-    """Return the machine's or the control group's memory, the smaller one; a large number if unknown."""
-    limit = UNKNOWN_BYTES
-    with contextlib.suppress(OSError, ValueError):  # ``max``: no limit
-        limit = int((root / "sys/fs/cgroup/memory.max").read_text("ascii"))
-    return min(_of_machine(root, "MemTotal:"), limit)
+    """Return the machine's or a control group's memory, the smallest; a large number if unknown."""
+    return min([_of_machine(root, "MemTotal:"), *(group.limit_bytes for group in _groups(root))])
 
 
 def _of_machine(root: Path, fact: str) -> int:
@@ -40,15 +38,60 @@ def _of_machine(root: Path, fact: str) -> int:
     return UNKNOWN_BYTES
 
 
-def _of_group(root: Path) -> int:
-    group = root / "sys/fs/cgroup"
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        limit = (group / "memory.max").read_text("ascii").strip()
-        if limit != "max":
-            used = int((group / "memory.current").read_text("ascii"))
-            facts = dict(line.split() for line in (group / "memory.stat").read_text("ascii").splitlines())
-            return max(0, int(limit) - used + int(facts.get("inactive_file", 0)))
-    return UNKNOWN_BYTES
+@dataclass(frozen=True)
+class _Group:
+    """A control group that limits memory; see cgroups(7).
+
+    Attributes:
+        folder: Its files.
+        limit_bytes: The limit.
+        used: Name of the file that holds its use.
+        cache: Name of the page cache in ``memory.stat``, with that of groups below it.
+    """
+
+    folder: Path
+    limit_bytes: int
+    used: str
+    cache: str
+
+    def free_bytes(self) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            used = int((self.folder / self.used).read_text("ascii"))
+            facts = dict(
+                line.split() for line in (self.folder / "memory.stat").read_text("ascii").splitlines()
+            )
+            return max(0, self.limit_bytes - used + int(facts.get(self.cache, 0)))
+        return UNKNOWN_BYTES
+
+
+def _groups(root: Path) -> list[_Group]:
+    """Return the groups of this process that have a limit: its own, and those around it.
+
+    A container sees its own group as the outermost one, under whatever name the process has outside.
+    """
+    found = []
+    own = {"": "", "memory": ""}  # version 2 has no names of controllers
+    with contextlib.suppress(OSError, ValueError):
+        for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            own.update(dict.fromkeys({*controllers.split(",")} & {*own}, path))
+    top = root / "sys/fs/cgroup"
+    for folder, path, limit, used, cache in (
+        (top, own[""], "memory.max", "memory.current", "inactive_file"),
+        (
+            top / "memory",
+            own["memory"],
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+        ),
+    ):
+        names = [name for name in path.split("/") if name]
+        for depth in range(len(names) + 1 if ".." not in names else 1):
+            group = folder.joinpath(*names[:depth])
+            with contextlib.suppress(OSError, ValueError):  # ``max``: no limit
+                found.append(_Group(group, int((group / limit).read_text("ascii")), used, cache))
+    return found
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3

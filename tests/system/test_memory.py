@@ -39,6 +39,38 @@ def test_the_least_of_machine_and_group_counts(tmp_path: Path) -> None:
     assert free_memory_bytes(tmp_path) == 2 << 20
 
 
+@pytest.mark.parametrize(
+    ("line", "folder", "names"),
+    [
+        ("0::/system.slice/app.service", "", ("memory.max", "memory.current", "inactive_file")),
+        (
+            "4:cpu,memory:/system.slice/app.service",
+            "memory",
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_the_group_of_the_process_and_those_around_it_count(
+    tmp_path: Path, line: str, folder: str, names: tuple[str, str, str]
+) -> None:
+    limit, used, cache = names
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(f"1:name=systemd:/\n{line}\n")
+    outer = tmp_path / "sys/fs/cgroup" / folder / "system.slice"
+    inner = outer / "app.service"
+    inner.mkdir(parents=True)
+    for group, most in ((inner, 3_000_000), (outer, 9_000_000)):
+        (group / limit).write_text(f"{most}\n")
+        (group / used).write_text("2500000\n")
+        (group / "memory.stat").write_text(f"{cache} 100000\n")
+    assert (all_memory_bytes(tmp_path), free_memory_bytes(tmp_path)) == (3_000_000, 600_000)
+    (inner / limit).write_text("max\n")
+    assert (all_memory_bytes(tmp_path), free_memory_bytes(tmp_path)) == (9_000_000, 6_600_000)
+    (tmp_path / "proc/self/cgroup").write_text(line.replace("/system.slice", "/../system.slice") + "\n")
+    assert all_memory_bytes(tmp_path) == UNKNOWN_BYTES, "it lies outside of what a container sees"
+
+
 def test_this_machine_has_some() -> None:
     assert 0 < free_memory_bytes() <= all_memory_bytes()
 
