@@ -90,9 +90,9 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     ]
 
 
-def cannot_run(name: str, found: Sequence[Finding]) -> UnsupportedError:
+def cannot_run(name: str, findings: Sequence[Finding]) -> UnsupportedError:
     """Return the error of a target or profile that refuses a model, with all that it found."""
-    return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(found)]), found)
+    return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(findings)]), findings)
 
 
 def check_text(
@@ -133,13 +133,13 @@ class Inexpressible(Exception):  # noqa: N818  (says what it is; it never reache
     ``OpTable.lower`` turns it into a finding of the node it was raised for, and goes on with the next.
 
     Args:
-        why: Reason, e.g. "pads are negative".
+        reason: Reason, e.g. "pads are negative".
         fix: Action that solves it.
         code: Finding code (edgekit/diagnostics.py).
     """
 
-    def __init__(self, why: str, fix: str = "", code: str = "EK1002") -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str, fix: str = "", code: str = "EK1002") -> None:
+        super().__init__(reason)
+        self.why = reason
         self.fix = fix
         self.code = code

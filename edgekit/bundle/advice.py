@@ -115,9 +115,9 @@ def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
     return f"{_listed([v.name for v in changed])}: {'; '.join(parts)}."
 
 
-def _of(those: Sequence[Variant], named: Sequence[Variant]) -> str:
+def _of(variants: Sequence[Variant], named: Sequence[Variant]) -> str:
     """Return the names of the variants that a figure belongs to; "" if it belongs to all."""
-    return "" if len(those) == len(named) else f"{_listed([v.name for v in those])} "
+    return "" if len(variants) == len(named) else f"{_listed([v.name for v in variants])} "
 
 
 def _score(variant: Variant) -> Mapping[str, Json] | None:

@@ -81,7 +81,7 @@ def build(
     quiet: bool,
     verbose: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Compile a model, verify every variant, write a bundle.
 
@@ -90,7 +90,7 @@ def build(
 
     For example: edgekit build detector.onnx -t ort -t tflite
     """
-    if not given["targets"]:
+    if not options["targets"]:
         raise UsageError(
             "no target given: use -t at least once, e.g. -t ort -t tflite (run edgekit targets for a list)"
         )
@@ -106,7 +106,7 @@ def build(
     from edgekit import build as build_bundle
     from edgekit.cli.bundle_text import built_text, bundle_json, faults
 
-    arguments = arguments_of(build_request(), given)
+    arguments = arguments_of(build_request(), options)
     if recursive:
         arguments["samples"] = below(arguments.get("samples"))
     bundle = build_bundle(model, **arguments)
@@ -125,5 +125,7 @@ def build(
     bugs = faults(bundle)
     found = {**bundle_json(bundle, output), "faults": bugs}
     terminal.answer(as_json, found, built_text(bundle, output, quiet=quiet, verbose=verbose))
-    rejected = any(v.rejected and v.shrunk is None for v in bundle.variants) and given["precision"] != "auto"
+    rejected = (
+        any(v.rejected and v.shrunk is None for v in bundle.variants) and options["precision"] != "auto"
+    )
     ctx.exit(1 if rejected or bugs else 0)

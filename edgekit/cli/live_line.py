@@ -185,8 +185,8 @@ def running_line(stage: Stage, elapsed: float, left: float | None, columns: int)
     return f"  {stage.name:<10} {text:<{min(room, DETAIL_COLUMNS)}} {int(elapsed):4} s"[:columns]
 
 
-def _finished(stage: Stage, room: int) -> str:
-    """Format a stage that has ended, with a description of at most ``room`` columns; 0: of any length."""
-    room = max(10, min(room, DETAIL_COLUMNS)) if room else 0
-    text = f"{stage.detail[: room - 3]}..." if 0 < room < len(stage.detail) else stage.detail
-    return f"  {stage.name:<10} {text:<{room or DETAIL_COLUMNS}} {stage.seconds:5.1f} s"
+def _finished(stage: Stage, columns: int) -> str:
+    """Format a stage that has ended, with a description of at most ``columns`` columns; 0: of any length."""
+    columns = max(10, min(columns, DETAIL_COLUMNS)) if columns else 0
+    text = f"{stage.detail[: columns - 3]}..." if 0 < columns < len(stage.detail) else stage.detail
+    return f"  {stage.name:<10} {text:<{columns or DETAIL_COLUMNS}} {stage.seconds:5.1f} s"

@@ -30,7 +30,7 @@ class Taps(NamedTuple):
     weight: Array
 
 
-def planes_of(output: Array, layout: str, what: str) -> Array:
+def planes_of(output: Array, layout: str, description: str) -> Array:
     """An output as planes [channels, height, width]: a batch of one is left out, one plane may go without
     its channel.
 
@@ -44,7 +44,7 @@ def planes_of(output: Array, layout: str, what: str) -> Array:
         planes = output[None] if output.ndim == 2 else output
     if planes.ndim != 3 or not planes.size:
         shape = "[1, height, width, channels]" if layout == "NHWC" else "[1, channels, height, width]"
-        raise EngineError(f"{what} is {shape}, but the output is {list(output.shape)}")
+        raise EngineError(f"{description} is {shape}, but the output is {list(output.shape)}")
     return planes
 
 

@@ -221,5 +221,5 @@ def _added(step: dict[str, Any]) -> int:
     return max(sum(ids.get(e.get("SpecialToken", {}).get("id"), 0) for e in step[form]) for form in _FORMS)
 
 
-def _unusable(why: str) -> CardError:
-    return CardError(f"the card's tokenizer can't be used: {why}")
+def _unusable(reason: str) -> CardError:
+    return CardError(f"the card's tokenizer can't be used: {reason}")

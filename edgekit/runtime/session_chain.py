@@ -356,9 +356,9 @@ class SessionChain(Chain["Runner"]):
         self._changing = False
         self.changes_pending = bool(cooling or standby or self.preparations.waiting or self._retries.waiting)
 
-    def _standby_failed(self, name: str, why: str) -> None:
+    def _standby_failed(self, name: str, reason: str) -> None:
         if name != self._active_name():
-            self._health.failed_loading(name, Failure(why))
+            self._health.failed_loading(name, Failure(reason))
         self._end_change()
 
 

@@ -259,7 +259,7 @@ def _app_of(
     return_freed_memory()
     beside_it = None if target is None else beside
     memory = RequestMemory(limits.request_bytes, limits.address_share)
-    return make_app(models, access, memory=memory, shared=shared, group=group, beside=beside_it)
+    return make_app(models, access, memory=memory, shared=shared, group=group, companion=beside_it)
 
 
 def need_packages(grpc: bool = False) -> None:

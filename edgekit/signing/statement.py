@@ -83,6 +83,6 @@ def _at(value: Json, *keys: str) -> Json:
     return value
 
 
-def _expect(holds: bool, why: str) -> None:
+def _expect(holds: bool, reason: str) -> None:
     if not holds:
-        raise JsonError(why)
+        raise JsonError(reason)

@@ -14,8 +14,8 @@ from typing import BinaryIO, Protocol
 class NotRegularFileError(OSError):
     """It is not a regular file, or too large; ``strerror`` says which."""
 
-    def __init__(self, why: str, path: str | os.PathLike[str]) -> None:
-        super().__init__(0, why, os.fspath(path))
+    def __init__(self, reason: str, path: str | os.PathLike[str]) -> None:
+        super().__init__(0, reason, os.fspath(path))
 
 
 class Readable(Protocol):

@@ -278,10 +278,10 @@ def _rounded(value: float | None) -> float | None:
     return value if value is None or not math.isfinite(value) else round(value, 1)
 
 
-def _overflows(model: ir.Model, near: set[str], seen: Sequence[NodeAccuracy]) -> dict[str, str]:
+def _overflows(model: ir.Model, near: set[str], nodes: Sequence[NodeAccuracy]) -> dict[str, str]:
     """Return the nodes whose values leave float16's range, and their readers, with the reasons."""
     why = {}
-    room = {s.node: s.headroom_db for s in seen}
+    room = {s.node: s.headroom_db for s in nodes}
     for node in model.graph:
         name = node_name(node)
         if name in near:

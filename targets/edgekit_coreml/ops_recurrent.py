@@ -12,11 +12,11 @@ from edgekit.tensor_spec import Array
 from edgekit_coreml.builder import NARROW_IOS, Builder, Value, lower
 
 
-def _constant(value: Value | None, what: str) -> Array | None:
+def _constant(value: Value | None, description: str) -> Array | None:
     if value is None:
         return None
     if value.const is None:
-        raise Inexpressible(f"the model computes its {what}; they must be constant")
+        raise Inexpressible(f"the model computes its {description}; they must be constant")
     return np.asarray(value.const, np.float32)
 
 

@@ -148,7 +148,7 @@ class AcceleratedRunner(OrtRunner):
 
 
 def _session(
-    found: _AvailableDevice,
+    device: _AvailableDevice,
     model: Path | bytes,
     options: Mapping[str, Json],
     threads: int | None,
@@ -161,10 +161,10 @@ def _session(
             keep_float_regions=bool(options.get("float_islands")),
             widened_weights=bool(options.get("widened_weights")),
             profile_into=profile_into,
-            accelerator=(found.provider.name, dict(found.provider.options), found.devices),
+            accelerator=(device.provider.name, dict(device.provider.options), device.devices),
         )
     except EngineError as problem:
-        raise EngineError(f"{found.provider.label}: {problem}") from None
+        raise EngineError(f"{device.provider.label}: {problem}") from None
 
 
 def _found(kind: str) -> _AvailableDevice:

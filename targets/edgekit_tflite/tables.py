@@ -36,14 +36,14 @@ class Table:
     Args:
         data: The flatbuffer.
         at: Offset of the table in bytes.
-        what: Name of the table, for messages.
+        description: Name of the table, for messages.
 
     Raises:
         DamagedFileError: it does not lie within the data.
     """
 
-    def __init__(self, data: memoryview, at: int, what: str) -> None:
-        self._data, self._at, self.what = data, at, what
+    def __init__(self, data: memoryview, at: int, description: str) -> None:
+        self._data, self._at, self.what = data, at, description
         self._vtable = at - self._number("<i", at)
         self._vtable_bytes = self._number("<H", self._vtable)
         if self._vtable_bytes < 4 or self._vtable + self._vtable_bytes > len(data):
@@ -61,18 +61,18 @@ class Table:
         offset = self._number("<H", self._vtable + entry) if entry + 2 <= self._vtable_bytes else 0
         return self._at + offset if offset else None
 
-    def table(self, slot: int, what: str) -> Table | None:
+    def table(self, slot: int, description: str) -> Table | None:
         """Return the table of a field, or None."""
         at = self.place(slot)
-        return None if at is None else Table(self._data, self._forward(at), what)
+        return None if at is None else Table(self._data, self._forward(at), description)
 
-    def tables(self, slot: int, what: str, limit: float = math.inf) -> list[Table]:
+    def tables(self, slot: int, description: str, limit: float = math.inf) -> list[Table]:
         """Read a vector of tables; ``limit`` is the maximum number that is accepted."""
         start, count = self._vector(slot, 4)
         if count > limit:
-            raise DamagedFileError(f"it claims {count} {what}s; at most {limit} are supported")
+            raise DamagedFileError(f"it claims {count} {description}s; at most {limit} are supported")
         starts = range(start, start + 4 * count, 4)
-        return [Table(self._data, self._forward(at), f"{what} {n}") for n, at in enumerate(starts)]
+        return [Table(self._data, self._forward(at), f"{description} {n}") for n, at in enumerate(starts)]
 
     def array(self, slot: int, dtype: str) -> Array:
         """Return a vector of numbers, as a view of the file."""
@@ -137,7 +137,7 @@ class Table:
         )
 
 
-def root_table(data: memoryview, what: str) -> Table:
+def root_table(data: memoryview, description: str) -> Table:
     """Return the root table of a flatbuffer.
 
     Raises:
@@ -145,4 +145,4 @@ def root_table(data: memoryview, what: str) -> Table:
     """
     if len(data) < 8:
         raise DamagedFileError(f"it has {len(data)} bytes, fewer than any flatbuffer")
-    return Table(data, struct.unpack_from("<I", data)[0], what)
+    return Table(data, struct.unpack_from("<I", data)[0], description)

@@ -181,9 +181,9 @@ def _check_result(result: Mapping[str, Json]) -> None:
             raise ValueError(f"{key} is {brief(number)}; it must be a number of 0 or more")
 
 
-def _object(value: Json, what: str) -> Mapping[str, Json]:
+def _object(value: Json, description: str) -> Mapping[str, Json]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{what} is {brief(value)}; it must be an object")
+        raise ValueError(f"{description} is {brief(value)}; it must be an object")
     return value
 
 

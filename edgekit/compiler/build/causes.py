@@ -31,15 +31,15 @@ def causes_of_int8(candidates: Candidates, config: CandidateConfig) -> Causes:
     return _kept([(_record(cause, done, left), cause) for cause, done, left in candidates.causes(config)])
 
 
-def plain_int8(opened: Callable[[], Candidates], found: Sequence[Causes]) -> Measurement | None:
+def plain_int8(opened: Callable[[], Candidates], variant_causes: Sequence[Causes]) -> Measurement | None:
     """Measure plain int8 if a variant repairs something in it; None if there is nothing to compare, or the
     engine does not run it.
 
     Args:
         opened: Opens the candidates of the target without its repairs.
-        found: Causes of each variant.
+        variant_causes: Causes of each variant.
     """
-    if all(cause["kind"] == PER_TENSOR for causes in found for cause in causes["found"]):
+    if all(cause["kind"] == PER_TENSOR for causes in variant_causes for cause in causes["found"]):
         return None
     try:
         with opened() as candidates:

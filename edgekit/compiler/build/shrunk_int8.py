@@ -98,14 +98,14 @@ def trained_int8_of(
     options: BuildOptions,
     distillation: Distillation,
     faults: Faults,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> list[VariantBuild]:
     """Train a smaller model with int8's rounding: all placements together, each in a part of every batch.
 
     Args:
         graph, wholes, data, rules, options, faults: Arguments of :func:`int8_of`.
         distillation: Teacher, samples and length of the training.
-        say: Called with a progress bar.
+        notify: Called with a progress bar.
     """
     if not wholes:
         return []
@@ -125,7 +125,7 @@ def trained_int8_of(
             )
         keys.append(key)
     try:
-        done = distillation.in_int8(graph.model, placements, say)
+        done = distillation.in_int8(graph.model, placements, notify)
     except EdgeKitError as problem:
         why = reason_of(problem, for_bundles=True)
         return [rejected(whole, graph.shrunk, why) for whole in wholes]

@@ -151,14 +151,14 @@ class VariantBuild:
             return NARROW_LIMIT if self.is_narrow else SLOWER_LIMIT
         return limit if runs_here(self.profile) else math.inf
 
-    def reject(self, why: str) -> None:
+    def reject(self, reason: str) -> None:
         """Reject it, or note the objection if it is forced. The first reason stays."""
         if self.rejected or self.objection:
             return
         if self.forced:
-            self.objection = why
+            self.objection = reason
         else:
-            self.outcome, self.reason = Status.REJECTED, why
+            self.outcome, self.reason = Status.REJECTED, reason
 
     def lose(self, fault: Fault) -> None:
         """Reject it for a fault, even if it is forced: it does not work."""

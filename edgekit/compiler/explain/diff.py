@@ -140,10 +140,10 @@ def _layer_changes(before: Explanation, now: Explanation) -> list[LayerChange]:
     return [{"layer": layer, "ms": (was, is_now)} for layer, was, is_now in moved]
 
 
-def _by_layer(found: Explanation) -> dict[str, float]:
+def _by_layer(explanation: Explanation) -> dict[str, float]:
     """Return the time in ms by source node, or by the engine's node if the source is not recorded."""
     spent: dict[str, float] = {}
-    for node in found["nodes"]:
+    for node in explanation["nodes"]:
         layer = node["source"] or node["node"]
         spent[layer] = spent.get(layer, 0.0) + node["ms"]
     return spent
@@ -163,8 +163,8 @@ def _worse(before: Explanation, now: Explanation) -> list[LayerNoise]:
     return [each for _, each in _first_of_layer(sorted(found, key=lambda row: -row[0]))]
 
 
-def _first_of_layer(found: Sequence[tuple[float, LayerNoise]]) -> list[tuple[float, LayerNoise]]:
+def _first_of_layer(rows: Sequence[tuple[float, LayerNoise]]) -> list[tuple[float, LayerNoise]]:
     seen: dict[str, tuple[float, LayerNoise]] = {}
-    for row in found:
+    for row in rows:
         seen.setdefault(row[1]["layer"], row)
     return list(seen.values())

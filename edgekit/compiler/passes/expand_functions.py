@@ -93,7 +93,7 @@ def _explained(finding: Finding, reasons: dict[str, Inexpressible]) -> Finding:
 
 def expand_functions(
     model: ir.Model,
-    wanted: Callable[[ir.Node], bool],
+    predicate: Callable[[ir.Node], bool],
     opset: int = CANONICAL_OPSET,
     reasons: dict[str, Inexpressible] | None = None,
 ) -> bool:
@@ -101,7 +101,7 @@ def expand_functions(
 
     Args:
         model: With a static shape on every value.
-        wanted: Selects the nodes; those without a decomposition are kept.
+        predicate: Selects the nodes; those without a decomposition are kept.
         opset: The opset of the nodes; the new nodes use the canonical one.
         reasons: Output: node name -> why it has no decomposition.
 
@@ -112,7 +112,7 @@ def expand_functions(
     with one_budget():
         for node in list(model.graph):
             check_time("writing its ops out")
-            if node.domain in DOMAINS and wanted(node):
+            if node.domain in DOMAINS and predicate(node):
                 try:
                     changed |= _expand(model, node, opset)
                 except Inexpressible as reason:

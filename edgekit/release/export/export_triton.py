@@ -114,8 +114,8 @@ def _form(variant: Variant) -> TritonForm | None:
     return form if form is not None and set(form.files) <= set(variant.files) else None
 
 
-def _title(bundle: Bundle, what: str) -> str:
-    return export_title(bundle.manifest["source"]["file"], what)
+def _title(bundle: Bundle, description: str) -> str:
+    return export_title(bundle.manifest["source"]["file"], description)
 
 
 def _model(bundle: Bundle, variant: Variant, form: TritonForm) -> TritonModel:

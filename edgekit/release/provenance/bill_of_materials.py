@@ -184,8 +184,8 @@ def _named(figure: Mapping[str, Any]) -> str:
     return f"{figure['metric']} in {figure['unit']}" if figure["unit"] else str(figure["metric"])
 
 
-def _metric(kind: str, value: float | None, where: str) -> dict[str, Json] | None:
-    return None if value is None else {"type": kind, "value": str(value), "slice": where}
+def _metric(kind: str, value: float | None, location: str) -> dict[str, Json] | None:
+    return None if value is None else {"type": kind, "value": str(value), "slice": location}
 
 
 def _stages(manifest: Mapping[str, Any]) -> list[dict[str, Json]]:

@@ -265,9 +265,9 @@ def _inflated(payload: bytes, size: int, old: bytes = b"") -> bytes:
     return content
 
 
-def _expect(holds: bool, why: str) -> None:
+def _expect(holds: bool, reason: str) -> None:
     if not holds:
-        raise DeltaError(why)
+        raise DeltaError(reason)
 
 
 def _sha256(file: Readable) -> bytes:

@@ -23,7 +23,7 @@ from edgekit.release.updates.releases import Target
 from edgekit.signing.trusted_keys import sha256_of
 from edgekit.system.atomic_files import flush_folder, private_folder
 from edgekit.system.ownership import why_foreign
-from edgekit.system.progress import Say, step
+from edgekit.system.progress import Notify, step
 
 FLUSHED_BYTES = 8 << 20
 """So much may be lost of a download when the power is cut."""
@@ -118,11 +118,11 @@ def rebuild(old: Path, delta: Path, target: Target, folder: Path) -> str:
         draft.unlink(missing_ok=True)
 
 
-def remove_others(folder: Path, wanted: set[str]) -> None:
+def remove_others(folder: Path, needed: set[str]) -> None:
     """Remove downloads of other files than these hashes: of releases that nobody wants any more."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
-            if path.name.removesuffix(".part") not in wanted:
+            if path.name.removesuffix(".part") not in needed:
                 path.unlink()
 
 
@@ -144,7 +144,9 @@ def _emptied(file: BinaryIO) -> None:
     file.truncate()
 
 
-def _fetch(files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Hash, at: int, say: Say) -> int:
+def _fetch(
+    files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Hash, at: int, notify: Notify
+) -> int:
     """Fetch what is missing, repeating requests that fail; the size of what there is then."""
     failed, flushed = 0, at
     while at < target.size_bytes:
@@ -154,12 +156,13 @@ def _fetch(files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Ha
                 for piece in _after(body.pieces, at - body.start):  # a server without parts starts at 0
                     if at + len(piece) > target.size_bytes:
                         raise FetchError(
-                            f"the server sends more than the {target.size_bytes} bytes signed", again=False
+                            f"the server sends more than the {target.size_bytes} bytes signed",
+                            retryable=False,
                         )
                     file.write(piece)
                     digest.update(piece)
                     at += len(piece)
-                    say(target.path, at >> 20, target.size_bytes >> 20, "MB")
+                    notify(target.path, at >> 20, target.size_bytes >> 20, "MB")
                     if at - flushed >= FLUSHED_BYTES:
                         file.flush()
                         os.fsync(file.fileno())

@@ -272,14 +272,14 @@ def _check_layer(folder: Path, layer: Mapping[str, Any]) -> None:
     _expect(f"sha256:{digest.hexdigest()}" == layer["digest"], f"{path} is damaged: its sha256 differs")
 
 
-def _json(folder: Path, descriptor: Mapping[str, Any], what: str) -> Any:
+def _json(folder: Path, descriptor: Mapping[str, Any], description: str) -> Any:
     """The JSON that a descriptor names, of its size and digest."""
     path = blob_path(folder, descriptor["digest"])
     content = _read(path)
     size = len(content)
     _expect(size == descriptor["size"], f"{path} has {size} bytes where {descriptor['size']} are expected")
     _expect(digest_of(content) == descriptor["digest"], f"{path} is damaged: its sha256 differs")
-    return strict_json.decode(content, what, JSON_LIMIT_BYTES)
+    return strict_json.decode(content, description, JSON_LIMIT_BYTES)
 
 
 def _read(path: Path) -> bytes:

@@ -30,7 +30,7 @@ def tensors(content: bytes) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _fields(content: bytes, at: int, end: int, *wanted: int) -> Iterator[tuple[int, int, int]]:
+def _fields(content: bytes, at: int, end: int, *numbers: int) -> Iterator[tuple[int, int, int]]:
     """Number, start and end of the fields of bytes with these numbers, in a message."""
     while at < end:
         tag, at = _varint(content, at)
@@ -41,7 +41,7 @@ def _fields(content: bytes, at: int, end: int, *wanted: int) -> Iterator[tuple[i
             at += 8 if kind == 1 else 4
         elif kind == 2:
             size, at = _varint(content, at)
-            if tag >> 3 in wanted:
+            if tag >> 3 in numbers:
                 yield tag >> 3, at, at + size
             at += size
         else:

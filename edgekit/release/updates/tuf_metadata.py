@@ -133,10 +133,10 @@ def _clock_note(files: HttpFiles, draft: Path, channel: Channel, now: datetime) 
     )
 
 
-def _expired(what: str, files: HttpFiles, now: datetime) -> UpdateError:
+def _expired(description: str, files: HttpFiles, now: datetime) -> UpdateError:
     server = f"\n  the server says that it is {files.server_time}" if files.server_time else ""
     return UpdateError(
-        f"the update is refused: {what}, by this device's clock, {now:%Y-%m-%d %H:%M} UTC{server}\n"
+        f"the update is refused: {description}, by this device's clock, {now:%Y-%m-%d %H:%M} UTC{server}\n"
         "  the repository is no longer renewed (`edgekit release publish --refresh`), the clock is wrong, "
         "or somebody holds newer files back\n"
         "  the installed bundle keeps working"

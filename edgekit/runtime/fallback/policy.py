@@ -292,10 +292,10 @@ def next_standby(
     return next((c for c in others if c.variant.name not in failures), None) or next(late, None)
 
 
-def without(order: LoadOrder, name: str, why: str) -> LoadOrder:
+def without(order: LoadOrder, name: str, reason: str) -> LoadOrder:
     """Return the order with one more variant skipped."""
     candidates = tuple(c for c in order.candidates if c.variant.name != name)
-    return order._replace(candidates=candidates, skipped={**order.skipped, name: why})
+    return order._replace(candidates=candidates, skipped={**order.skipped, name: reason})
 
 
 def move_to_front(order: LoadOrder, name: str) -> tuple[RankedVariant, LoadOrder]:

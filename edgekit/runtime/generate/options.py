@@ -49,17 +49,17 @@ class GenerateOptions(NamedTuple):
         return self.temperature == 0
 
 
-def checked_options(given: Mapping[str, Any]) -> GenerateOptions:
+def checked_options(arguments: Mapping[str, Any]) -> GenerateOptions:
     """Return the options of a call, each honored or refused.
 
     Raises:
         UsageError: one is unknown, of another type or outside its range.
     """
-    unknown = [name for name in given if name not in GenerateOptions._fields]
+    unknown = [name for name in arguments if name not in GenerateOptions._fields]
     if unknown:
         have = ", ".join(GenerateOptions._fields)
         raise UsageError(f"generate has no option {unknown[0]!r}; available: {have}")
-    options = GenerateOptions(**given)
+    options = GenerateOptions(**arguments)
     _whole("max_tokens", options.max_tokens, 1, 1 << 20)
     _number("temperature", options.temperature, 0.0, 100.0)
     _whole("top_k", options.top_k, 0, 1 << 24)
@@ -79,8 +79,8 @@ def checked_options(given: Mapping[str, Any]) -> GenerateOptions:
     return options._replace(stop=_stop_words(options.stop))
 
 
-def _stop_words(given: object) -> tuple[str, ...]:
-    words = (given,) if isinstance(given, str) else given
+def _stop_words(value: object) -> tuple[str, ...]:
+    words = (value,) if isinstance(value, str) else value
     if not isinstance(words, Sequence) or not all(isinstance(word, str) and word for word in words):
         raise UsageError("stop is a text or a list of texts that are not empty")
     if len(words) > STOP_LIMIT or any(len(word) > STOP_LIMIT_CHARS for word in words):

@@ -201,9 +201,9 @@ class StoreFiles:
         if note not in self.notes:
             self.notes = (*self.notes, note)[-NOTES_LIMIT:]
 
-    def cannot(self, problem: OSError, what: str = "written") -> str:
+    def cannot(self, problem: OSError, action: str = "written") -> str:
         """For messages: what the system said."""
-        return f"{self.root} cannot be {what}: {problem.strerror or problem}"
+        return f"{self.root} cannot be {action}: {problem.strerror or problem}"
 
 
 def _serial(state: StoreState) -> int:

@@ -89,8 +89,8 @@ def metadata_props(file: TfliteFile, data: bytes) -> tuple[dict[str, str], tuple
     return props, tuple(notes)
 
 
-def _as_text(found: Json) -> str:
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=True)
+def _as_text(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=True)
 
 
 def _tensors(file: TfliteFile) -> Json:
@@ -206,9 +206,9 @@ def _numbers(table: Table, slot: int) -> Sequence[float]:
     return [float(n) for n in table.array(slot, "float32")[:MAX_CHANNELS]]
 
 
-def _given(found: Mapping[str, Json]) -> dict[str, Any]:
+def _given(entries: Mapping[str, Json]) -> dict[str, Any]:
     """Drop empty entries."""
-    return {key: value for key, value in found.items() if value not in ("", [], {}, None)}
+    return {key: value for key, value in entries.items() if value not in ("", [], {}, None)}
 
 
 def _files(data: bytes) -> tuple[dict[str, str], str]:

@@ -151,9 +151,9 @@ def _best_by_class(g: OnnxGraph, boxes: str, scores: str, options: Options) -> t
     return box, kind, best
 
 
-def _set_padded(g: OnnxGraph, op: Op, boxes: str, found: tuple[str, str, str], most: int) -> None:
+def _set_padded(g: OnnxGraph, op: Op, boxes: str, detections: tuple[str, str, str], most: int) -> None:
     """The outputs, filled up with zeros to their size."""
-    box, kind, score = found
+    box, kind, score = detections
     corners = g.node("Gather", [g.reshape(boxes, (-1, 4)), box], axis=0)
     values = (corners, g.cast(kind, "float32"), score)
     for out, value, shape in zip(op.outputs, values, ((most, 4), (most,), (most,)), strict=False):

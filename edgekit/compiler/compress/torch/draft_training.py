@@ -55,7 +55,7 @@ def write_texts(
     prompts: Sequence[Sequence[int]],
     length: int,
     seed: int,
-    say: Callable[[int], None],
+    notify: Callable[[int], None],
 ) -> TrainingTexts:
     """Generate the model's texts for these prompts, every other one greedy, the others sampled.
 
@@ -64,7 +64,7 @@ def write_texts(
         prompts: Tokens of the prompts, all of one length.
         length: Number of tokens of a text with its prompt.
         seed: Random seed of the sampling.
-        say: Called with the number of texts so far.
+        notify: Called with the number of texts so far.
     """
     draws, parts = torch.Generator().manual_seed(seed), []
     stops = torch.tensor(model.stop_ids)
@@ -82,7 +82,7 @@ def write_texts(
         ended = torch.isin(tokens[:, len(prompts[0]) :], stops).cumsum(1) > 0
         alive = torch.cat([torch.ones(len(tokens), len(prompts[0]), dtype=torch.bool), ~ended], 1)
         parts.append(TrainingTexts(tokens, torch.cat(states, 1), alive))
-        say(min(start + TOGETHER, len(prompts)))
+        notify(min(start + TOGETHER, len(prompts)))
     return TrainingTexts(*(torch.cat(list(each)) for each in zip(*parts, strict=True)))
 
 

@@ -100,8 +100,8 @@ def _summed(tape: Tape, x: str, letters: str, kept: set[str]) -> tuple[str, str]
     return x, "".join(c for c in letters if c in kept)
 
 
-def _ordered(tape: Tape, x: str, letters: str, wanted: str) -> str:
-    return x if letters == wanted else tape("Transpose", x, perm=[letters.index(c) for c in wanted])
+def _ordered(tape: Tape, x: str, letters: str, order: str) -> str:
+    return x if letters == order else tape("Transpose", x, perm=[letters.index(c) for c in order])
 
 
 def _product(

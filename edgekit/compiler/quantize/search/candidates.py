@@ -44,7 +44,7 @@ from edgekit.compiler.quantize.search.sensitivity import find_blocks, float_regi
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
 from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.system import breadcrumbs
-from edgekit.system.progress import Say, counted, unheard
+from edgekit.system.progress import Notify, counted, unheard
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
@@ -117,7 +117,7 @@ class Candidates:
         estimator: RatioEstimator | None = None,
     ) -> None:
         self.estimator = estimator
-        self.report: Say = unheard
+        self.report: Notify = unheard
         self.deaths: dict[CandidateConfig, str] = {}
         self._known = {measurement.config: measurement for measurement in known}
         self._context, self._target, self._rules, self._version = context, target, rules, version

@@ -292,7 +292,7 @@ def _round_product(
     return _packed(product, stored, scales, bias)
 
 
-def _corrected(product: WeightMatrix, real: Array, inputs: Array, wanted: Array) -> Array:
+def _corrected(product: WeightMatrix, real: Array, inputs: Array, expected: Array) -> Array:
     """The corrected bias, float32 [output channels].
 
     The mean error from rounding this layer's weights is known and corrected in full. The mean error from
@@ -302,11 +302,11 @@ def _corrected(product: WeightMatrix, real: Array, inputs: Array, wanted: Array)
         product: A layer that has a bias input.
         real: [groups, outputs, columns]: the dequantized weights.
         inputs: [samples, groups, columns]: means of the quantized inputs.
-        wanted: [samples, output channels]: means of the float outputs.
+        expected: [samples, output channels]: means of the float outputs.
     """
     exact, given = product.matrix(), np.asarray(product.bias, np.float64)
-    made = np.einsum("gok,sgk->sgo", exact, inputs).reshape(wanted.shape)
-    before = wanted - product.alpha * made - (product.beta * given if product.own_bias else 0.0)
+    made = np.einsum("gok,sgk->sgo", exact, inputs).reshape(expected.shape)
+    before = expected - product.alpha * made - (product.beta * given if product.own_bias else 0.0)
     rounding = np.einsum("gok,gk->go", exact - real, inputs.mean(axis=0)).reshape(-1)
     missing = product.alpha * rounding + significant_mean(before)
     bias: Array = (given + missing / product.beta).astype(np.float32)

@@ -82,7 +82,7 @@ def run_segment(
     plan: QuantizationPlan,
     replaced: Mapping[tuple[str, int], Array],
     kept: Mapping[str, SampleValues],
-    wanted: Mapping[str, bool],
+    requested: Mapping[str, bool],
     count: int,
     threads: int = 1,
 ) -> dict[str, SampleValues]:
@@ -93,12 +93,12 @@ def run_segment(
         plan: The plan that places Q/DQ pairs.
         replaced: (node, input index) -> the constant that replaces this input.
         kept: The inputs of the segment, for all samples.
-        wanted: Value to return -> whether as the integers of its pair, or as floats.
+        requested: Value to return -> whether as the integers of its pair, or as floats.
         count: Number of samples.
         threads: Threads of one run.
 
     Returns:
-        The ``wanted`` values.
+        The ``requested`` values.
 
     Raises:
         EngineError: ONNX Runtime has no kernel for a node, or fails.
@@ -107,18 +107,18 @@ def run_segment(
     segment = _Segment(plan, replaced, kept)
     for node in nodes:
         segment.add(node)
-    fetched = [name + _INTEGERS if integers else name for name, integers in wanted.items()]
-    for name, integers in wanted.items():
+    fetched = [name + _INTEGERS if integers else name for name, integers in requested.items()]
+    for name, integers in requested.items():
         if integers:
             segment.quantize(name)
     try:
         options = session_options(threads, optimize=True)
         session = ort.InferenceSession(segment.model(fetched), options, providers=["CPUExecutionProvider"])
         fed = [one.name for one in session.get_inputs()]
-        arrays: list[list[Array]] = [[] for _ in wanted]
+        arrays: list[list[Array]] = [[] for _ in requested]
         for sample in range(count):
             run = session.run(fetched, {name: segment.feed(name, sample) for name in fed})
-            for index, integers in enumerate(wanted.values()):
+            for index, integers in enumerate(requested.values()):
                 arrays[index].append(run[index] if integers else _small(run[index]))
             del run  # before the next one is made
     except Exception as problem:  # ONNX Runtime's exceptions share no root
@@ -126,7 +126,7 @@ def run_segment(
         raise EngineError(f"ONNX Runtime failed to run {where}: {problem}") from problem
     return {
         name: SampleValues(made, plan.activations[name] if integers else None)
-        for (name, integers), made in zip(wanted.items(), arrays, strict=True)
+        for (name, integers), made in zip(requested.items(), arrays, strict=True)
     }
 
 

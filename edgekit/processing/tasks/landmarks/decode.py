@@ -151,9 +151,9 @@ def _found(
     )
 
 
-def _number(output: Array, what: str) -> np.float32:
+def _number(output: Array, description: str) -> np.float32:
     if output.size != 1:
-        raise EngineError(f"{what} is one number, but the output is {list(output.shape)}")
+        raise EngineError(f"{description} is one number, but the output is {list(output.shape)}")
     return np.float32(output.reshape(-1)[0])
 
 

@@ -83,6 +83,6 @@ class OrientedDetections:
         return found
 
 
-def _where(found: OrientedDetection) -> str:
-    x, y, wide, high, angle = found.box
+def _where(detection: OrientedDetection) -> str:
+    x, y, wide, high, angle = detection.box
     return f"{wide:.0f}x{high:.0f} at {x:.0f},{y:.0f} turned by {math.degrees(angle):.0f} degrees"

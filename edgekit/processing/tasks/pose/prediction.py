@@ -107,10 +107,10 @@ class Keypoints:
         return found
 
 
-def _where(found: KeypointInstance) -> str:
+def _where(instance: KeypointInstance) -> str:
     """The box, or the points' own extent; and how many points are visible."""
-    xs, ys = [x for x, _ in found.points], [y for _, y in found.points]
-    box = found.box or (min(xs), min(ys), max(xs), max(ys))
-    seen = sum(score >= VISIBLE_SCORE for score in found.point_scores)
-    visible = f", {seen} visible" if found.point_scores else ""
-    return f"{corners_text(box)}  {len(found.points)} keypoints{visible}"
+    xs, ys = [x for x, _ in instance.points], [y for _, y in instance.points]
+    box = instance.box or (min(xs), min(ys), max(xs), max(ys))
+    seen = sum(score >= VISIBLE_SCORE for score in instance.point_scores)
+    visible = f", {seen} visible" if instance.point_scores else ""
+    return f"{corners_text(box)}  {len(instance.points)} keypoints{visible}"

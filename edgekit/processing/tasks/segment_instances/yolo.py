@@ -57,11 +57,11 @@ def segment_end2end(
 
 
 def _kept(
-    found: LikelyRows, prototypes: Array, options: YoloOptions, placed: ImagePlacement, labels: Sequence[str]
+    rows: LikelyRows, prototypes: Array, options: YoloOptions, placed: ImagePlacement, labels: Sequence[str]
 ) -> Instances:
-    boxes = corners(found.boxes)
-    kept = suppress(boxes, found.scores, options.rivals(found.classes), options.iou, options.top)
-    picked = boxes[kept], found.scores[kept], found.classes[kept], found.extra[kept]
+    boxes = corners(rows.boxes)
+    kept = suppress(boxes, rows.scores, options.rivals(rows.classes), options.iou, options.top)
+    picked = boxes[kept], rows.scores[kept], rows.classes[kept], rows.extra[kept]
     return instances(*picked, prototypes, placed, labels)
 
 
