@@ -175,7 +175,7 @@ def _models(entries: Sequence[Any], location: str, folder: Path) -> list[Model]:
             raise UsageError(f"{wrong}; it may have letters, digits, '.', '_' and '-' between them")
         card = _located(get(entry, "card", str, at), folder) if "card" in entry else None
         given = get(entry, "shapes", dict, at) if "shapes" in entry else {}
-        shapes = {each: whole_numbers(given, each, f"{at}: shapes", least=1) for each in given}
+        shapes = {each: whole_numbers(given, each, f"{at}: shapes", minimum=1) for each in given}
         found += [Model(name or _plain(_stem(source)), source, card, shapes) for source in sources]
     return found
 

@@ -100,8 +100,8 @@ def rebuild(
             what is installed here.
         seconds: For timing each variant against the old one.
         overrides: Arguments of the build that a bundle does not hold: ``model``; without it, the file beside
-            the bundle by the name that the manifest has. ``samples`` that it was built on, where it was built on
-            some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as of the build.
+            the bundle by the name that the manifest has. ``samples`` that it was built on, where it was
+            built on some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as of the build.
 
     Raises:
         UsageError: the model or the samples are not those that it was built from, or it is of a kind that
@@ -226,9 +226,9 @@ def _card_of(old: Bundle) -> Card:
     return parse_card(old.card, location=old.name, files=lambda name: read_card_file(old, name))
 
 
-def _need_same_samples(old: Bundle, made: Bundle) -> None:
+def _need_same_samples(old: Bundle, bundle: Bundle) -> None:
     """Figures on other samples can't be compared. Raises: UsageError: they are others."""
-    before, after = old.manifest["samples"], made.manifest["samples"]
+    before, after = old.manifest["samples"], bundle.manifest["samples"]
     if before.get("sha256") != after.get("sha256"):
         raise UsageError(
             f"{old.name} was built with {before.get('origin', 'other samples')}, but these samples differ: "

@@ -120,8 +120,8 @@ def plain_path(value: Json, location: str) -> None:
             )
 
 
-def _tensor(least: int) -> Check:
-    check_fields = record({"name": text, "dtype": text, "shape": list_of(whole(least), RANK_LIMIT)})
+def _tensor(minimum: int) -> Check:
+    check_fields = record({"name": text, "dtype": text, "shape": list_of(whole(minimum), RANK_LIMIT)})
 
     def check(value: Json, location: str) -> None:
         check_fields(value, location)

@@ -259,10 +259,10 @@ def _accelerator_words(row: Mapping[str, Any]) -> str:
     return f"{row['name']} (target {row['target']})" + (", computed in software" if row["software"] else "")
 
 
-def _containment(kept: Mapping[str, str]) -> list[str]:
+def _containment(limits: Mapping[str, str]) -> list[str]:
     """Describe the active limits of the process that opens a model's file (docs/security.md)."""
-    holding = ", ".join(name for name, why in kept.items() if not why) or "none of its limits holds"
-    lacking = [f"  contained without {name}: {why}" for name, why in kept.items() if why]
+    holding = ", ".join(name for name, why in limits.items() if not why) or "none of its limits holds"
+    lacking = [f"  contained without {name}: {why}" for name, why in limits.items() if why]
     return [f"  contained {holding}", *lacking]
 
 

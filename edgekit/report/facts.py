@@ -266,13 +266,13 @@ def _points(variants: Sequence[Variant], metric: str) -> tuple[tuple[Point, ...]
     return tuple(marked), not_drawn
 
 
-def _with_front(point: Point, kept: Sequence[Point]) -> Point:
+def _with_front(point: Point, points: Sequence[Point]) -> Point:
     def cost(point: Point) -> tuple[float, float, float]:
         return point.latency_ms, -point.accuracy, point.size_mb
 
     own = cost(point)
     beaten = any(
-        all(a <= b for a, b in zip(cost(other), own, strict=True)) and cost(other) != own for other in kept
+        all(a <= b for a, b in zip(cost(other), own, strict=True)) and cost(other) != own for other in points
     )
     return Point(**{**vars(point), "front": not point.rejected and not beaten})
 

@@ -68,15 +68,15 @@ class Cascade:
         return FrameAndPlacement(frame, order, placed)
 
     def decode(
-        self, card: Card, outputs: Mapping[str, Array], kept: Any, options: Mapping[str, Any]
+        self, card: Card, outputs: Mapping[str, Array], crops: Any, options: Mapping[str, Any]
     ) -> Cascaded:
         """Return the first stage's prediction, and what the later ones say of it.
 
         Raises:
             EngineError: things without a place; or as ``Session.predict`` of a stage.
         """
-        found = processing.decode(card, outputs, kept.placed, **options)
-        return self._look(found, kept.frame, kept.order)
+        found = processing.decode(card, outputs, crops.placed, **options)
+        return self._look(found, crops.frame, crops.order)
 
     def _look(self, prediction: Any, frame: Array, order: str) -> Cascaded:
         details: list[dict[str, Any]] = [{} for _ in range(len(prediction))]

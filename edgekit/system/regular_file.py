@@ -23,8 +23,8 @@ class Readable(Protocol):
 
     size: int
 
-    def read(self, at: int, size: int) -> bytes:
-        """Return up to ``size`` bytes at offset ``at``; fewer at the end."""
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset`` on; fewer at the end."""
 
     def close(self) -> None:
         """Release the file."""
@@ -56,16 +56,16 @@ class PlainFile:
         if self.size > limit_bytes:
             raise ValueError(f"it has {self.size} bytes; the limit is {limit_bytes}")
 
-    def read(self, at: int, size: int) -> bytes:
-        """Return up to ``size`` bytes at offset ``at``; fewer at the end of the file.
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset`` on; fewer at the end of the file.
 
         Raises:
             OSError: they cannot be read.
         """
         if sys.platform != "win32":
-            return os.pread(self._handle, size, at)
+            return os.pread(self._handle, size, offset)
         with self._lock:  # Windows: the descriptor has a single position
-            os.lseek(self._handle, at, os.SEEK_SET)
+            os.lseek(self._handle, offset, os.SEEK_SET)
             return os.read(self._handle, size)
 
     def close(self) -> None:
@@ -90,14 +90,14 @@ class Section:
     def __init__(self, whole: Readable | memoryview, start: int, size: int) -> None:
         self._whole, self._start, self.size = whole, start, size
 
-    def read(self, at: int, size: int) -> bytes:
-        """Return up to ``size`` bytes at offset ``at`` of the part; fewer at its end.
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset`` on of the part; fewer at its end.
 
         Raises:
             OSError: they cannot be read.
         """
-        size = max(0, min(size, self.size - at))
-        first = self._start + at
+        size = max(0, min(size, self.size - offset))
+        first = self._start + offset
         if isinstance(self._whole, memoryview):
             return bytes(self._whole[first : first + size])
         return self._whole.read(first, size)

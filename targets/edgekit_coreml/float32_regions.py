@@ -123,7 +123,7 @@ class _LoadedProgram:
 
 
 def find_float32_regions(
-    model: ir.Model, ios: int, samples: Sequence[Mapping[str, Array]], known: Collection[str]
+    model: ir.Model, ios: int, samples: Sequence[Mapping[str, Array]], fixed: Collection[str]
 ) -> Float32Regions:
     """Find the nodes that must compute in float32 for every output to reach ENOUGH_DB, and no others.
 
@@ -131,19 +131,19 @@ def find_float32_regions(
         model: The canonical model, which can be lowered.
         ios: The iOS version to build for.
         samples: Inputs; the first LAST_SAMPLES are used.
-        known: Nodes that compute in float32 in any case.
+        fixed: Nodes that compute in float32 in any case.
     """
     samples = samples[:LAST_SAMPLES]
-    full, fp16 = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(known))
+    full, fp16 = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(fixed))
     seen, exact, noises = _compared(model, full, fp16, samples)
     found = Float32Regions(seen=seen)
     near = {s.node for s in seen if s.headroom_db < 20 * math.log10(HEADROOM)}
-    found.why = {name: why for name, why in _overflows(model, near, seen).items() if name not in known}
+    found.why = {name: why for name, why in _overflows(model, near, seen).items() if name not in fixed}
     if found.why:
-        found.lowered, noises = _measured(model, ios, frozenset({*known, *found.why}), samples, exact)
+        found.lowered, noises = _measured(model, ios, frozenset({*fixed, *found.why}), samples, exact)
     if _db(noises[_worst(noises)]) >= ENOUGH_DB:
         return found
-    taken, worst = {*known, *found.why}, _worst(noises)
+    taken, worst = {*fixed, *found.why}, _worst(noises)
     costs = _costs(full, samples[worst], exact[worst], [n for n in _order(full) if n not in taken])
     goal = 10 ** (-(ENOUGH_DB + MARGIN_DB) / 10)
     for _ in range(ROUNDS):

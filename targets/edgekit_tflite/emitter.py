@@ -162,14 +162,16 @@ class Emitter(LoweredNode):
         self.emit_many(code, inputs, [out], **options)
         return out
 
-    def emit_many(self, code: str, inputs: Sequence[Operand], outs: Sequence[Value], **options: Any) -> None:
+    def emit_many(
+        self, code: str, inputs: Sequence[Operand], outputs: Sequence[Value], **options: Any
+    ) -> None:
         """Emit one operator. The inputs are taken in the layouts they have.
 
         Raises:
             Inexpressible: the kernel doesn't take the element type.
         """
         tensors = tuple(-1 if x is None else x if isinstance(x, int) else self.tensor(x) for x in inputs)
-        self.emit_op(code, tensors, tuple(out.tensor for out in outs), options)
+        self.emit_op(code, tensors, tuple(out.tensor for out in outputs), options)
 
     def emit_op(
         self,

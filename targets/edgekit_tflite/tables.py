@@ -35,16 +35,16 @@ class Table:
 
     Args:
         data: The flatbuffer.
-        at: Offset of the table in bytes.
+        offset: Offset of the table in bytes.
         description: Name of the table, for messages.
 
     Raises:
         DamagedFileError: it does not lie within the data.
     """
 
-    def __init__(self, data: memoryview, at: int, description: str) -> None:
-        self._data, self._at, self.what = data, at, description
-        self._vtable = at - self._number("<i", at)
+    def __init__(self, data: memoryview, offset: int, description: str) -> None:
+        self._data, self._at, self.what = data, offset, description
+        self._vtable = offset - self._number("<i", offset)
         self._vtable_bytes = self._number("<H", self._vtable)
         if self._vtable_bytes < 4 or self._vtable + self._vtable_bytes > len(data):
             raise self._damaged()
@@ -114,22 +114,22 @@ class Table:
         at = self.place(slot)
         return (0, 0) if at is None else self._counted(self._forward(at), item_bytes)
 
-    def _counted(self, at: int, item_bytes: int) -> tuple[int, int]:
-        count = self._number("<I", at)
-        if at + 4 + count * item_bytes > len(self._data):
+    def _counted(self, offset: int, item_bytes: int) -> tuple[int, int]:
+        count = self._number("<I", offset)
+        if offset + 4 + count * item_bytes > len(self._data):
             raise self._damaged()
-        return at + 4, count
+        return offset + 4, count
 
-    def _forward(self, at: int) -> int:
-        distance = self._number("<I", at)
+    def _forward(self, offset: int) -> int:
+        distance = self._number("<I", offset)
         if distance == 0:
             raise self._damaged()
-        return at + int(distance)
+        return offset + int(distance)
 
-    def _number(self, form: str, at: int) -> Any:
-        if at < 0 or at + struct.calcsize(form) > len(self._data):
+    def _number(self, form: str, offset: int) -> Any:
+        if offset < 0 or offset + struct.calcsize(form) > len(self._data):
             raise self._damaged()
-        return struct.unpack_from(form, self._data, at)[0]
+        return struct.unpack_from(form, self._data, offset)[0]
 
     def _damaged(self) -> DamagedFileError:
         return DamagedFileError(

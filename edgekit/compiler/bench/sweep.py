@@ -86,15 +86,15 @@ def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: fl
             for _ in range(streams)
         ]
 
-        def stream(session: Session, own: list[float]) -> None:
+        def stream(session: Session, inputs: list[float]) -> None:
             try:
                 session.run(feeds)
                 ready.wait()
                 end = time.perf_counter() + seconds
-                while time.perf_counter() < end or not own:
+                while time.perf_counter() < end or not inputs:
                     started = time.perf_counter()
                     session.run(feeds)
-                    own.append(time.perf_counter() - started)
+                    inputs.append(time.perf_counter() - started)
             except BaseException as problem:
                 failed.append(problem)
                 ready.abort()

@@ -239,13 +239,15 @@ def parse_max_drop(text: str) -> Goal:
     )
 
 
-def _below(score: Score, least: float, chance_of: int | None = None) -> str:
+def _below(score: Score, minimum: float, chance_of: int | None = None) -> str:
     chance = 0.0
     if chance_of and _is_counted(score.metric):
-        chance = CHANCE * math.sqrt(least * (1 - least) / chance_of)
-    if score.value >= least - chance:
+        chance = CHANCE * math.sqrt(minimum * (1 - minimum) / chance_of)
+    if score.value >= minimum - chance:
         return ""
-    wanted = "an exact answer" if least == math.inf else f"{least:.1f} dB" if score.unit else f"{least:.3f}"
+    wanted = (
+        "an exact answer" if minimum == math.inf else f"{minimum:.1f} dB" if score.unit else f"{minimum:.3f}"
+    )
     figure = f"{score.metric if score.unit else ''} {score}{_where(chance_of)}".lstrip()
     return f"{figure}; {wanted} is required"
 
@@ -255,14 +257,14 @@ def _where(chance_of: int | None) -> str:
     return "" if chance_of is None else " on the validation samples"
 
 
-def _lost(kept: Kept | None, least: float, location: str, strict: bool) -> str:
+def _lost(boxes: Kept | None, minimum: float, location: str, strict: bool) -> str:
     """Return why too few predictions are kept, as text. Unless strict, one of those that the estimate is
     based on may be lost by chance."""
-    if kept is None or not kept.total or kept.share >= least - (not strict) / kept.of:
+    if boxes is None or not boxes.total or boxes.share >= minimum - (not strict) / boxes.of:
         return ""
-    counted = f"{kept.found} of {kept.total} confident detections kept{location}"
-    estimate = f"an estimated {100 * kept.share:.1f} % by {kept.of} changes of score"
-    return f"{counted}, {estimate}; {100 * least:.3g} % is required"
+    counted = f"{boxes.found} of {boxes.total} confident detections kept{location}"
+    estimate = f"an estimated {100 * boxes.share:.1f} % by {boxes.of} changes of score"
+    return f"{counted}, {estimate}; {100 * minimum:.3g} % is required"
 
 
 def _is_counted(name: str) -> bool:

@@ -80,7 +80,7 @@ def add_float16_causes(
         variant.evidence["causes"] = _kept(rows)
 
 
-def _record(cause: LossCause, done: str, left: float | None) -> CauseRecord:
+def _record(cause: LossCause, done: str, remaining: float | None) -> CauseRecord:
     return {
         "kind": cause.kind,
         "value": cause.value,
@@ -89,7 +89,7 @@ def _record(cause: LossCause, done: str, left: float | None) -> CauseRecord:
         "wide": float(f"{cause.wide:.5g}"),
         "plain_db": snr_db(cause.noise) if cause.wide != HALF_MAX else None,
         "done": done,
-        "left_db": None if left is None else snr_db(left),
+        "left_db": None if remaining is None else snr_db(remaining),
     }
 
 

@@ -218,8 +218,8 @@ def _split(texts: TrainingTexts, count: int) -> tuple[TrainingTexts, TrainingTex
     return texts.part(place > 1), texts.part(place == 0), texts.part(place == 1)
 
 
-def _key(model: LanguageModel, kept: int, prompts: list[list[int]], options: object) -> str:
+def _key(model: LanguageModel, layers: int, prompts: list[list[int]], options: object) -> str:
     """Return the key of a checkpoint. It excludes the length: a training may be resumed for longer."""
     chosen = {k: v for k, v in asdict(options).items() if k not in ("minutes", "epochs")}  # type: ignore[call-overload]
-    told = repr([model.sha256, kept, prompts, sorted(chosen.items())])
+    told = repr([model.sha256, layers, prompts, sorted(chosen.items())])
     return hashlib.sha256(told.encode()).hexdigest()

@@ -127,7 +127,7 @@ def add_int8(
 def _contained(
     data: QuantizationData,
     rules: Rules,
-    own: VariantBuild,
+    floats: VariantBuild,
     parent: VariantBuild | None,
     options: BuildOptions,
     seconds: float,
@@ -136,16 +136,16 @@ def _contained(
     notify: Notify,
 ) -> list[VariantBuild]:
     """The int8 variants of one profile, or a lost one where the search met a fault."""
-    name = f"{own.profile.name}-int8"
+    name = f"{floats.profile.name}-int8"
     found: list[VariantBuild] | Fault
     if parent is None:
-        found = Fault(f"its float parent, {own.name}, failed", is_bug=False)
+        found = Fault(f"its float parent, {floats.name}, failed", is_bug=False)
     elif isinstance(first, Fault):
         found = first
     else:
         build = partial(build_int8, data, rules, parent, options, seconds, notify, first)
-        found = faults.contain(own.profile.name, name, build)
-    return [lost_variant(name, own.target, "int8", parent, found)] if isinstance(found, Fault) else found
+        found = faults.contain(floats.profile.name, name, build)
+    return [lost_variant(name, floats.target, "int8", parent, found)] if isinstance(found, Fault) else found
 
 
 def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
@@ -160,7 +160,7 @@ def _opened(
     rules: Rules,
     parent: VariantBuild,
     seconds: float = 0.0,
-    known: Sequence[Measurement] = (),
+    measurements: Sequence[Measurement] = (),
 ) -> tuple[Candidates, str]:
     """The candidates of one target, and the version of the engine that runs them; "" for none.
 
@@ -178,7 +178,7 @@ def _opened(
         estimator = ratio_estimator(
             target.profile, context.inputs, context.outputs, sample, parent.artifact, share
         )
-    return Candidates(context, target, rules, timed, version, known, estimator), version
+    return Candidates(context, target, rules, timed, version, measurements, estimator), version
 
 
 def _search(

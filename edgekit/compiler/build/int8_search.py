@@ -107,14 +107,14 @@ def search_int8(
     def has_time(config: CandidateConfig, share: float = 1.0) -> bool:
         return candidates.is_known(config) or clock.has_time(config, share)
 
-    def find_float_regions(config: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
+    def find_float_regions(config: CandidateConfig, min_gain: float) -> Sequence[frozenset[str]]:
         if rules.integers:
             return ()
         if not clock.left():
             clock.left_out += 1
             return ()
         candidates.report = report
-        found, snr_db = candidates.find_float_regions(config, clock.left, least)
+        found, snr_db = candidates.find_float_regions(config, clock.left, min_gain)
         clock.left_out += not clock.left()  # not all regions are known
         block_snr_db.update(snr_db)
         return found

@@ -167,9 +167,9 @@ def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs)
     return list(variants)
 
 
-def _fastest_better(variant: VariantBuild, kept: Sequence[VariantBuild]) -> VariantBuild | None:
+def _fastest_better(variant: VariantBuild, variants: Sequence[VariantBuild]) -> VariantBuild | None:
     """Return the fastest variant of the same profile that is no less accurate, or None."""
-    own = [v for v in kept if v.profile == variant.profile and _accuracy(v) >= _accuracy(variant)]
+    own = [v for v in variants if v.profile == variant.profile and _accuracy(v) >= _accuracy(variant)]
     return min(own, key=_milliseconds, default=None)
 
 
@@ -196,9 +196,9 @@ def _parents(variants: Sequence[VariantBuild]) -> dict[str, VariantBuild]:
     return found
 
 
-def _asked(of: int, share: float) -> Shrunk:
+def _asked(size: int, share: float) -> Shrunk:
     """Return the requested size of a smaller model that could not be made."""
-    return Shrunk((of, max(round(of * (1 - share)), 1)), share, {})
+    return Shrunk((size, max(round(size * (1 - share)), 1)), share, {})
 
 
 def _float(graph: ShrunkGraph, parent: VariantBuild, faults: Faults) -> VariantBuild:

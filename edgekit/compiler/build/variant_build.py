@@ -298,14 +298,14 @@ def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: Ref
 
 
 def _floor_db(
-    name: str, expected: Sequence[Mapping[str, Array]], moved: Sequence[Mapping[str, Array]]
+    name: str, expected: Sequence[Mapping[str, Array]], outputs: Sequence[Mapping[str, Array]]
 ) -> float | None:
     """Compute the noise floor of an output in dB, that of the worst sample; None if it is unknown.
 
     It is computed by sample, because only the first one is the golden vector. For a text detector (PP-OCRv4)
     on random noise, that sample gives 57 dB and all samples together 78, for the same rounding.
     """
-    pairs = zip(expected, moved, strict=True)
+    pairs = zip(expected, outputs, strict=True)
     found = [verify.compare([e[name]], [m[name]], 0).snr_db for e, m in pairs]
     return min((snr_db for snr_db in found if snr_db is not None), default=None)
 

@@ -90,9 +90,9 @@ class PictureAugmentation:
         return picture
 
 
-def _shifted(picture: Array, axis: int, by: int) -> Array:
+def _shifted(picture: Array, axis: int, pixels: int) -> Array:
     size = picture.shape[axis]
-    at = np.abs(np.arange(size) + by)
+    at = np.abs(np.arange(size) + pixels)
     return np.take(picture, np.where(at >= size, 2 * (size - 1) - at, at), axis)
 
 

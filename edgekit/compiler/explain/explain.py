@@ -312,7 +312,7 @@ def _needs(problem: ModuleNotFoundError) -> str:
 
 
 def compared(
-    made: Sequence[NodeValue],
+    values: Sequence[NodeValue],
     right: Sequence[NodeValue],
     names: SourceNames | None = None,
     *,
@@ -324,7 +324,7 @@ def compared(
     value that it reads, in the graph of ``right``, which has no pairs of QuantizeLinear and DequantizeLinear.
 
     Args:
-        made: Values of a variant.
+        values: Values of a variant.
         right: Values of its fp32 variant.
         names: Names of the source model's nodes.
         centred: Whether some values are stored less a constant (zero_centring.py), which is not noise.
@@ -332,7 +332,7 @@ def compared(
     # The first of a name: behind it a .tflite has what moves it into another layout.
     exact = {value.value: value for value in reversed(right)}
     noise: dict[str, float] = {}
-    for value in made:
+    for value in values:
         known = exact.get(value.value)
         if known is None or value.value in noise:
             continue

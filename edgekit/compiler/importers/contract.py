@@ -47,8 +47,8 @@ class ImportOptions:
         """
         if not self.trust_pickle:
             raise ModelError(
-                f"{path.name} is {description}: loading it runs any code it contains. If you trust its author, "
-                f"add --trust-pickle (Python: trust_pickle=True). Otherwise {instead}"
+                f"{path.name} is {description}: loading it runs any code it contains. If you trust its "
+                f"author, add --trust-pickle (Python: trust_pickle=True). Otherwise {instead}"
             )
 
 

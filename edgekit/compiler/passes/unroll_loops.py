@@ -63,9 +63,9 @@ def _unroll_outermost(model: ir.Model) -> bool:
     return unrolled
 
 
-def _loop(model: ir.Model, node: ir.Node, known: Known) -> bool:
+def _loop(model: ir.Model, node: ir.Node, constants: Known) -> bool:
     body, state = node.attributes["body"].as_graph(), list(node.inputs[2:])
-    steps, condition = (known_array(input_of(node, k), known) for k in (0, 1))
+    steps, condition = (known_array(input_of(node, k), constants) for k in (0, 1))
     if steps is None or steps.size != 1 or any(not _is_tensor(value) for value in [*state, *node.outputs]):
         return False
     if node.inputs[1] is not None and condition is None:

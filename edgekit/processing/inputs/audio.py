@@ -92,7 +92,7 @@ def read_audio(name: str, table: dict[str, Json], location: str) -> AudioInput:
         CardError: it is malformed.
     """
     only(table, ("kind", *(f.name for f in fields(AudioInput) if f.name != "name")), location)
-    shape = whole_numbers(table, "shape", location, least=1)
+    shape = whole_numbers(table, "shape", location, minimum=1)
     rate = _count(table, "rate", location, 1, RATE_LIMIT_HZ)
     found: dict[str, Any] = {
         key: choice(table, key, CHOICES[key], location) for key in CHOICES if key in table
@@ -166,8 +166,8 @@ def _check_shape(entry: AudioInput, location: str) -> None:
         )
 
 
-def _count(table: Mapping[str, Json], key: str, location: str, least: int, most: int) -> int:
+def _count(table: Mapping[str, Json], key: str, location: str, minimum: int, maximum: int) -> int:
     value: int = get(table, key, int, location)
-    if not least <= value <= most:
-        raise CardError(f"{location}.{key} is {value}; it must be from {least} to {most}")
+    if not minimum <= value <= maximum:
+        raise CardError(f"{location}.{key} is {value}; it must be from {minimum} to {maximum}")
     return value

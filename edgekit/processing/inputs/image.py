@@ -123,7 +123,7 @@ def read_image(name: str, table: dict[str, Json], location: str) -> ImageInput:
         CardError: it is malformed.
     """
     only(table, ("kind", *(f.name for f in fields(ImageInput) if f.name != "name")), location)
-    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", location, least=1)}
+    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", location, minimum=1)}
     for key, allowed in CHOICES.items():
         if key in table or key in REQUIRED:
             found[key] = choice(table, key, allowed, location)

@@ -61,7 +61,7 @@ def read_tensor(name: str, table: dict[str, Json], location: str) -> TensorInput
         CardError: it is malformed.
     """
     only(table, ("kind", "shape", "range", "value", "dtype"), location)
-    shape = whole_numbers(table, "shape", location, least=1)
+    shape = whole_numbers(table, "shape", location, minimum=1)
     limits = None
     if "range" in table:
         ends = numbers(table, "range", location)

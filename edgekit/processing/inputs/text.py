@@ -71,7 +71,7 @@ def read_text(name: str, table: dict[str, Json], location: str) -> TextInput:
         CardError: it is malformed.
     """
     only(table, ("kind", *(f.name for f in fields(TextInput) if f.name != "name")), location)
-    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", location, least=1)}
+    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", location, minimum=1)}
     for key, allowed in CHOICES.items():
         if key in table or key == "part":
             found[key] = choice(table, key, allowed, location)

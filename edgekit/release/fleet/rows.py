@@ -191,14 +191,14 @@ def _of_otlp(document: dict[str, Any]) -> DeviceRow:
     )
 
 
-def _attributes(of: dict[str, Any]) -> dict[str, str]:
-    return {entry["key"]: entry["value"]["stringValue"] for entry in of["attributes"]}
+def _attributes(holder: dict[str, Any]) -> dict[str, str]:
+    return {entry["key"]: entry["value"]["stringValue"] for entry in holder["attributes"]}
 
 
 def _row(
     about: Mapping[str, Any],
     runs: Mapping[str, Any],
-    when: tuple[Any, Any],
+    period: tuple[Any, Any],
     outcomes: Mapping[str, Any],
     times: Sequence[tuple[Any, Any, Any, Any, Any]],
     scores: tuple[Any, Any],
@@ -211,7 +211,7 @@ def _row(
     if about["channel"] and NAME.fullmatch(about["channel"]) is None:
         raise RowError(f"its channel {printable(about['channel'])[:80]!r} is not a name")
     words = {key: _text(runs[key]) for key in ("model", "version", "bundle", "variant", "engine")}
-    since, until = (_number(each) for each in when)
+    since, until = (_number(each) for each in period)
     if since > until:
         raise RowError("it was sent before its counts began")
     counts = {key: _count(outcomes.get(key, 0)) for key in ("ok", "fallback", "failed")}

@@ -120,12 +120,12 @@ def _considerations(bundle: Bundle) -> dict[str, Json]:
     return {key: lines for key, lines in found.items() if lines}
 
 
-def _variant(bundle: Bundle, ref: str, variant: Variant) -> dict[str, Json]:
+def _variant(bundle: Bundle, reference: str, variant: Variant) -> dict[str, Json]:
     engine = variant.evidence.get("engine")
     files = [
         {
             "type": "file",
-            "bom-ref": f"{ref}/{quote(file, safe='')}",
+            "bom-ref": f"{reference}/{quote(file, safe='')}",
             "name": file,
             "hashes": _sha256(bundle.sha256(entry)),
             "properties": _properties(entry=entry, size_bytes=bundle.size_bytes(entry)),
@@ -136,7 +136,7 @@ def _variant(bundle: Bundle, ref: str, variant: Variant) -> dict[str, Json]:
     told = {"target": variant.target, "profile": variant.profile, "precision": variant.precision}
     return {
         "type": "machine-learning-model",
-        "bom-ref": ref,
+        "bom-ref": reference,
         "name": variant.name,
         "modelCard": {"quantitativeAnalysis": {"performanceMetrics": metrics}},
         "components": files,

@@ -197,12 +197,12 @@ def _stored(folder: Path) -> list[Path]:
     return [*sorted(folder.glob("root_history/*.json")), *sorted(folder.glob("*.json"))]
 
 
-def _keep(draft: Path, kept: Path) -> None:
+def _keep(draft: Path, destination: Path) -> None:
     """Write what was accepted to the disk, and flush it."""
     for path in _stored(draft):
         if path.is_symlink():  # root.json: which root is newest is seen from the history
             continue
-        place = kept / path.relative_to(draft)
+        place = destination / path.relative_to(draft)
         content = path.read_bytes()
         if place.exists() and read_plain(place, LIMIT_BYTES, follow=False) == content:
             continue

@@ -196,11 +196,11 @@ class EngineStore:
         draft.mkdir(mode=0o700)
         return draft
 
-    def put(self, name: str, draft: Path, meta: Mapping[str, Json]) -> None:
+    def put(self, name: str, draft: Path, metadata: Mapping[str, Json]) -> None:
         """Install a draft's engine under its fingerprint: flush, then rename."""
         with open(draft / ENGINE, "rb") as file:
             os.fsync(file.fileno())
-        meta_json = strict_json.encode({**meta, "sha256": sha256_of(draft / ENGINE)})
+        meta_json = strict_json.encode({**metadata, "sha256": sha256_of(draft / ENGINE)})
         write_atomically(draft / META, [meta_json], 0o600)
         flush_folder(draft)
         self.set_aside(name)

@@ -214,7 +214,7 @@ def best_candidate(order: LoadOrder, failures: Mapping[str, Failure]) -> RankedV
     return next((c for c in order.candidates if c.variant.name not in failures), None)
 
 
-def after_failure(known: Cooldown | None, now_s: float) -> Cooldown:
+def after_failure(cooldown: Cooldown | None, now_s: float) -> Cooldown:
     """Return the cooldown of a variant that failed now.
 
     >>> once = after_failure(None, 100.0)
@@ -222,11 +222,11 @@ def after_failure(known: Cooldown | None, now_s: float) -> Cooldown:
     (Cooldown(failures=1, until_s=130.0, recovered_s=None), 60.0)
     """
     lasted = (
-        known is not None
-        and known.recovered_s is not None
-        and now_s - known.recovered_s >= LONGEST_COOLDOWN_S
+        cooldown is not None
+        and cooldown.recovered_s is not None
+        and now_s - cooldown.recovered_s >= LONGEST_COOLDOWN_S
     )
-    failures = 1 if known is None or lasted else known.failures + 1
+    failures = 1 if cooldown is None or lasted else cooldown.failures + 1
     # 2**20 s exceeds the longest cooldown, and the exponent cannot overflow.
     wait_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0 ** min(failures - 1, 20))
     return Cooldown(failures, now_s + wait_s)

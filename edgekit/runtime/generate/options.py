@@ -88,13 +88,13 @@ def _stop_words(value: object) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _whole(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UsageError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+def _whole(name: str, value: object, minimum: int, maximum: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise UsageError(f"{name} must be a whole number from {minimum} to {maximum}, not {value!r}")
 
 
-def _number(name: str, value: object, least: float, most: float, above: bool = False) -> None:
+def _number(name: str, value: object, minimum: float, maximum: float, above: bool = False) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or not least <= value <= most or (above and value == least):  # type: ignore[operator]
-        span = f"above {least:g}, at most {most:g}" if above else f"from {least:g} to {most:g}"
+    if not is_number or not minimum <= value <= maximum or (above and value == minimum):  # type: ignore[operator]
+        span = f"above {minimum:g}, at most {maximum:g}" if above else f"from {minimum:g} to {maximum:g}"
         raise UsageError(f"{name} must be a number {span}, not {value!r}")

@@ -383,9 +383,9 @@ class OutboxStore:
         ).rowcount
         self._size_bytes += inserted * parcel.size_bytes
 
-    def _count(self, name: str, by: int = 1) -> None:
-        if by:
+    def _count(self, name: str, change: int = 1) -> None:
+        if change:
             self._connection.execute(
                 "INSERT INTO counts VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET value = value + ?",
-                (name, by, by),
+                (name, change, change),
             )

@@ -97,19 +97,19 @@ class StoreFiles:
                 self.note(f"{self.cannot(problem, 'read')}; the unreadable file is kept")
             yield self._newest(states)
 
-    def write(self, known: StoreState, state: StoreState) -> StoreState:
+    def write(self, previous: StoreState, state: StoreState) -> StoreState:
         """Under the lock: write the older of the two state files, then remove what nothing needs.
 
         Args:
-            known: The state before.
+            previous: The state before.
             state: The new one.
 
         Raises:
             OSError: it cannot be written; the state is as it was.
         """
-        if state == known and self._unsaved is None:
+        if state == previous and self._unsaved is None:
             return state
-        state = replace(state, serial=known.serial + 1)
+        state = replace(state, serial=previous.serial + 1)
         write_atomically(self.folder / f"state.{state.serial % 2}.json", [encoded(state)], 0o600)
         self._unsaved = None
         self._remove_unneeded()

@@ -107,9 +107,9 @@ def _check_times(granularities: Sequence[str], kind: str) -> None:
         raise ApiError("timestamp_granularities needs response_format verbose_json", name)
 
 
-def _check_language(language: str, known: Sequence[str]) -> None:
-    if language not in known:
-        names = ", ".join(known) or "one language only, so leave it out"
+def _check_language(language: str, languages: Sequence[str]) -> None:
+    if language not in languages:
+        names = ", ".join(languages) or "one language only, so leave it out"
         raise ApiError(f"language is {language[:32]!r}; the model knows {names}", "language")
 
 

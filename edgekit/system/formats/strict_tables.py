@@ -111,9 +111,9 @@ def _is_finite(value: float) -> bool:
 
 
 def whole_numbers(
-    table: Mapping[str, Json], key: str, location: str, *, least: int | None = None
+    table: Mapping[str, Json], key: str, location: str, *, minimum: int | None = None
 ) -> tuple[int, ...]:
-    """Return a list of whole numbers, each at least ``least``.
+    """Return a list of whole numbers, each at least ``minimum``.
 
     Raises:
         CardError: it is missing or holds something else.
@@ -121,8 +121,8 @@ def whole_numbers(
     values = get(table, key, list, location)
     for value in values:
         fits = isinstance(value, int) and not isinstance(value, bool)
-        if not fits or (least is not None and value < least):
-            bound = "" if least is None else f" from {least}"
+        if not fits or (minimum is not None and value < minimum):
+            bound = "" if minimum is None else f" from {minimum}"
             raise CardError(f"{location}.{key} is {values}; it must be a list of whole numbers{bound}")
     return tuple(values)
 

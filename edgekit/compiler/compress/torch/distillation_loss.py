@@ -227,14 +227,18 @@ class DistillationLoss:
         return total
 
 
-def _of_logits(made: Tensor, teacher_values: Tensor, axis: int, variance: float) -> Tensor:
+def _of_logits(student_values: Tensor, teacher_values: Tensor, axis: int, variance: float) -> Tensor:
     """Compute the loss of logits; ``axis`` counts the batch axis."""
     target = torch.softmax(teacher_values / TEMPERATURE, axis)
     divergence = target * (
-        torch.log_softmax(teacher_values / TEMPERATURE, axis) - torch.log_softmax(made / TEMPERATURE, axis)
+        torch.log_softmax(teacher_values / TEMPERATURE, axis)
+        - torch.log_softmax(student_values / TEMPERATURE, axis)
     )
     error = (
-        F.mse_loss(made - made.mean(axis, True), teacher_values - teacher_values.mean(axis, True)) / variance
+        F.mse_loss(
+            student_values - student_values.mean(axis, True), teacher_values - teacher_values.mean(axis, True)
+        )
+        / variance
     )
     return TEMPERATURE**2 * divergence.sum(axis).mean() + error
 
@@ -255,17 +259,17 @@ def _are_scores(term: Term, part: OutputSlice | None) -> bool:
     return term.rows is not None and part is not None and term.rows.scores(part)
 
 
-def _divergence(made: Tensor, teacher_values: Tensor, weights: Tensor | None) -> Tensor:
+def _divergence(student_values: Tensor, teacher_values: Tensor, weights: Tensor | None) -> Tensor:
     """Compute the mean Kullback-Leibler divergence of Bernoulli distributions."""
-    p, q = (each.clamp(LEAST_SCORE, 1 - LEAST_SCORE) for each in (teacher_values, made))
+    p, q = (each.clamp(LEAST_SCORE, 1 - LEAST_SCORE) for each in (teacher_values, student_values))
     found = p * (p.log() - q.log()) + (1 - p) * ((1 - p).log() - (1 - q).log())
     return (found if weights is None else weights * found).mean()
 
 
-def _squared_error(made: Tensor, teacher_values: Tensor, weights: Tensor | None) -> Tensor:
+def _squared_error(student_values: Tensor, teacher_values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
-        return F.mse_loss(made, teacher_values)
-    return (weights * (made - teacher_values).square()).mean()
+        return F.mse_loss(student_values, teacher_values)
+    return (weights * (student_values - teacher_values).square()).mean()
 
 
 def _variance(value: Tensor, axis: int | None, weights: Tensor | None = None) -> float:

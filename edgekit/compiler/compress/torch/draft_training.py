@@ -86,13 +86,13 @@ def write_texts(
     return TrainingTexts(*(torch.cat(list(each)) for each in zip(*parts, strict=True)))
 
 
-def chosen_layers(layers: int, kept: int) -> list[int]:
+def chosen_layers(layers: int, layer_count: int) -> list[int]:
     """Choose the layers that a draft starts from: evenly spread, with the first and the last.
 
     >>> chosen_layers(30, 4), chosen_layers(30, 1), chosen_layers(2, 2)
     ([0, 10, 19, 29], [0], [0, 1])
     """
-    return [round(index * (layers - 1) / max(kept - 1, 1)) for index in range(kept)]
+    return [round(index * (layers - 1) / max(layer_count - 1, 1)) for index in range(layer_count)]
 
 
 class DraftTraining(TrainingLoop):
@@ -124,14 +124,14 @@ class DraftTraining(TrainingLoop):
         cls,
         model: LanguageModel,
         weights: dict[str, Tensor],
-        kept: int,
+        layer_count: int,
         training: TrainingTexts,
         validation: TrainingTexts,
         options: TrainingOptions,
     ) -> DraftTraining:
-        """Create a draft from ``kept`` of a model's layers."""
-        config, own = replace(model.config, layers=kept), dict[str, Tensor]()
-        places = chosen_layers(model.config.layers, kept)
+        """Create a draft from ``layer_count`` of a model's layers."""
+        config, own = replace(model.config, layers=layer_count), dict[str, Tensor]()
+        places = chosen_layers(model.config.layers, layer_count)
         for name in config.weight_shapes():
             source = name
             if name.startswith("model.layers."):

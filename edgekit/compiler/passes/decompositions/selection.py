@@ -197,11 +197,11 @@ def slice_by_axis(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(x)
 
 
-def _part(tape: Tape, x: str, sizes: list[int], axis: int, taken: range) -> str:
-    """Take ``taken`` of one axis of ``x``, which has ``sizes``."""
-    first, count, step = taken[0], len(taken), taken.step
+def _part(tape: Tape, x: str, sizes: list[int], axis: int, part: range) -> str:
+    """Take ``part`` of one axis of ``x``, which has ``sizes``."""
+    first, count, step = part[0], len(part), part.step
     if step == 1 or count == 1:
-        return tape.part(x, axis, first, taken[-1] + 1)
+        return tape.part(x, axis, first, part[-1] + 1)
     whole = count if first + count * step <= sizes[axis] else count - 1  # the last block may be cut off
     head, tail = sizes[:axis], sizes[axis + 1 :]
     if (first, first + whole * step) != (0, sizes[axis]):
@@ -212,4 +212,4 @@ def _part(tape: Tape, x: str, sizes: list[int], axis: int, taken: range) -> str:
     blocks = tape.reshape(blocks, (*head, whole, *tail))
     if whole == count:
         return blocks
-    return tape("Concat", blocks, tape.part(x, axis, taken[-1], taken[-1] + 1), axis=axis)
+    return tape("Concat", blocks, tape.part(x, axis, part[-1], part[-1] + 1), axis=axis)

@@ -81,7 +81,7 @@ def run_segment(
     nodes: Sequence[ir.Node],
     plan: QuantizationPlan,
     replaced: Mapping[tuple[str, int], Array],
-    kept: Mapping[str, SampleValues],
+    inputs: Mapping[str, SampleValues],
     requested: Mapping[str, bool],
     count: int,
     threads: int = 1,
@@ -92,7 +92,7 @@ def run_segment(
         nodes: Nodes in the graph's order.
         plan: The plan that places Q/DQ pairs.
         replaced: (node, input index) -> the constant that replaces this input.
-        kept: The inputs of the segment, for all samples.
+        inputs: The inputs of the segment, for all samples.
         requested: Value to return -> whether as the integers of its pair, or as floats.
         count: Number of samples.
         threads: Threads of one run.
@@ -104,7 +104,7 @@ def run_segment(
         EngineError: ONNX Runtime has no kernel for a node, or fails.
     """
     ort = onnxruntime()
-    segment = _Segment(plan, replaced, kept)
+    segment = _Segment(plan, replaced, inputs)
     for node in nodes:
         segment.add(node)
     fetched = [name + _INTEGERS if integers else name for name, integers in requested.items()]
@@ -146,9 +146,9 @@ class _Segment:
         self,
         plan: QuantizationPlan,
         replaced: Mapping[tuple[str, int], Array],
-        kept: Mapping[str, SampleValues],
+        inputs: Mapping[str, SampleValues],
     ) -> None:
-        self._plan, self._replaced, self._kept = plan, replaced, kept
+        self._plan, self._replaced, self._kept = plan, replaced, inputs
         self._graph = onnx.GraphProto(name="stretch")
         self._known: set[str] = set()
         self._used: dict[str, str] = {}  # input of the session -> value
@@ -216,25 +216,25 @@ class _Segment:
             self._append("DequantizeLinear", [name + _INTEGERS, *self._scale(name, by)], name + _REAL, by)
         return name + _REAL
 
-    def _feed(self, name: str, kept: SampleValues) -> None:
-        fed = name if kept.stored_as is None else name + _INTEGERS
+    def _feed(self, name: str, inputs: SampleValues) -> None:
+        fed = name if inputs.stored_as is None else name + _INTEGERS
         if fed not in self._known:
-            dtype = kept.arrays[0].dtype
+            dtype = inputs.arrays[0].dtype
             dtype = np.dtype(np.float32) if dtype == np.float16 else dtype
             kind = int(ir.DataType.from_numpy(dtype))
-            shape = kept.arrays[0].shape
+            shape = inputs.arrays[0].shape
             self._graph.input.append(onnx.helper.make_tensor_value_info(fed, kind, shape))
             self._known.add(fed)
             self._used[fed] = name
 
-    def _scale(self, name: str, by: Affine) -> list[str]:
-        zero = np.asarray(by.zero_point, by.dtype)
-        return [self._constant(f"{name}//scale", by.scale), self._constant(f"{name}//zero", zero)]
+    def _scale(self, name: str, affine: Affine) -> list[str]:
+        zero = np.asarray(affine.zero_point, affine.dtype)
+        return [self._constant(f"{name}//scale", affine.scale), self._constant(f"{name}//zero", zero)]
 
-    def _append(self, op: str, inputs: list[str], output: str, by: Affine) -> None:
+    def _append(self, op: str, inputs: list[str], output: str, affine: Affine) -> None:
         proto = onnx.NodeProto(op_type=op, input=inputs, output=[output])
-        if by.axis is not None:
-            proto.attribute.append(onnx.helper.make_attribute("axis", by.axis))
+        if affine.axis is not None:
+            proto.attribute.append(onnx.helper.make_attribute("axis", affine.axis))
         self._graph.node.append(proto)
         self._known.add(output)
 
