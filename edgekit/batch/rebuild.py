@@ -99,9 +99,9 @@ def rebuild(
         tools: A requirements file, as pip takes it: the build runs with these, installed beside; None: with
             what is installed here.
         seconds: For timing each variant against the old one.
-        overrides: Arguments of the build that a bundle does not hold: ``model``; without it, the file beside
-            the bundle by the name that the manifest has. ``samples`` that it was built on, where it was
-            built on some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as of the build.
+        overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file beside
+            the bundle with the name in the manifest; ``samples``, if it was built on some; ``card``, if not
+            the one in the bundle; ``trust_pickle`` and ``trusted``, as for the build.
 
     Raises:
         UsageError: the model or the samples are not those that it was built from, or it is of a kind that

@@ -203,7 +203,7 @@ def load_card(path: str | os.PathLike[str]) -> Card:
     if isinstance(task, dict) and isinstance(name := task.get("labels"), str):
         if Path(name).name != name:  # a card from elsewhere reads no other files
             raise CardError(f"{path}: task.labels is {name!r}; it must be a list or a file in its folder")
-        lines = _text(path.parent / name, "labels", LABELS_LIMIT_BYTES, follow=False)
+        lines = _text(path.parent / name, "labels", LABELS_LIMIT_BYTES, follow_links=False)
         task["labels"] = [line.strip() for line in lines.splitlines()]
     return parse_card(table, location=str(path), files=lambda file: _tokenizer(path.parent / file))
 
@@ -211,19 +211,19 @@ def load_card(path: str | os.PathLike[str]) -> Card:
 def _tokenizer(path: Path) -> bytes:
     from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 
-    return _content(path, "a tokenizer", TOKENIZER_LIMIT_BYTES, follow=False)
+    return _content(path, "a tokenizer", TOKENIZER_LIMIT_BYTES, follow_links=False)
 
 
-def _text(path: Path, description: str, limit_bytes: int, *, follow: bool = True) -> str:
+def _text(path: Path, description: str, limit_bytes: int, *, follow_links: bool = True) -> str:
     try:
-        return _content(path, description, limit_bytes, follow=follow).decode("utf-8")
+        return _content(path, description, limit_bytes, follow_links=follow_links).decode("utf-8")
     except UnicodeDecodeError as problem:
         raise CardError(f"{path} can't be read as {description}: {problem}") from None
 
 
-def _content(path: Path, description: str, limit_bytes: int, *, follow: bool) -> bytes:
+def _content(path: Path, description: str, limit_bytes: int, *, follow_links: bool) -> bytes:
     try:
-        return read_plain(path, limit_bytes, follow=follow)
+        return read_plain(path, limit_bytes, follow_links=follow_links)
     except FileNotFoundError:
         raise CardError(f"{path}: file not found") from None
     except OSError as problem:

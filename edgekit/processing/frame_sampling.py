@@ -70,11 +70,11 @@ def frame_taps(placed: ImagePlacement, shape: Sequence[int]) -> tuple[Taps, Taps
     return _taps(*down), _taps(*across)
 
 
-def _taps(size: int, scale: float, offset: float, cells_a_pixel: float, inside: slice) -> Taps:
+def _taps(size: int, scale: float, offset: float, cells_a_pixel: float, content: slice) -> Taps:
     at = ((np.arange(size) + 0.5) * scale + offset) * cells_a_pixel - 0.5
-    at = np.clip(at, inside.start, inside.stop - 1)
+    at = np.clip(at, content.start, content.stop - 1)
     first = np.floor(at).astype(np.intp)
-    return Taps(first, np.minimum(first + 1, inside.stop - 1), (at - first).astype(np.float32))
+    return Taps(first, np.minimum(first + 1, content.stop - 1), (at - first).astype(np.float32))
 
 
 def linear_to_frame(planes: Array, placed: ImagePlacement) -> Array:

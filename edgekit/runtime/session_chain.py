@@ -336,10 +336,10 @@ class SessionChain(Chain["Runner"]):
             self.deadline.set_active(self.runner)
         super()._activate(candidate)
 
-    def _fail_running(self, problem: Exception, stuck: bool = False, rejected: bool = False) -> None:
+    def _fail_running(self, problem: Exception, timed_out: bool = False, rejected: bool = False) -> None:
         name, deadline = self.candidate.variant.name, self.deadline
-        stuck = deadline is not None and deadline.note_if_hung(name, self.runner)
-        super()._fail_running(problem, stuck, rejected)
+        timed_out = deadline is not None and deadline.note_if_hung(name, self.runner)
+        super()._fail_running(problem, timed_out, rejected)
 
     def _end_change(self) -> None:
         """After a request: load the standby, and note whether anything may change before the next one."""

@@ -106,12 +106,12 @@ class Section:
         """Do nothing: the whole file belongs to another reader."""
 
 
-def open_regular(path: Path, *, follow: bool = True, create: bool = False) -> BinaryIO:
+def open_regular(path: Path, *, follow_links: bool = True, create: bool = False) -> BinaryIO:
     """Open a regular file for reading.
 
     Args:
         path: The file.
-        follow: Whether the name may be a symbolic link.
+        follow_links: Whether the name may be a symbolic link.
         create: Open it for writing too, and create it, private to this user, if it is missing.
 
     Raises:
@@ -120,24 +120,24 @@ def open_regular(path: Path, *, follow: bool = True, create: bool = False) -> Bi
     """
     if "\0" in str(path):
         raise NotRegularFileError("its name contains a zero byte", path)
-    handle, _ = open_descriptor(path, follow=follow, create=create)
+    handle, _ = open_descriptor(path, follow_links=follow_links, create=create)
     return os.fdopen(handle, "r+b" if create else "rb")
 
 
 def open_descriptor(
-    path: str | os.PathLike[str], *, follow: bool = True, create: bool = False
+    path: str | os.PathLike[str], *, follow_links: bool = True, create: bool = False
 ) -> tuple[int, os.stat_result]:
     """Open like :func:`open_regular`; return a descriptor, which the caller closes, and its status."""
-    if not follow and not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
+    if not follow_links and not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
         raise NotRegularFileError("it is a symbolic link", path)
     flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
     # O_NONBLOCK: opening a pipe without a writer returns at once.
-    for name in ("O_NONBLOCK", "O_BINARY", "O_CLOEXEC", *(() if follow else ("O_NOFOLLOW",))):
+    for name in ("O_NONBLOCK", "O_BINARY", "O_CLOEXEC", *(() if follow_links else ("O_NOFOLLOW",))):
         flags |= getattr(os, name, 0)
     try:
         handle = os.open(path, flags, 0o600)
     except OSError:
-        if not follow and os.path.islink(path):
+        if not follow_links and os.path.islink(path):
             raise NotRegularFileError("it is a symbolic link", path) from None
         raise
     try:
@@ -150,14 +150,14 @@ def open_descriptor(
         raise
 
 
-def read_plain(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
+def read_plain(path: Path, limit_bytes: int, *, follow_links: bool = True) -> bytes:
     """Return the content of a regular file of at most ``limit_bytes``.
 
     Raises:
         NotRegularFileError: as :func:`open_regular`, or it is larger.
         OSError: it can't be read.
     """
-    with open_regular(path, follow=follow) as file:
+    with open_regular(path, follow_links=follow_links) as file:
         content = file.read(limit_bytes + 1)
     if len(content) > limit_bytes:
         limit = f"{limit_bytes >> 20} MB" if limit_bytes >> 20 else f"{limit_bytes >> 10} kB"

@@ -97,7 +97,7 @@ def read_history(path: Path) -> list[Run]:
         UsageError: the file can't be read, or a line is not a valid run; the text names the line.
     """
     try:
-        with open_regular(path, follow=True) as file:
+        with open_regular(path, follow_links=True) as file:
             content = file.read(HISTORY_LIMIT_BYTES + 1)
     except FileNotFoundError:
         return []

@@ -245,9 +245,9 @@ def _of_pixels(reference: ReferenceOutputs, image: ImageInput | None) -> Referen
     return replace(reference, samples=feeds)
 
 
-def _reference(job: BuildJob, samples: Samples, few: Sequence[Sample]) -> ReferenceOutputs:
+def _reference(job: BuildJob, samples: Samples, chosen: Sequence[Sample]) -> ReferenceOutputs:
     try:
-        return run_reference(job.source, job.inputs, job.outputs, few)
+        return run_reference(job.source, job.inputs, job.outputs, chosen)
     except EngineError as problem:
         ranges = samples.ranges.items()
         if not ranges:

@@ -68,7 +68,7 @@ def explain_accelerated(
     refuse_generation(bundle.card, bundle.name)
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
-    chosen = chosen_variants(bundle, name if variant is None else variant, alone=variant is not None)
+    chosen = chosen_variants(bundle, name if variant is None else variant, exact=variant is not None)
     able = [each for each in chosen if can_be_accelerated(each)]
     if not able:
         raise UsageError(f"{', '.join(v.name for v in chosen)}: this engine runs on the CPU only")

@@ -56,34 +56,34 @@ class VariantChange(TypedDict):
 
 
 def explain_diff(
-    base: Bundle, here: Bundle, name: str | None = None, *, variant: str | None = None, threads: int = 1
+    base: Bundle, bundle: Bundle, name: str | None = None, *, variant: str | None = None, threads: int = 1
 ) -> list[VariantChange]:
     """Compare the variants with the same name.
 
     Args:
         base: Bundle to compare with.
-        here: Bundle to evaluate.
+        bundle: Bundle to evaluate.
         name: A target, profile or variant; None for all.
         variant: A variant, also if a profile has the same name; None for all.
         threads: Number of threads of the engine.
 
     Raises:
-        UsageError: no variant of ``here`` is in ``base``.
+        UsageError: no variant of ``bundle`` is in ``base``.
         BundleError: as for ``explain``.
     """
-    now = {found["variant"]: found for found in explain(here, name, variant=variant, threads=threads)}
+    now = {found["variant"]: found for found in explain(bundle, name, variant=variant, threads=threads)}
     kept = [v.name for v in base.variants if v.files]
     both = [each for each in now if each in kept]
     if not both:
         raise UsageError(
-            f"{here.name} and {base.name} have no variant in common: they have {', '.join(now)} "
+            f"{bundle.name} and {base.name} have no variant in common: they have {', '.join(now)} "
             f"and {', '.join(kept)}"
         )
     before = {each: explain(base, variant=each, threads=threads)[0] for each in both}
     changes = [
-        _change(before[each], now[each], _size(base, each), _size(here, each))
+        _change(before[each], now[each], _size(base, each), _size(bundle, each))
         if each in before
-        else _alone(each, here.name)
+        else _alone(each, bundle.name)
         for each in now
     ]
     if name is None and variant is None:

@@ -106,12 +106,12 @@ def called(row: Named, node: str) -> str:
     return f"{scope}{name}{others}"
 
 
-def render_diff(changes: Iterable[VariantChange], base: str, here: str) -> str:
+def render_diff(changes: Iterable[VariantChange], base: str, bundle_name: str) -> str:
     """Format a comparison of two bundles as text."""
-    return "\n\n".join("\n".join(_changed(each, base, here)) for each in changes)
+    return "\n\n".join("\n".join(_changed(each, base, bundle_name)) for each in changes)
 
 
-def _changed(change: VariantChange, base: str, here: str) -> list[str]:
+def _changed(change: VariantChange, base: str, bundle_name: str) -> list[str]:
     lines = [f"  {change['variant']}"]
     if change["only_in"]:
         return [f"{lines[0]}  only in {change['only_in']}"]
@@ -128,7 +128,7 @@ def _changed(change: VariantChange, base: str, here: str) -> list[str]:
     lines += [f"  accuracy  output SNR {was} -> {now} at the builds", f"  size      {size}"]
     worse = change["worse"][:NAMED]
     cells = [(w["layer"], *(_decibels(db) for db in w["snr_db"])) for w in worse]
-    lines += indented(("worse", base, here), cells)
+    lines += indented(("worse", base, bundle_name), cells)
     return lines + [f"  note      {note}" for note in change["notes"]]
 
 

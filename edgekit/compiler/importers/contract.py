@@ -34,13 +34,13 @@ class ImportOptions:
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None
     trust_pickle: bool = False
 
-    def need_trust(self, path: Path, description: str, instead: str) -> None:
+    def need_trust(self, path: Path, description: str, remedy: str) -> None:
         """Reject a Python pickle unless the user trusts it: loading a pickle runs the code that it contains.
 
         Args:
             path: The file.
             description: Description of the file, e.g. ``a Python pickle of scikit-learn``.
-            instead: Advice on alternatives that are not pickles.
+            remedy: Advice on alternatives that are not pickles.
 
         Raises:
             ModelError: the user has not set ``trust_pickle``.
@@ -48,7 +48,7 @@ class ImportOptions:
         if not self.trust_pickle:
             raise ModelError(
                 f"{path.name} is {description}: loading it runs any code it contains. If you trust its "
-                f"author, add --trust-pickle (Python: trust_pickle=True). Otherwise {instead}"
+                f"author, add --trust-pickle (Python: trust_pickle=True). Otherwise {remedy}"
             )
 
 

@@ -32,9 +32,9 @@ class ClipBounds(NamedTuple):
 def clip_bounds(minimum: NodeInput | None, maximum: NodeInput | None) -> ClipBounds:
     """Return the inputs ``min`` and ``max`` of a Clip."""
 
-    def bound(value: NodeInput | None, absent: float) -> float | None:
+    def bound(value: NodeInput | None, default: float) -> float | None:
         if value is None:
-            return absent
+            return default
         return None if value.const is None else float(value.const.reshape(()))
 
     return ClipBounds(bound(minimum, -np.inf), bound(maximum, np.inf))

@@ -49,7 +49,7 @@ T = TypeVar("T")
 def with_expansions(
     model: ir.Model,
     attempt: Callable[[ir.Model], tuple[T, list[Finding]]],
-    absent: Callable[[ir.Node], bool] = lambda node: False,
+    unsupported: Callable[[ir.Node], bool] = lambda node: False,
 ) -> tuple[T, list[Finding]]:
     """Compile a model; expand its unsupported nodes and repeat, until all are supported or cannot be
     expanded.
@@ -57,16 +57,16 @@ def with_expansions(
     Args:
         model: Model to compile. It is not changed; nodes are expanded on a copy.
         attempt: Compiles a model, and reports the nodes that it does not support.
-        absent: Ops that are known to be unsupported; they are expanded before the first attempt.
+        unsupported: Ops that are known to be unsupported; they are expanded before the first attempt.
 
     Returns:
         The result of the last attempt, and its findings. For a node without a decomposition, the finding says
         why.
     """
     reasons: dict[str, Inexpressible] = {}
-    if any(absent(node) for node in model.graph):
+    if any(unsupported(node) for node in model.graph):
         copy = model.clone()
-        if expand_functions(copy, absent, reasons=reasons):
+        if expand_functions(copy, unsupported, reasons=reasons):
             settle_opset(copy)
             model = copy
     while True:

@@ -129,7 +129,7 @@ def update(
     found = open_artifact(reference, size_limit_bytes)
     if signed and found.signature is None:
         raise SignatureError(f"{reference} is not signed: it has no {found.file}{SUFFIX}")
-    with open_regular(found.bundle, follow=False) as file:
+    with open_regular(found.bundle, follow_links=False) as file:
         digest = file.read(HEADER.size)[-32:].hex()
     if digest == store.state.current:
         return "up to date", found, digest
@@ -264,7 +264,7 @@ def _bundle_and_signature(layers: list[dict[str, Any]]) -> tuple[dict[str, Any],
 
 def _check_layer(folder: Path, layer: Mapping[str, Any]) -> None:
     path, digest = blob_path(folder, layer["digest"]), hashlib.sha256()
-    with open_regular(path, follow=False) as file:
+    with open_regular(path, follow_links=False) as file:
         size = os.fstat(file.fileno()).st_size
         _expect(size == layer["size"], f"{path} has {size} bytes where {layer['size']} are expected")
         while piece := file.read(1 << 20):
@@ -283,7 +283,7 @@ def _json(folder: Path, descriptor: Mapping[str, Any], description: str) -> Any:
 
 
 def _read(path: Path) -> bytes:
-    return read_plain(path, JSON_LIMIT_BYTES, follow=False)
+    return read_plain(path, JSON_LIMIT_BYTES, follow_links=False)
 
 
 def _expect(holds: bool, otherwise: str) -> None:

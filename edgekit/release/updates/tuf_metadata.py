@@ -73,7 +73,7 @@ def open_channel(
         for path in _stored(kept):
             place = draft / path.relative_to(kept)
             place.parent.mkdir(exist_ok=True)
-            place.write_bytes(read_plain(path, LIMIT_BYTES, follow=False))
+            place.write_bytes(read_plain(path, LIMIT_BYTES, follow_links=False))
         try:
             with _explained(files, now):
                 yield _opened(files, draft, root, name, now)
@@ -204,7 +204,7 @@ def _keep(draft: Path, destination: Path) -> None:
             continue
         place = destination / path.relative_to(draft)
         content = path.read_bytes()
-        if place.exists() and read_plain(place, LIMIT_BYTES, follow=False) == content:
+        if place.exists() and read_plain(place, LIMIT_BYTES, follow_links=False) == content:
             continue
         private_folder(place.parent, parents=False)
         write_atomically(place, [content], 0o600)

@@ -56,10 +56,10 @@ def same_prediction(one: Any, other: Any) -> bool:
     raise UsageError(f"pass same= to compare two predictions: these are {type(one).__name__}")
 
 
-def _all_matched(detections: Detections, among: Detections) -> bool:
+def _all_matched(detections: Detections, candidates: Detections) -> bool:
     confident = detections.scores >= CONFIDENT_SCORE
-    covered = overlaps(detections.boxes[confident], among.boxes, OVERLAP)
-    covered &= detections.classes[confident][:, None] == among.classes
+    covered = overlaps(detections.boxes[confident], candidates.boxes, OVERLAP)
+    covered &= detections.classes[confident][:, None] == candidates.classes
     return bool(covered.any(axis=1).all())
 
 

@@ -231,7 +231,7 @@ class EngineStore:
         import fcntl
 
         private_folder(self.root)
-        with open_regular(self.root / ".lock", follow=False, create=True) as file:
+        with open_regular(self.root / ".lock", follow_links=False, create=True) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

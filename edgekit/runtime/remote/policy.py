@@ -178,24 +178,24 @@ class Breaker:
         """Return the state after a probe. ``chance`` is a random number from 0 to 1."""
         return replace(self, state="half-open", trying=False) if ready else self._open(now_s, chance, reason)
 
-    def heard(self, good: bool, slow: bool, now_s: float, chance: float, reason: str = "") -> Breaker:
+    def heard(self, valid: bool, slow: bool, now_s: float, chance: float, reason: str = "") -> Breaker:
         """Return the state after the result of a request.
 
         Args:
-            good: Whether it had valid outputs.
+            valid: Whether it had valid outputs.
             slow: Whether it was too late to be useful.
             now_s: Time on the caller's clock, in seconds.
             chance: A random number from 0 to 1.
             reason: The error.
         """
         if self.state == "half-open":
-            return Breaker("closed", why="") if good and not slow else self._open(now_s, chance, reason)
+            return Breaker("closed", why="") if valid and not slow else self._open(now_s, chance, reason)
         if self.state != "closed":
             return self  # a request sent before it opened
         calls = self.calls + 1
         # Plain means of the first calls, so that the first one is not overweighted.
         weight = max(WEIGHT, 1 / calls)
-        failed = self.failed + weight * ((not good) - self.failed)
+        failed = self.failed + weight * ((not valid) - self.failed)
         late = self.slow + weight * (slow - self.slow)
         if calls >= FEWEST_CALLS and (failed >= FAILED_RATE or late >= SLOW_RATE):
             return self._open(now_s, chance, reason)

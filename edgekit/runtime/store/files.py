@@ -171,7 +171,7 @@ class StoreFiles:
         import fcntl
 
         with contextlib.suppress(OSError):
-            self._held = open_regular(self.slot(digest), follow=False)
+            self._held = open_regular(self.slot(digest), follow_links=False)
             fcntl.flock(self._held, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def release(self) -> None:
@@ -188,7 +188,7 @@ class StoreFiles:
         import fcntl
 
         try:
-            with open_regular(slot, follow=False) as file:
+            with open_regular(slot, follow_links=False) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True

@@ -246,9 +246,9 @@ def batch_normalization(
     return b.emit(run, X, scale, B, input_mean, input_var)
 
 
-def _standard(x: Tensor, over: tuple[int, ...], epsilon: float) -> Tensor:
-    centred = x - x.mean(over, True)
-    return centred * torch.rsqrt((centred * centred).mean(over, True) + epsilon)
+def _standard(x: Tensor, axes: tuple[int, ...], epsilon: float) -> Tensor:
+    centred = x - x.mean(axes, True)
+    return centred * torch.rsqrt((centred * centred).mean(axes, True) + epsilon)
 
 
 @lower("LpNormalization", since=1)

@@ -139,8 +139,10 @@ def scatter_elements(node: ir.Node) -> onnx.GraphProto | None:
     return _reduced(node, tape, tape.reshape(along, (prod(indices), 1)), (prod(data), prod(indices), 1))
 
 
-def _reduced(node: ir.Node, tape: Tape, spots: str, counts: tuple[int, int, int]) -> onnx.GraphProto | None:
-    """``spots``: the flat place of each update, updates x 1; ``counts``: places, updates, inner size."""
+def _reduced(
+    node: ir.Node, tape: Tape, positions: str, counts: tuple[int, int, int]
+) -> onnx.GraphProto | None:
+    """``positions``: the flat place of each update, updates x 1; ``counts``: places, updates, inner size."""
     places, updates, inner = counts
     kind, reduction = node.outputs[0].dtype, text_of(node, "reduction", "none")
     dims = dims_of(node.outputs[0])
@@ -161,7 +163,7 @@ def _reduced(node: ir.Node, tape: Tape, spots: str, counts: tuple[int, int, int]
         "max": (low, "ReduceMax", "Max"),
         "min": (high, "ReduceMin", "Min"),
     }[reduction]
-    met = tape("Equal", spots, np.arange(places, dtype=np.int64)[None])
+    met = tape("Equal", positions, np.arange(places, dtype=np.int64)[None])
     wide = tape("Where", tape.reshape(met, (updates, places, 1)), tape.reshape("i2", (updates, 1, inner)),
                 np.array(neutral, dtype))  # fmt: skip
     total = tape(reduce, wide, np.array([0], np.int64), keepdims=0)
