@@ -40,7 +40,8 @@ def check(
     options = arguments_of(build_request(), opening)
     found = check_model(model, list(targets) or None, **options)
     refused = bool(errors(found))
-    text = check_text(model, targets or sorted(set(profile_names().values())), found, options["shapes"])
+    names = targets or sorted(set(profile_names().values()))
+    text = check_text(model, names, found, options["shapes"], options["trust_pickle"])
     terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in found]}, text)
     ctx.exit(1 if refused else 0)
 

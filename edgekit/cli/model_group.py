@@ -74,10 +74,11 @@ def card(model: Path, output: Path, overwrite: bool, as_json: bool, **opening: A
     from edgekit import draft_card
     from edgekit.compiler.card_inference.draft import drafted_text
 
-    draft = draft_card(model, **arguments_of(build_request(), opening))
+    options = arguments_of(build_request(), opening)
+    draft = draft_card(model, **options)
     write_atomically(output, [draft.text.encode("utf-8")])
     found = {"card": str(output), "guessed": list(draft.guessed), "content": draft.card.as_json()}
-    terminal.answer(as_json, found, drafted_text(draft, model, output))
+    terminal.answer(as_json, found, drafted_text(draft, model, output, options["trust_pickle"]))
 
 
 @model.command(writes=True)

@@ -190,12 +190,20 @@ def _comments(lines: Sequence[str], **named: str) -> str:
     return "\n".join(comment_text(line.format(**named)) for line in lines)
 
 
-def drafted_text(draft: Draft, model: Path, output: Path) -> str:
-    """Return the output of ``edgekit model card``: the task, the guesses, and the next step."""
+def drafted_text(draft: Draft, model: Path, output: Path, trust_pickle: bool = False) -> str:
+    """Return the output of ``edgekit model card``: the task, the guesses, and the next step.
+
+    Args:
+        draft: The card.
+        model: The model's file.
+        output: The card's file.
+        trust_pickle: Whether the model was opened with ``--trust-pickle``; the next step then has it too.
+    """
     task = draft.card.task
     lines = [f"  task      {task.kind}, decoded as {task.decode}" if task else "  task      not recognized"]
     if draft.guessed:
         lines.append(f"  guessed   {', '.join(draft.guessed)}")
-    build = f"edgekit build {quote(str(model))} --card {quote(str(output))} -t ort"
+    trust = " --trust-pickle" if trust_pickle else ""
+    build = f"edgekit build {quote(str(model))}{trust} --card {quote(str(output))} -t ort"
     advice = f"check the guessed lines, then {build}" if draft.guessed else build
     return "\n".join([*lines, "", f"  {output}", f"  next: {advice}"])
