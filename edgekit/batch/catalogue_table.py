@@ -56,7 +56,7 @@ def catalogue_page(catalogue: Catalogue, name: str) -> str:
 
 def cells(row: CatalogueRow) -> tuple[str, ...]:
     """A build as a row of the table."""
-    kept = _kept(row["variants"])
+    kept = _accepted(row["variants"])
     timed = [each for each in kept if each["p50_ms"] is not None]
     best = min(timed, key=lambda each: each["p50_ms"] or 0.0, default=None)
     done = row["bundle"] is not None
@@ -71,7 +71,7 @@ def cells(row: CatalogueRow) -> tuple[str, ...]:
     )
 
 
-def _kept(variants: Sequence[VariantRow]) -> list[VariantRow]:
+def _accepted(variants: Sequence[VariantRow]) -> list[VariantRow]:
     return [each for each in variants if parse_status(each["status"])[0] is not Status.REJECTED]
 
 

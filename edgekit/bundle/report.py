@@ -241,7 +241,7 @@ def _row(variant: Variant, scores: Sequence[str], counts: bool, writes: bool) ->
     timing = variant.evidence.get("timing")
     return (
         variant.profile,
-        _what(variant),
+        _precision_text(variant),
         *(_cell(variant, name) for name in scores),
         *([_kept_findings(variant)] if counts else []),
         *(_text_figures(variant) if writes else []),
@@ -252,7 +252,7 @@ def _row(variant: Variant, scores: Sequence[str], counts: bool, writes: bool) ->
     )
 
 
-def _what(variant: Variant) -> str:
+def _precision_text(variant: Variant) -> str:
     """Its precision, and how much smaller its model is."""
     if variant.shrunk is None:
         return variant.precision

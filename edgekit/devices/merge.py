@@ -100,21 +100,21 @@ def with_results(
                 for row in (old if isinstance(old, list) else [])
                 if isinstance(row, dict) and row.get("threads") != result.get("threads")
             ]
-            variant["bench"] = [*rows, {**_taken(result, BENCH_FIELDS), "measured": now}]
+            variant["bench"] = [*rows, {**_selected(result, BENCH_FIELDS), "measured": now}]
         else:
-            taken = _explained(result) if verb == "explain" else _taken(result, ("status", "outputs"))
+            taken = _explained(result) if verb == "explain" else _selected(result, ("status", "outputs"))
             variant[verb] = {**taken, "measured": now}
         variants[result["variant"]] = variant
     return records
 
 
 def _explained(result: Mapping[str, Any]) -> dict[str, Json]:
-    nodes = [_taken(node, NODE_FIELDS) for node in result["nodes"][:KEPT_NODES]]
-    values = [_taken(value, VALUE_FIELDS) for value in result["values"][:KEPT_NODES]]
-    return {**_taken(result, EXPLAIN_FIELDS), "nodes": nodes, "values": values}
+    nodes = [_selected(node, NODE_FIELDS) for node in result["nodes"][:KEPT_NODES]]
+    values = [_selected(value, VALUE_FIELDS) for value in result["values"][:KEPT_NODES]]
+    return {**_selected(result, EXPLAIN_FIELDS), "nodes": nodes, "values": values}
 
 
-def _taken(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Json]:
+def _selected(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Json]:
     return {name: row[name] for name in names if name in row}
 
 

@@ -159,7 +159,7 @@ def packages_archive(packages: MissingPackages, inventory: Inventory, device: st
     facts = [*packages.missing, *_platforms(inventory), inventory.python_text]
     # First in the versions that figures of this machine are of, then in any that the device can have.
     keys = {_key([*facts, *constraints]): constraints for constraints in (likely, [])}
-    kept = next((archive for key in keys if (archive := _kept(key)) is not None), None)
+    kept = next((archive for key in keys if (archive := _cached_archive(key)) is not None), None)
     if kept is not None:
         return kept
     for key, constraints in keys.items():
@@ -275,7 +275,7 @@ def _folder() -> Path:
     return cache_folder() / "device_packages"
 
 
-def _kept(key: str) -> Archive | None:
+def _cached_archive(key: str) -> Archive | None:
     try:
         about = strict_json.decode((_folder() / f"{key}.json").read_bytes(), "record", 1 << 20)
         content = (_folder() / f"{key}.tar.gz").read_bytes()

@@ -80,7 +80,7 @@ class Card:
         Raises:
             CardError: the inputs are not one image.
         """
-        entries = self._given()
+        entries = self._fed_inputs()
         if len(entries) == 1 and isinstance(entries[0], ImageInput):
             return entries[0]
         raise CardError(
@@ -93,7 +93,7 @@ class Card:
         Raises:
             CardError: the inputs are something else.
         """
-        entries = self._given()
+        entries = self._fed_inputs()
         kinds = {entry.kind for entry in entries}
         if (len(entries) == 1 and kinds <= {"image", "audio"}) or kinds == {"text"}:
             return entries
@@ -102,7 +102,7 @@ class Card:
             f"and states; this card has {_kinds(entries)}"
         )
 
-    def _given(self) -> list[Input]:
+    def _fed_inputs(self) -> list[Input]:
         """The inputs that are neither constant nor a state."""
         entries = (entry for name, entry in self.inputs.items() if name not in self.states)
         return [e for e in entries if not (isinstance(e, TensorInput) and e.value is not None)]
@@ -166,8 +166,8 @@ class Card:
             spec = specs[name]
             if entry.shape != spec.shape:
                 raise CardError(
-                    f"{self.title}: input {name} is {_by(entry.shape)} in the card but {_by(spec.shape)} in "
-                    "the model"
+                    f"{self.title}: input {name} is {_shape_text(entry.shape)} in the card "
+                    f"but {_shape_text(spec.shape)} in the model"
                 )
             typed = not isinstance(entry, TensorInput) or entry.value is not None
             if typed and entry.dtype != spec.dtype:
@@ -321,5 +321,5 @@ def _kinds(entries: Sequence[Input]) -> str:
     return ", ".join(f"{entry.name} ({entry.kind})" for entry in entries) or "no other input"
 
 
-def _by(shape: Sequence[int]) -> str:
+def _shape_text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "scalar"

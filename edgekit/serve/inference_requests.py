@@ -134,7 +134,9 @@ class RequestReader:
         name = head.get("id", "")
         if not isinstance(name, str) or len(name) > 256:
             raise RequestError("id must be a string of at most 256 characters")
-        wanted = _wanted(head.get("outputs"), self._outputs, parameters.get("binary_data_output") is True)
+        wanted = _requested_outputs(
+            head.get("outputs"), self._outputs, parameters.get("binary_data_output") is True
+        )
         asked = Request(feeds, wanted, name, timeout_ms(parameters), priority(parameters))
         if binary and len(json_part) <= KEPT_BYTES:
             if len(self._plans) >= KEPT:
@@ -288,7 +290,7 @@ def _parameters(table: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _wanted(requested: Json, outputs: Sequence[TensorSpec], binary: bool) -> dict[str, bool]:
+def _requested_outputs(requested: Json, outputs: Sequence[TensorSpec], binary: bool) -> dict[str, bool]:
     """The outputs that are asked for, and whether in the binary form; all where none is named."""
     if not requested:
         return {spec.name: binary for spec in outputs}

@@ -289,10 +289,10 @@ def _describe(spec: Any, card: Card, inputs: Mapping[str, Json]) -> None:
     for feature in spec.description.input:
         entry = declared.get(feature.name)
         if isinstance(entry, ImageInput):
-            feature.shortDescription = _wanted(entry)
+            feature.shortDescription = _fitting_text(entry)
 
 
-def _wanted(image: ImageInput) -> str:
+def _fitting_text(image: ImageInput) -> str:
     """Describe in words how a picture must be fitted."""
     size = f"{image.width} x {image.height} pixels"
     exact = image.resize == "stretch" or (image.resize == "center-crop" and image.crop == 1)

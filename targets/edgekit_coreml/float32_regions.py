@@ -153,7 +153,7 @@ def find_float32_regions(
         if reached >= ENOUGH_DB:
             break
         goal *= min(10 ** ((reached - ENOUGH_DB - MARGIN_DB) / 10), 0.5)
-    found.why |= {name: _alone(name, costs[name]) for name in _order(full) if name in picked}
+    found.why |= {name: _noise_reason(name, costs[name]) for name in _order(full) if name in picked}
     return found
 
 
@@ -301,7 +301,7 @@ def _costs(
 
     The entry "" is the total noise of all other nodes.
     """
-    kept = _kept(full, sample)
+    kept = _float32_values(full, sample)
     rounded: dict[int, tuple[Any, Array]] = {}  # with the array itself: a key by id() holds while it lives
     node_of = dict(zip((op.outputs[0][0] for op in full.executor.steps), full.nodes, strict=True))
 
@@ -329,7 +329,7 @@ def _costs(
     return costs
 
 
-def _kept(full: _LoadedProgram, sample: Mapping[str, Array]) -> dict[str, Array]:
+def _float32_values(full: _LoadedProgram, sample: Mapping[str, Array]) -> dict[str, Array]:
     """Return every value of the float32 run, or none if they exceed KEPT_BYTES."""
     kept: dict[str, Array] = {}
     room = KEPT_BYTES
@@ -381,7 +381,7 @@ def _picked(costs: Mapping[str, Noise], goal: float) -> set[str]:
     return picked
 
 
-def _alone(name: str, noise: Noise) -> str:
+def _noise_reason(name: str, noise: Noise) -> str:
     """Explain in words why a node was picked."""
     output = max(noise, key=lambda one: noise[one])
     if not math.isfinite(noise[output]):

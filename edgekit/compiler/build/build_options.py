@@ -80,7 +80,7 @@ class Goal:
         """
         if self.snr_db is not None:
             enough = fidelity.snr_db >= self.snr_db
-            figure = f"SNR {_figure(fidelity.snr_db)} dB{_where(chance_of)}"
+            figure = f"SNR {_figure(fidelity.snr_db)} dB{_samples_text(chance_of)}"
             return "" if enough else f"{figure}; {self.snr_db:g} dB is required"
         if self.drop is not None and fidelity.task is not None and parent is not None:
             return _below(fidelity.task, (1 - self.drop) * parent.value, chance_of)
@@ -93,7 +93,7 @@ class Goal:
         metric = metric_named(fidelity.score.metric)
         drop = self.drop if self.drop is not None else metric.drop if metric is not None else 0.0
         kept_drop = DEFAULT_KEPT_DROP if self.drop is None else self.drop
-        kept, where = fidelity.kept, _where(chance_of)
+        kept, where = fidelity.kept, _samples_text(chance_of)
         if kept is not None and before is not None:
             kept, where = kept.together(before), " on the validation and test samples"
         return _below(fidelity.score, 1 - drop, chance_of) or _lost(kept, 1 - kept_drop, where, strict)
@@ -248,11 +248,11 @@ def _below(score: Score, minimum: float, chance_of: int | None = None) -> str:
     wanted = (
         "an exact answer" if minimum == math.inf else f"{minimum:.1f} dB" if score.unit else f"{minimum:.3f}"
     )
-    figure = f"{score.metric if score.unit else ''} {score}{_where(chance_of)}".lstrip()
+    figure = f"{score.metric if score.unit else ''} {score}{_samples_text(chance_of)}".lstrip()
     return f"{figure}; {wanted} is required"
 
 
-def _where(chance_of: int | None) -> str:
+def _samples_text(chance_of: int | None) -> str:
     """Name the samples, unless they are the test samples, whose figures are in the report."""
     return "" if chance_of is None else " on the validation samples"
 

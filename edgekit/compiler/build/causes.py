@@ -28,7 +28,9 @@ PLAIN = CandidateConfig("all", BASELINE)
 
 def causes_of_int8(candidates: Candidates, config: CandidateConfig) -> Causes:
     """Return the causes for a variant that was compiled from this candidate."""
-    return _kept([(_record(cause, done, left), cause) for cause, done, left in candidates.causes(config)])
+    return _worst_of_each_kind(
+        [(_record(cause, done, left), cause) for cause, done, left in candidates.causes(config)]
+    )
 
 
 def plain_int8(opened: Callable[[], Candidates], variant_causes: Sequence[Causes]) -> Measurement | None:
@@ -77,7 +79,7 @@ def add_float16_causes(
             elif cause.narrow > HALF_MAX:
                 done = "rejected" if variant.rejected else "kept: its outputs are still good enough"
             rows.append((_record(cause, done, None), cause))
-        variant.evidence["causes"] = _kept(rows)
+        variant.evidence["causes"] = _worst_of_each_kind(rows)
 
 
 def _record(cause: LossCause, done: str, remaining: float | None) -> CauseRecord:
@@ -93,7 +95,7 @@ def _record(cause: LossCause, done: str, remaining: float | None) -> CauseRecord
     }
 
 
-def _kept(rows: Sequence[tuple[CauseRecord, LossCause]]) -> Causes:
+def _worst_of_each_kind(rows: Sequence[tuple[CauseRecord, LossCause]]) -> Causes:
     counts: dict[str, int] = {}
     found = []
     for record, cause in rows:

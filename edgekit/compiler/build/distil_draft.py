@@ -131,7 +131,7 @@ def distil_draft(request: DraftRequest) -> DistilledDraft:
     try:
         with stage(progress, "opened") as say:
             opened = _opened(Path(request.model))
-            kept = _kept(opened, request.layers)
+            kept = _layer_count(opened, request.layers)
             say(f"{opened.name}, {kept} of {opened.config.layers} layers")
         with stage(progress, "samples", live=True) as say:
             prompts, weights = _prompts(opened, request.samples), model_weights(opened)
@@ -181,7 +181,7 @@ def _opened(path: Path) -> LanguageModel:
     return model
 
 
-def _kept(model: LanguageModel, layers: int | None) -> int:
+def _layer_count(model: LanguageModel, layers: int | None) -> int:
     most = model.config.layers
     if layers is None:
         return max(1, most // LAYERS)

@@ -88,7 +88,7 @@ def add_shrunk(
     of = multiplications(search.model)
     untimed = [parent for parent in parents.values() if all(parent is not other for other in timed)]
     why = "smaller models must be timed, and their engine or processor is not available here"
-    added = [rejected(parent, _asked(of, shares[0]), why) for parent in untimed]
+    added = [rejected(parent, _requested_size(of, shares[0]), why) for parent in untimed]
     if not timed:
         return [*variants, *added]
     wholes = [_int8_variants(variants, parent) for parent in timed]
@@ -101,7 +101,7 @@ def add_shrunk(
             continue  # of a small network the least step may be larger than a share
         if graph is None:
             why = "all channel groups together are smaller than that"
-            added += [rejected(parent, _asked(of, share), why) for parent in timed]
+            added += [rejected(parent, _requested_size(of, share), why) for parent in timed]
             break
         done.add(graph.shrunk.multiplications[1])
         if distillation is not None:
@@ -196,7 +196,7 @@ def _parents(variants: Sequence[VariantBuild]) -> dict[str, VariantBuild]:
     return found
 
 
-def _asked(size: int, share: float) -> Shrunk:
+def _requested_size(size: int, share: float) -> Shrunk:
     """Return the requested size of a smaller model that could not be made."""
     return Shrunk((size, max(round(size * (1 - share)), 1)), share, {})
 

@@ -83,11 +83,11 @@ def explain_diff(
     changes = [
         _change(before[each], now[each], _size(base, each), _size(bundle, each))
         if each in before
-        else _alone(each, bundle.name)
+        else _in_one_bundle(each, bundle.name)
         for each in now
     ]
     if name is None and variant is None:
-        changes += [_alone(each, base.name) for each in kept if each not in now]
+        changes += [_in_one_bundle(each, base.name) for each in kept if each not in now]
     return changes
 
 
@@ -97,7 +97,7 @@ def _size(bundle: Bundle, variant: str) -> int:
     return sum(bundle.size_bytes(entry) for entry in files.values())
 
 
-def _alone(variant: str, bundle: str) -> VariantChange:
+def _in_one_bundle(variant: str, bundle: str) -> VariantChange:
     return {
         "variant": variant,
         "only_in": bundle,

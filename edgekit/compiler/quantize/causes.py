@@ -171,7 +171,7 @@ def _of_value(
         return None
     nodes = tuple(kernel.name for kernel in reading)
     most = _largest(observation)
-    if (usual := _usual(observation)) is not None:
+    if (usual := _usual_magnitude(observation)) is not None:
         return LossCause(OUTLIERS, name, nodes, usual, float(most.max()), noise)
     kind = DEPTHWISE if all(is_depthwise(kernel.nodes[0]) for kernel in reading) else NARROW
     most = most[_vary(observation)]
@@ -192,7 +192,7 @@ def _vary(observation: Observation) -> Array:
     return spread if spread.any() else np.ones_like(spread)
 
 
-def _usual(observation: Observation) -> float | None:
+def _usual_magnitude(observation: Observation) -> float | None:
     """Return the magnitude that OFTEN of all values keep within, if only outliers make the range wide; None
     if a channel is that wide by its ordinary values."""
     most = _largest(observation)

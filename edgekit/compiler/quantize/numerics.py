@@ -153,15 +153,15 @@ def choose_range(
     squares, fourth_powers = (_errors_of_ranges(observation, p, dtype, symmetric, after) for p in (2, 4))
     if symmetric:
         low, high = -max(-low, high), max(-low, high)
-    narrow = _least(squares, low, high, symmetric)
+    narrow = _best_range(squares, low, high, symmetric)
     if rule == "l2":
         return affine(*narrow, dtype, symmetric)
-    wide = _least(fourth_powers, low, high, symmetric)
+    wide = _best_range(fourth_powers, low, high, symmetric)
     least, spent = squares(*np.array([narrow, wide]).T)
     return affine(*(narrow if spent > MAX_L2_COST * least else wide), dtype, symmetric)
 
 
-def _least(errors: Errors, low: float, high: float, symmetric: bool) -> tuple[float, float]:
+def _best_range(errors: Errors, low: float, high: float, symmetric: bool) -> tuple[float, float]:
     """The range within [low, high] with the least error."""
     for _ in range(ROUNDS):
         before = low, high

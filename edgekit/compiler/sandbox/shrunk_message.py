@@ -69,7 +69,7 @@ def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> Shr
     """
     try:
         _CHECK(message, "shrunk")
-        kept = message["kept"] and _kept(message["kept"])
+        kept = message["kept"] and _parse_kept(message["kept"])
         task, before = (message[key] and _parsed(message[key]) for key in ("task", "before"))
         return ShrunkModel(
             name=name,
@@ -99,7 +99,7 @@ def _parsed(message: Mapping[str, str]) -> Score:
     return Score(printable(message["metric"]), float(message["value"]), printable(message["unit"]))
 
 
-def _kept(message: Sequence[str]) -> Kept:
+def _parse_kept(message: Sequence[str]) -> Kept:
     found, total, share, of = message
     return Kept(int(found), int(total), float(share), int(of))
 

@@ -157,10 +157,10 @@ def _step(toolchain: Toolchain, command: Sequence[str], notify: Notify) -> None:
         process.kill()
         process.wait()
     if code:
-        raise ToolchainError(_why(toolchain, code, tail))
+        raise ToolchainError(_install_error(toolchain, code, tail))
 
 
-def _why(toolchain: Toolchain, code: int, tail: Sequence[str]) -> str:
+def _install_error(toolchain: Toolchain, code: int, tail: Sequence[str]) -> str:
     wrong = [line for line in tail if line.startswith(("ERROR", "Error")) or "Error:" in line]
     said = "\n  ".join((wrong or list(tail) or ["it printed no message"])[-4:])
     hint = f"\n  {toolchain.hint}" if toolchain.hint else ""

@@ -224,7 +224,7 @@ class HttpFiles:
         except (OSError, HTTPException, ValueError) as problem:
             self._connected = self._connected or connection.connected
             connection.drop()
-            raise FetchError(f"{url}: {_why(problem)}") from None
+            raise FetchError(f"{url}: {_reason(problem)}") from None
         self._connected = True
         self.server_time = (response.headers.get("Date") or self.server_time)[:64]
         return connection, response
@@ -253,7 +253,7 @@ class HttpFiles:
             try:
                 piece = response.read1(CHUNK_BYTES)
             except (OSError, HTTPException, ValueError) as problem:
-                raise FetchError(f"the response stopped: {_why(problem)}") from None
+                raise FetchError(f"the response stopped: {_reason(problem)}") from None
             if not piece:
                 break
             received += len(piece)
@@ -292,7 +292,7 @@ def _checked(url: str) -> SplitResult:
     return parts
 
 
-def _why(problem: Exception) -> str:
+def _reason(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
         return "no response in time"
     return f"{type(problem).__name__}: {problem}"[:200]

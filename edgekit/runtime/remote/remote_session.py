@@ -135,7 +135,7 @@ class RemoteSession:
         client()  # validates the URL
         self._calls = RemoteCalls(client)
         if policy != "local-only":
-            self._why_not()  # starts the readiness check
+            self._objection()  # starts the readiness check
 
     # --- running -----------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class RemoteSession:
         """
         began_s = time.monotonic()
         self._refuse_misfits(feeds)
-        why_not = "" if self.policy == "local-only" else self._why_not()
+        why_not = "" if self.policy == "local-only" else self._objection()
         with self._lock:
             local_s, remote_s = self._local.p95_s(), self._remote.p95_s(ENOUGH)
         plan = decide(self.policy, self._deadline_s, local_s, remote_s, why_not)
@@ -238,7 +238,7 @@ class RemoteSession:
 
     # --- the server --------------------------------------------------------------------------------------
 
-    def _why_not(self) -> str:
+    def _objection(self) -> str:
         """Why the server must not be used now; starts a probe if one is due."""
         with self._lock:
             self._retries = self._retries.request()

@@ -198,7 +198,7 @@ class DistillationLoss:
             for part in term.parts or (None,):
                 weights = _weights(term, part, answers[term.teacher])
                 mean = 1.0 if weights is None else max(float(weights.mean()), LEAST_VARIANCE)
-                value = _of(term.of_teacher(answers), part)
+                value = _slice(term.of_teacher(answers), part)
                 if _are_scores(term, part) and term.rows is not None:
                     # A sum over classes, for each object, as detectors are trained.
                     objects = term.rows.objects(answers[term.teacher])
@@ -216,7 +216,7 @@ class DistillationLoss:
         """
         total = torch.zeros(())
         for (term, part), (variance, mean) in self._scales.items():
-            made, wanted = _of(student[term.student], part), _of(term.of_teacher(teacher), part)
+            made, wanted = _slice(student[term.student], part), _slice(term.of_teacher(teacher), part)
             share = term.weight / max(len(term.parts), 1)
             if term.axis is None:
                 weights = _weights(term, part, teacher[term.teacher])
@@ -243,7 +243,7 @@ def _of_logits(student_values: Tensor, teacher_values: Tensor, axis: int, varian
     return TEMPERATURE**2 * divergence.sum(axis).mean() + error
 
 
-def _of(value: Tensor, part: OutputSlice | None) -> Tensor:
+def _slice(value: Tensor, part: OutputSlice | None) -> Tensor:
     """Return a part of ``[batch, *shape]``; the part's axis does not count the batch axis."""
     if part is None:
         return value

@@ -176,7 +176,7 @@ def prune_groups(module: Any, example_inputs: Any) -> PruneGroups:
         del found[name]
     tried = PruneGroups(module, list(found.values()), {})
     for name in list(found):
-        why = _why_not(module, tried, name, examples)
+        why = _objection(module, tried, name, examples)
         if why:
             refused[name] = why
             del found[name]
@@ -279,7 +279,7 @@ def _contradicting(groups: Mapping[str, PruneGroup]) -> set[str]:
     return {name for units in owners.values() if len(units) > 1 for name, _ in units}
 
 
-def _why_not(module: Any, groups: PruneGroups, name: str, examples: tuple[Any, ...]) -> str:
+def _objection(module: Any, groups: PruneGroups, name: str, examples: tuple[Any, ...]) -> str:
     """Return why a unit cannot be removed from a module; "" if it can."""
     import torch
 

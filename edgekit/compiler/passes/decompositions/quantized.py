@@ -72,7 +72,9 @@ def mat_mul_integer(node: ir.Node) -> onnx.GraphProto | None:
     if not dims or dims[-1] > EXACT_TERMS or (zero is not None and prod(zero) != 1):
         return None
     tape = Tape(node)
-    product = tape("MatMul", _moved(tape, node, 0, 2, ()), _moved(tape, node, 1, 3, None))
+    product = tape(
+        "MatMul", _without_zero_point(tape, node, 0, 2, ()), _without_zero_point(tape, node, 1, 3, None)
+    )
     return tape.body(tape("Cast", product, to=INT32))
 
 
@@ -83,12 +85,14 @@ def conv_integer(node: ir.Node) -> onnx.GraphProto | None:
         return None
     tape = Tape(node)
     per_channel = (w[0], *(1,) * (len(w) - 1)) if zero is not None and prod(zero) > 1 else ()
-    operands = (_moved(tape, node, 0, 2, ()), _moved(tape, node, 1, 3, per_channel))
+    operands = (_without_zero_point(tape, node, 0, 2, ()), _without_zero_point(tape, node, 1, 3, per_channel))
     product = tape("Conv", *operands, **{name: a.value for name, a in node.attributes.items()})
     return tape.body(tape("Cast", product, to=INT32))
 
 
-def _moved(tape: Tape, node: ir.Node, index: int, zero_at: int, shape: tuple[int, ...] | None) -> str:
+def _without_zero_point(
+    tape: Tape, node: ir.Node, index: int, zero_at: int, shape: tuple[int, ...] | None
+) -> str:
     """Subtract the zero point from input ``index``, in float32."""
     x = tape("Cast", f"i{index}", to=FLOAT)
     if input_of(node, zero_at) is None:

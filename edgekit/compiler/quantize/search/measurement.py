@@ -168,7 +168,7 @@ def parse_measurement(config: CandidateConfig, record: Json) -> Measurement | No
         found = record["found"]
         if found is not None:
             task = found["task"] and _score(found["task"])
-            kept = found["kept"] and _kept(found["kept"])
+            kept = found["kept"] and _parse_kept(found["kept"])
             found = Fidelity(_score(found["agreement"]), float(found["snr_db"]), task, kept)
         ratio, estimated = (
             None if record[key] is None else float(record[key]) for key in ("ratio", "estimated")
@@ -179,7 +179,7 @@ def parse_measurement(config: CandidateConfig, record: Json) -> Measurement | No
         return None
 
 
-def _kept(row: Sequence[Json]) -> Kept:
+def _parse_kept(row: Sequence[Json]) -> Kept:
     count, total, share, of = row
     return Kept(int(count), int(total), float(share), int(of))
 
