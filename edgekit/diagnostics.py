@@ -90,13 +90,17 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     ]
 
 
-def cannot_run(name: str, found: Sequence[Finding]) -> UnsupportedError:
+def cannot_run(name: str, findings: Sequence[Finding]) -> UnsupportedError:
     """Return the error of a target or profile that refuses a model, with all that it found."""
-    return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(found)]), found)
+    return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(findings)]), findings)
 
 
 def check_text(
-    model: Path, targets: Sequence[str], findings: Sequence[Finding], shapes: Mapping[str, Sequence[int]]
+    model: Path,
+    targets: Sequence[str],
+    findings: Sequence[Finding],
+    shapes: Mapping[str, Sequence[int]],
+    trust_pickle: bool = False,
 ) -> str:
     """Format the output of ``edgekit check``: the answer, each target's findings, the next step.
 
@@ -105,6 +109,7 @@ def check_text(
         targets: The targets and profiles to check.
         findings: Findings of those targets.
         shapes: Static shapes from the user, by input name.
+        trust_pickle: Whether the model was opened with ``--trust-pickle``; the next step then has it too.
     """
     refusing = {f.target for f in errors(findings)}
     unchecked = {f.target for f in findings if f.code == NOT_CHECKED}
@@ -119,7 +124,7 @@ def check_text(
         own = [f for f in findings if f.target == name]
         lines += ["", f"  {name}", *as_lines(own, indent="    ")]
     if can:
-        flags = [f"-t {name}" for name in can]
+        flags = [*(["--trust-pickle"] if trust_pickle else []), *(f"-t {name}" for name in can)]
         fixed = [f"{name}{'=' if name else ''}{'x'.join(map(str, shape))}" for name, shape in shapes.items()]
         flags += [f"--shape {quote(given)}" for given in fixed]
         output = quote(f"{model.stem}.edgekit")
@@ -133,13 +138,13 @@ class Inexpressible(Exception):  # noqa: N818  (says what it is; it never reache
     ``OpTable.lower`` turns it into a finding of the node it was raised for, and goes on with the next.
 
     Args:
-        why: Reason, e.g. "pads are negative".
+        reason: Reason, e.g. "pads are negative".
         fix: Action that solves it.
         code: Finding code (edgekit/diagnostics.py).
     """
 
-    def __init__(self, why: str, fix: str = "", code: str = "EK1002") -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str, fix: str = "", code: str = "EK1002") -> None:
+        super().__init__(reason)
+        self.why = reason
         self.fix = fix
         self.code = code

@@ -107,9 +107,9 @@ def definitions() -> list[str]:
     return [f'-DLIBRARY_VERSION="{__version__}"', "-Iinclude", "-Isource", "-I."]
 
 
-def _run(command: Sequence[str], given: str) -> None:
+def _run(command: Sequence[str], source: str) -> None:
     """Run a compiler in FOLDER, so that no path of this machine gets into what it writes."""
-    done = subprocess.run(command, cwd=FOLDER, input=given, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=FOLDER, input=source, capture_output=True, text=True, check=False)
     if done.returncode:
         raise EdgeKitError(f"libedgekit does not compile with {command[0]}\n{done.stderr[-4000:]}")
 

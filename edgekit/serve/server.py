@@ -149,7 +149,7 @@ def serve(request: ServeRequest) -> None:
         address = replace(address, port=listening.getsockname()[1])
         target = None
         if grpc is not None:
-            port, held = _held(grpc)
+            port, held = _reserved_port(grpc)
             sockets.enter_context(held)
             target = f"{grpc.shown}:{port}"
         exposed = grpc is not None and not grpc.loopback
@@ -259,7 +259,7 @@ def _app_of(
     return_freed_memory()
     beside_it = None if target is None else beside
     memory = RequestMemory(limits.request_bytes, limits.address_share)
-    return make_app(models, access, memory=memory, shared=shared, group=group, beside=beside_it)
+    return make_app(models, access, memory=memory, shared=shared, group=group, companion=beside_it)
 
 
 def need_packages(grpc: bool = False) -> None:
@@ -286,7 +286,7 @@ def _listening(address: Address) -> socket.socket:
     return found
 
 
-def _held(address: Address) -> tuple[int, socket.socket]:
+def _reserved_port(address: Address) -> tuple[int, socket.socket]:
     """gRPC's port, and a socket that keeps it until its servers, one in each process, listen there too; on
     systems whose sockets share no port it keeps nothing.
 

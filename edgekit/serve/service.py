@@ -253,7 +253,7 @@ class Service:
     async def run(
         self,
         model: ServedModel,
-        asked: Request,
+        request: Request,
         since_s: float | None = None,
         reading_s: float = 0.0,
     ) -> Mapping[str, Array]:
@@ -261,7 +261,7 @@ class Service:
 
         Args:
             model: Name of the model.
-            asked: Request to run.
+            request: Request to run.
             since_s: From when its deadline counts, on the clock of ``time.monotonic``; None: from now.
             reading_s: See ``ServedModel.run``.
 
@@ -271,7 +271,7 @@ class Service:
         """
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Mapping[str, Array]] = loop.create_future()
-        running = model.run(asked, 0.0 if since_s is None else time.monotonic() - since_s, reading_s)
+        running = model.run(request, 0.0 if since_s is None else time.monotonic() - since_s, reading_s)
 
         def hand_over(done: Future[dict[str, Array]]) -> None:  # in the thread that ran it
             if not loop.is_closed():
@@ -281,7 +281,7 @@ class Service:
         try:
             return await waiting
         except NoVariantError as problem:
-            lines = non_finite_inputs(asked.feeds)
+            lines = non_finite_inputs(request.feeds)
             if not lines and isinstance(problem, NonFiniteOutputError):
                 lines = ["the inputs are extreme"]
             if lines:  # the client's fault, not the engine's

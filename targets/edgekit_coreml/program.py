@@ -87,9 +87,9 @@ def lower_model(
     if findings:
         return Lowered(findings=findings)
 
-    def attempt(each: ir.Model) -> tuple[Lowered, list[Finding]]:
+    def attempt(model: ir.Model) -> tuple[Lowered, list[Finding]]:
         with alone():
-            lowered = _lowered(each, Builder(precision, ios, full, palette_bits))
+            lowered = _lowered(model, Builder(precision, ios, full, palette_bits))
         return lowered, lowered.findings
 
     return with_expansions(model, attempt)[0]

@@ -382,6 +382,16 @@ def test_card_drafts_a_card_and_says_what_it_guessed(call: Call, model: Path, tm
     assert call("build", model, "--card", card, "-t", "ort", "-o", tmp_path / "x.edgekit").exit_code == 0
 
 
+def test_the_step_after_a_trusted_pickle_trusts_it_too(call: Call, model: Path, tmp_path: Path) -> None:
+    card = tmp_path / "card.toml"
+    result = call("model", "card", model, "--trust-pickle", "-o", card)
+    assert result.stdout.splitlines()[-1] == (
+        f"  next: check the guessed lines, then edgekit build {model} --trust-pickle --card {card} -t ort"
+    )
+    result = call("check", model, "--trust-pickle", "-t", "ort")
+    assert f"edgekit build {model} --trust-pickle -t ort" in result.stdout
+
+
 def test_card_of_no_model_writes_nothing(call: Call, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"<html>")
     result = call("model", "card", tmp_path / "model.onnx", "-o", tmp_path / "card.toml")

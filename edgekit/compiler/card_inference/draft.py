@@ -152,27 +152,27 @@ def _tensor_table(spec: TensorSpec, sizes: Mapping[str, Size]) -> Table:
     return key_path("inputs", spec.name), [CardLine("kind", "tensor", f"{spec.dtype}, given as it is"), shape]
 
 
-def _task_table(found: Recognized) -> Table:
+def _task_table(recognized: Recognized) -> Table:
     return "task", [
-        CardLine("kind", found.kind),
-        CardLine("decode", found.decode, found.why, found.guessed),
-        CardLine("outputs", dict(found.outputs)),
-        *found.lines,
+        CardLine("kind", recognized.kind),
+        CardLine("decode", recognized.decode, recognized.why, recognized.guessed),
+        CardLine("outputs", dict(recognized.outputs)),
+        *recognized.lines,
     ]
 
 
 def _written(
     facts: GraphFacts,
     tables: Sequence[Table],
-    found: Recognized | None,
+    recognized: Recognized | None,
     states: Mapping[str, str] | None = None,
 ) -> Draft:
     name = facts.source.name
     parts = [_comments(HEAD, name=name), CardLine("title", PurePath(name).stem or name).text()]
-    if found is not None:
-        tables = [*tables, _task_table(found)]
+    if recognized is not None:
+        tables = [*tables, _task_table(recognized)]
     parts += [table_text(*table) for table in tables]
-    if found is None:
+    if recognized is None:
         parts.append(_comments(NO_TASK, outputs=", ".join(map(str, facts.outputs))))
     about = [CardLine(key, facts.metadata[key]) for key in ("author", "license", "version", "description")
              if facts.metadata.get(key)]  # fmt: skip
@@ -181,7 +181,7 @@ def _written(
     if about:
         parts.append(table_text("about", about))
     text = "\n\n".join(parts) + "\n"
-    card = parse_card(load_toml(text, name, CardError), facts.inputs, facts.outputs, where=name)
+    card = parse_card(load_toml(text, name, CardError), facts.inputs, facts.outputs, location=name)
     guessed = tuple(f"{table}.{line.key}" for table, lines in tables for line in lines if line.guessed)
     return Draft(text, card, guessed, tuple(facts.inputs), tuple(facts.outputs))
 
@@ -190,12 +190,20 @@ def _comments(lines: Sequence[str], **named: str) -> str:
     return "\n".join(comment_text(line.format(**named)) for line in lines)
 
 
-def drafted_text(draft: Draft, model: Path, output: Path) -> str:
-    """Return the output of ``edgekit model card``: the task, the guesses, and the next step."""
+def drafted_text(draft: Draft, model: Path, output: Path, trust_pickle: bool = False) -> str:
+    """Return the output of ``edgekit model card``: the task, the guesses, and the next step.
+
+    Args:
+        draft: The card.
+        model: The model's file.
+        output: The card's file.
+        trust_pickle: Whether the model was opened with ``--trust-pickle``; the next step then has it too.
+    """
     task = draft.card.task
     lines = [f"  task      {task.kind}, decoded as {task.decode}" if task else "  task      not recognized"]
     if draft.guessed:
         lines.append(f"  guessed   {', '.join(draft.guessed)}")
-    build = f"edgekit build {quote(str(model))} --card {quote(str(output))} -t ort"
+    trust = " --trust-pickle" if trust_pickle else ""
+    build = f"edgekit build {quote(str(model))}{trust} --card {quote(str(output))} -t ort"
     advice = f"check the guessed lines, then {build}" if draft.guessed else build
     return "\n".join([*lines, "", f"  {output}", f"  next: {advice}"])

@@ -33,25 +33,25 @@ class Size(NamedTuple):
 
 
 def open_static(
-    source: UnopenedModel, given: Mapping[str, tuple[int, ...]]
+    source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[GraphFacts, dict[str, Size]]:
     """Open a model, and the sizes that were chosen for it.
 
     Args:
         source: The model.
-        given: Shapes by name that the user gives.
+        shapes: Shapes by name that the user gives.
 
     Raises:
         ModelError: no usual size opens it.
     """
     refused: ModelError | None = None
-    for chosen in _choices(source, given):
+    for chosen in _choices(source, shapes):
         try:
-            facts = read_facts(source, {**{name: size.shape for name, size in chosen.items()}, **given})
+            facts = read_facts(source, {**{name: size.shape for name, size in chosen.items()}, **shapes})
         except ModelError as problem:
             refused = refused or problem
             continue
-        fixed = {name: Size(tuple(shape), "set by --shape", False) for name, shape in given.items()}
+        fixed = {name: Size(tuple(shape), "set by --shape", False) for name, shape in shapes.items()}
         return facts, {**chosen, **fixed}
     assert refused is not None
     raise refused
@@ -92,11 +92,11 @@ def resized(image: ImageShape, size: tuple[int, int], declared: Declared) -> tup
     )
 
 
-def _choices(source: UnopenedModel, given: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Size]]:
+def _choices(source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Size]]:
     fixed: dict[str, Size] = {}
     free: list[tuple[str, Declared]] = []
     for name, declared in source.inputs.items():
-        if name in given or not declared:
+        if name in shapes or not declared:
             continue
         if as_image(name, declared) and is_free(declared):
             free.append((name, declared))

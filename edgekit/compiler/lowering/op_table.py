@@ -154,8 +154,8 @@ class OpTable(Generic[H]):
             return self._finding(node, reason.code, reason.why, reason.fix)
         return None
 
-    def _finding(self, node: ir.Node, code: str, why: str, fix: str) -> Finding:
-        return Finding(code, "error", self.target, node_name(node), _title(node), why, fix)
+    def _finding(self, node: ir.Node, code: str, reason: str, fix: str) -> Finding:
+        return Finding(code, "error", self.target, node_name(node), _title(node), reason, fix)
 
     def rows(self) -> Iterator[tuple[str, int, str]]:
         """Return (op, since, first line of the docstring) of every lowering."""

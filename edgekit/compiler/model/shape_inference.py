@@ -84,12 +84,12 @@ def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float 
     return walk.inferred
 
 
-def known_array(value: ir.Value | None, known: dict[ir.Value, Array]) -> Array | None:
+def known_array(value: ir.Value | None, constants: dict[ir.Value, Array]) -> Array | None:
     """Return a value's constant, an initializer or computed, or None."""
     if value is None:
         return None
-    if value in known:
-        return known[value]
+    if value in constants:
+        return constants[value]
     if value.is_initializer() and value.const_value is not None and not value.is_graph_input():
         return value.const_value.numpy()
     return _without_elements(value)

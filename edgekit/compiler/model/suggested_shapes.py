@@ -123,14 +123,14 @@ def _groups(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> list[Dim
 
 
 def _group(
-    found: Sequence[Dimension], by_name: Mapping[str, ir.Value], outputs: Sequence[ir.Value]
+    dimensions: Sequence[Dimension], by_name: Mapping[str, ir.Value], outputs: Sequence[ir.Value]
 ) -> DimensionGroup:
-    value, first = by_name[found[0].input], found[0]
+    value, first = by_name[dimensions[0].input], dimensions[0]
     axes = picture_axes(value)
     if first.axis in axes[1:]:
-        titles = [("height", "width")[axes.index(d.axis) - 1] for d in found]
-        at = tuple(axes.index(d.axis) - 1 for d in found)
-        return DimensionGroup(" and ".join(titles), tuple(found), at, _picture_sizes(outputs))
+        titles = [("height", "width")[axes.index(d.axis) - 1] for d in dimensions]
+        at = tuple(axes.index(d.axis) - 1 for d in dimensions)
+        return DimensionGroup(" and ".join(titles), tuple(dimensions), at, _picture_sizes(outputs))
     title, sizes = first.symbol or "length", SIGNAL_LENGTHS
     if axes and first.axis == axes[0]:
         title, sizes = "channels", tuple((number,) for number in CHANNELS)
@@ -140,7 +140,7 @@ def _group(
         sizes = COUNTS
     elif len(value.shape or ()) == 3 and first.axis == 1 and len(by_name) > 1:
         sizes = ((1,), *SIGNAL_LENGTHS)  # the second dimension of a recurrent state is mostly its batch
-    return DimensionGroup(title, tuple(found), (0,) * len(found), tuple(dict.fromkeys(sizes)))
+    return DimensionGroup(title, tuple(dimensions), (0,) * len(dimensions), tuple(dict.fromkeys(sizes)))
 
 
 def _picture_sizes(outputs: Sequence[ir.Value]) -> tuple[Sizes, ...]:
@@ -186,11 +186,11 @@ def _static(value: ir.Value) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) and d > 0 else -1 for d in value.shape or ())
 
 
-def _same(found: Sequence[int], declared: Sequence[int]) -> int:
+def _same(shape: Sequence[int], declared: Sequence[int]) -> int:
     """Count the declared dimensions that the inferred shape matches."""
-    if len(found) != len(declared):
+    if len(shape) != len(declared):
         return 0
-    return sum(want > 0 and dim == want for dim, want in zip(found, declared, strict=True))
+    return sum(want > 0 and dim == want for dim, want in zip(shape, declared, strict=True))
 
 
 def _places(dimensions: Sequence[Dimension]) -> list[str]:

@@ -137,8 +137,8 @@ def _histogram(entry: Mapping[str, Any]) -> dict[str, Json]:
     }
 
 
-def _attributes(of: Mapping[str, str]) -> list[Json]:
-    return [{"key": key, "value": {"stringValue": value}} for key, value in of.items()]
+def _attributes(values: Mapping[str, str]) -> list[Json]:
+    return [{"key": key, "value": {"stringValue": value}} for key, value in values.items()]
 
 
 def _arch() -> str:
