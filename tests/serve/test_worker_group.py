@@ -158,7 +158,8 @@ def test_a_load_whose_client_is_gone_ends_in_all_workers(
 
 def test_more_loads_than_may_wait_are_refused(folder: Path, repository: Path) -> None:
     async def test() -> None:
-        async with workers(folder, repository, 1) as (one,), one.group._only_worker():  # another worker's change
+        # Another worker's change holds the lock.
+        async with workers(folder, repository, 1) as (one,), one.group._only_worker():
             calls = [asyncio.ensure_future(one.service.load("small", "1")) for _ in range(CHANGES)]
             await asyncio.sleep(0)
             for call in calls:
