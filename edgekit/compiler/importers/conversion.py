@@ -111,9 +111,20 @@ def open_source_model(
         ModelError, UsageError, MissingDependency: as ``import_source`` and ``open_model``.
     """
     imported = import_source(source, replace(options or ImportOptions(), shapes=shapes or {}))
+    return open_converted(source, imported, shapes), imported
+
+
+def open_converted(
+    source: Source | str, imported: Imported | None, shapes: Mapping[str, tuple[int, ...]] | None
+) -> ir.Model:
+    """Open the ONNX model of a source: the converted one, or the file itself.
+
+    Raises:
+        ModelError, UsageError: as ``open_model``.
+    """
     if imported is not None:
-        return open_bytes(imported.onnx, imported.name, shapes), imported
-    return open_model(Path(str(source)), shapes), None
+        return open_bytes(imported.onnx, imported.name, shapes)
+    return open_model(Path(str(source)), shapes)
 
 
 def as_source(model: Source | str) -> Source:

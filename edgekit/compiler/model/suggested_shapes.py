@@ -63,12 +63,14 @@ class SuggestedShapes(NamedTuple):
     Attributes:
         shapes: Shapes by name of input.
         reasons: Lines such as ``height and width (dimensions 2 and 3 of x): 640x640, an example``.
+        by_input: The same by name of input, on one line: ``batch 1, height and width 640x640 (an example)``.
         alternatives: Other shapes that the graph may take too, with other sizes where those in ``shapes`` are
             examples.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     reasons: tuple[str, ...]
+    by_input: Mapping[str, str]
     alternatives: tuple[Mapping[str, tuple[int, ...]], ...]
 
     @property
@@ -111,14 +113,19 @@ def suggest_shapes(
     search = _Search(inputs, outputs, groups, trial)
     if len(known) == len(inputs):
         search.run()
-    lines = []
+    lines, by_input = [], dict[str, list[str]]()
     for group in groups:
         numbers = times([search.chosen[group][at] for at in sorted(set(group.at))])
-        where = ", ".join(_places(group.dimensions))
-        lines.append(", ".join(filter(None, [f"{group.title} ({where}): {numbers}", search.why[group]])))
-    unknown = [value.name for value in inputs if value.shape is None]
-    lines += [f"input {name} has no shape; this is an example" for name in unknown]
-    return SuggestedShapes(search.shapes_of(search.chosen), tuple(lines), tuple(search.alternatives()))
+        where, why = ", ".join(_places(group.dimensions)), search.why[group]
+        lines.append(f"{group.title} ({where}): {numbers}" + (why and f", {why}"))
+        for name in dict.fromkeys(dimension.input for dimension in group.dimensions):
+            by_input.setdefault(name, []).append(f"{group.title} {numbers}" + (why and f" ({why})"))
+    for name in (value.name or "" for value in inputs if value.shape is None):
+        lines.append(f"input {name} has no shape; this is an example")
+        by_input[name] = ["an example, since it has no shape"]
+    short = {name: ", ".join(parts) for name, parts in by_input.items()}
+    found = search.shapes_of(search.chosen)
+    return SuggestedShapes(found, tuple(lines), short, tuple(search.alternatives()))
 
 
 class _Search:
@@ -282,7 +289,7 @@ def _groups(
             title = " and ".join(("height", "width")[side] for side in at)
         else:
             usual = dimension_sizes(value, first, inputs)
-            title = first.symbol or usual.holds
+            title = first.symbol or usual.noun
         groups.append(DimensionGroup(title, tuple(of_group), at, usual))
     return groups
 

@@ -71,12 +71,12 @@ class UsualSizes(NamedTuple):
     """Sizes of a dimension, or of a picture.
 
     Attributes:
-        holds: What the dimension counts, for one without a name.
+        noun: Noun for a dimension without a name, e.g. ``length``.
         sizes: Sizes to try, the most plausible first.
         why: Reason for the first.
     """
 
-    holds: str
+    noun: str
     sizes: tuple[Sizes, ...]
     why: str = EXAMPLE
 
