@@ -125,7 +125,7 @@ def picture_sizes(value: ir.Value, outputs: Sequence[ir.Value], nodes: Sequence[
 
 
 def dimension_sizes(value: ir.Value, dimension: Dimension, inputs: Sequence[ir.Value]) -> UsualSizes:
-    """Return the sizes to try of a dimension that is no side of a picture.
+    """Return the sizes to try of a dimension that is not a side of a picture.
 
     Args:
         value: The input.
