@@ -64,6 +64,7 @@ class SuggestedShapes(NamedTuple):
         shapes: Shapes by name of input.
         reasons: Lines such as ``height and width (dimensions 2 and 3 of x): 640x640, an example``.
         by_input: The same by name of input, on one line: ``batch 1, height and width 640x640 (an example)``.
+        examples: Inputs with a size that is only an example.
         alternatives: Other shapes that the graph may take too, with other sizes where those in ``shapes`` are
             examples.
     """
@@ -71,6 +72,7 @@ class SuggestedShapes(NamedTuple):
     shapes: Mapping[str, tuple[int, ...]]
     reasons: tuple[str, ...]
     by_input: Mapping[str, str]
+    examples: frozenset[str]
     alternatives: tuple[Mapping[str, tuple[int, ...]], ...]
 
     @property
@@ -124,8 +126,10 @@ def suggest_shapes(
         lines.append(f"input {name} has no shape; this is an example")
         by_input[name] = ["an example, since it has no shape"]
     short = {name: ", ".join(parts) for name, parts in by_input.items()}
-    found = search.shapes_of(search.chosen)
-    return SuggestedShapes(found, tuple(lines), short, tuple(search.alternatives()))
+    free = [group for group in groups if search.why[group] == EXAMPLE]
+    examples = frozenset(dimension.input for group in free for dimension in group.dimensions)
+    shapes, others = search.shapes_of(search.chosen), tuple(search.alternatives())
+    return SuggestedShapes(shapes, tuple(lines), short, examples, others)
 
 
 class _Search:

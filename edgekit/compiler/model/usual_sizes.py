@@ -60,7 +60,8 @@ _LENGTH = re.compile(r"seq|len|token|past|cache|time|frame", re.IGNORECASE)
 _FEATURES = (13, 20, 23, 26, 39, 40, 64, 80)
 """Numbers in a feature vector of sound."""
 _MOVES = ("Identity", "Cast", "Slice", "Split", "Squeeze", "Unsqueeze", "Transpose", "Gather", "Reshape")
-LEAST_PATCH = 4
+LEAST_PATCH, LEAST_PATCHES = 4, 16
+"""Side of a patch, and patches of a picture."""
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
@@ -209,13 +210,13 @@ def patch_table_side(value: ir.Value, nodes: Sequence[ir.Node]) -> int:
     if side < LEAST_PATCH or weights[3] != side or list(strides) != [side, side]:
         return 0
     tables = {each for node in nodes for each in node.inputs if each is not None and each.is_initializer()}
-    rows = {dims[1] for each in tables if (dims := static_dims(each)) and dims[::2] == (1, weights[0])}
-    found = [math.isqrt(count - extra) for count in rows for extra in range(3) if _is_square(count - extra)]
-    return max(found, default=0) * side
+    rows = [dims[1] for each in tables if (dims := static_dims(each)) and dims[::2] == (1, weights[0])]
+    count = max(rows, default=0)
+    return next((math.isqrt(count - extra) * side for extra in range(3) if _is_square(count - extra)), 0)
 
 
 def _is_square(number: int) -> bool:
-    return number > 1 and math.isqrt(number) ** 2 == number
+    return number >= LEAST_PATCHES and math.isqrt(number) ** 2 == number
 
 
 def _ints(node: ir.Node, name: str) -> Sequence[int]:
