@@ -95,9 +95,8 @@ def read_files(source: object) -> HuggingFaceFiles:
     to_dict = getattr(getattr(source, "config", None), "to_dict", None)
     if not callable(to_dict) or not type(source).__module__.startswith("transformers."):
         return NO_FILES
-    config = to_dict()
-    folder = Path(str(getattr(source, "name_or_path", "") or "") or "/dev/null")
-    return _of_folder(folder if folder.is_dir() else None, config)
+    named = str(getattr(source, "name_or_path", "") or "")
+    return _of_folder(Path(named) if named and Path(named).is_dir() else None, to_dict())
 
 
 def _of_folder(folder: Path | None, config: Mapping[str, Any]) -> HuggingFaceFiles:
@@ -167,7 +166,7 @@ def _image_habits(given: Mapping[str, Any]) -> Habits:
         doubt = doubt or f"its filter has Pillow's number {resample}"
     factor = float(given.get("rescale_factor", 1 / 255)) if given.get("do_rescale", True) else 1.0
     mean, std = [0.0], [1.0]
-    if given.get("do_normalize", "image_mean" in given):
+    if given.get("do_normalize", False):
         mean = [float(each) for each in given["image_mean"]]
         std = [float(each) for each in given["image_std"]]
     shift = 1.0 if given.get("rescale_offset") else 0.0

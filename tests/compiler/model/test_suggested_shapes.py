@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx_ir as ir
@@ -224,9 +225,9 @@ def test_a_suggestion_never_depends_on_the_clock(tmp_path: Path, monkeypatch: py
 def test_trials_are_limited_by_the_nodes_that_they_infer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[dict[str, tuple[int, ...]]] = []
+    asked: list[Mapping[str, tuple[int, ...]]] = []
 
-    def refuse(shapes: dict[str, tuple[int, ...]]) -> Attempt:
+    def refuse(shapes: Mapping[str, tuple[int, ...]]) -> Attempt:
         asked.append(shapes)
         return Attempt(None, 4000)
 
