@@ -36,13 +36,14 @@ _KEEPS_EDGE = (
     "Bit",
 )
 """Processors whose size, where it is one number, is that of the shorter edge; others squeeze to a square."""
+MOST_SIDE = 1 << 14
 CONVNEXT_SQUEEZED = 384
 """Size from which ConvNextImageProcessor squeezes a picture, and does not crop it."""
 
 
 @dataclass(frozen=True)
 class HuggingFaceFiles:
-    """What the files of a Hugging Face folder state.
+    """Content of the files of a Hugging Face folder.
 
     Attributes:
         labels: Names of the classes by number; {} for placeholders such as ``LABEL_0``.
@@ -192,10 +193,10 @@ def _image_habits(given: Mapping[str, Any]) -> Habits:
 def _sizes(given: Mapping[str, Any], kind: str) -> tuple[tuple[int, int] | None, str, float, str]:
     """Return the size of the input, the card's ``resize`` and ``crop``, and what a card can't say of it."""
     size, crops = given.get("size"), given.get("do_center_crop", False)
-    edge = size.get("shortest_edge") if isinstance(size, dict) else None
+    edge = _side(size["shortest_edge"]) if isinstance(size, dict) and "shortest_edge" in size else None
     sides = _sides(size)
     if isinstance(size, int) and (crops or any(word in kind for word in _KEEPS_EDGE)):
-        edge, sides = size, None
+        edge, sides = _side(size), None
     if not given.get("do_resize", True):
         return sides, "stretch", 1.0, "it does not resize pictures"
     if "crop_pct" in given and edge is not None and "ConvNext" in kind:
@@ -228,7 +229,13 @@ def _sizes(given: Mapping[str, Any], kind: str) -> tuple[tuple[int, int] | None,
 
 def _sides(size: object) -> tuple[int, int] | None:
     if isinstance(size, int):
-        return size, size
+        return _side(size), _side(size)
     if isinstance(size, dict) and "height" in size and "width" in size:
-        return int(size["height"]), int(size["width"])
+        return _side(size["height"]), _side(size["width"])
     return None
+
+
+def _side(given: object) -> int:
+    if type(given) is not int or not 0 < given <= MOST_SIDE:
+        raise ValueError(f"a size of {str(given)[:40]}")
+    return given

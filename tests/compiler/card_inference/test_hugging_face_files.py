@@ -151,14 +151,21 @@ def test_placeholders_are_no_labels(tmp_path: Path) -> None:
     assert (draft.card.task.labels, "task.decode" in draft.guessed) == ((), True)
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "model", {**VIT, "image_std": ["a", "b", "c"]})
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"image_std": ["a", "b", "c"]}, "could not convert string to float: 'a'"),
+        ({"size": {"height": -5, "width": 4}}, "a size of -5"),
+        ({"size": {"shortest_edge": "large"}}, "a size of large"),
+        ({"rescale_factor": 0}, "float division by zero"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, changed: dict[str, Any], why: str) -> None:
+    folder = write_folder(tmp_path / "model", {**VIT, **changed})
     with pytest.raises(ModelError) as caught:
         draft_card(folder)
-    assert str(caught.value) == (
-        f"{folder / 'preprocessor_config.json'}: has a value that is not valid: could not convert string to "
-        "float: 'a'"
-    )
+    named = folder / "preprocessor_config.json"
+    assert str(caught.value) == f"{named}: has a value that is not valid: {why}"
 
 
 def test_a_text_encoder_has_its_tokenizer_and_pooling(tmp_path: Path) -> None:

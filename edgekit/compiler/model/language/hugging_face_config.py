@@ -63,8 +63,8 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
         raise ModelError(
             f"{folder}: has model_type {name}, which is not supported; supported: {', '.join(MODEL_TYPES)}. "
             "If it does not write text, load it with transformers and pass the module: edgekit.build(model, "
-            'example_inputs=tokenizer("a text", return_tensors="pt"), targets=[...]); or export it to ONNX in '
-            "this folder (optimum-cli export onnx), and pass the folder"
+            'example_inputs=tokenizer("a text", return_tensors="pt"), targets=[...]); or export it to ONNX '
+            "in this folder (optimum-cli export onnx), and pass the folder"
         )
 
     def number(key: str, default: int | None = None) -> int:
