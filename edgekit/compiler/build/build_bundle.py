@@ -89,17 +89,16 @@ def _targets(targets: Sequence[str]) -> list[BuildTarget]:
 
 def _card_of_folder(request: BuildRequest) -> Card | None:
     """Draft the card of a Hugging Face folder by its files; None for another model."""
-    if not isinstance(request.model, str | os.PathLike) or not Path(request.model).is_dir():
-        return None
-    if not isinstance(source := as_source(request.model), Path) or not source.is_file():
+    model = request.model
+    if not isinstance(model, str | os.PathLike) or as_source(model) == Path(model):
         return None
     from edgekit.compiler.card_inference.draft import draft_card
 
     with stage(request.progress, "card") as say:
-        draft = draft_card(source, request.shapes, request.example_inputs, request.trust_pickle)
+        draft = draft_card(model, request.shapes, request.example_inputs, request.trust_pickle)
         task = draft.card.task
         guessed = f"; guessed: {', '.join(draft.guessed)}" if draft.guessed else ""
-        say(f"{task.kind if task else 'arrays'}, by the files of {Path(request.model).name}{guessed}")
+        say(f"{task.kind if task else 'arrays'}, by the files of {Path(model).name}{guessed}")
     return draft.card
 
 

@@ -6,6 +6,7 @@ everything that stops a build is listed at once.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.build.faults import Fault, Faults, traceback_path
 from edgekit.compiler.importers.contract import ImportOptions, Source
-from edgekit.compiler.importers.conversion import import_source, open_converted
+from edgekit.compiler.importers.conversion import as_source, import_source, open_converted
 from edgekit.compiler.model.input_shapes import shape_option
 from edgekit.compiler.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.compiler.model.suggested_shapes import DynamicShapesError, SuggestedShapes
@@ -39,17 +40,25 @@ def check(
     """Run ``edgekit.check`` in this process; its docstring lists arguments and errors."""
     names = targets if targets is not None else sorted(set(profile_names().values()))
     resolved = [resolve(find_profile(name)) for name in names]
-    imported = import_source(model, ImportOptions(shapes or {}, example_inputs, trust_pickle))
+    given, notes = dict(shapes or {}), list[Finding]()
+    if isinstance(model, str | os.PathLike) and as_source(model) != Path(model):
+        from edgekit.compiler.card_inference.draft import draft_card
 
-    def found_with(given: Mapping[str, tuple[int, ...]], step: str = "check") -> list[Finding]:
-        opened = open_converted(model, imported, {**(shapes or {}), **given})
+        given = {**draft_card(model, shapes, example_inputs, trust_pickle).card.shapes(), **given}
+        options = " ".join(shape_option(name, shape) for name, shape in given.items())
+        said = f"shapes as edgekit build takes them from the folder's files: {options}"
+        notes.append(Finding(ASSUMED_SHAPES, "note", "", "", "", said))
+    imported = import_source(model, ImportOptions(given, example_inputs, trust_pickle))
+
+    def found_with(more: Mapping[str, tuple[int, ...]], step: str = "check") -> list[Finding]:
+        opened = open_converted(model, imported, {**given, **more})
         return _found(opened, resolved, step, targets is not None)
 
     try:
         found = found_with({})
     except DynamicShapesError as problem:
         found = _found_provisionally(problem.suggested, found_with)
-    return sorted(found, key=_order)
+    return sorted([*notes, *found], key=_order)
 
 
 def _order(finding: Finding) -> tuple[int, bool, bool, str]:
