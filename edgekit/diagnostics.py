@@ -4,6 +4,7 @@ EK1001  error    the target has no form for this op
 EK1002  error    the op is known, but not in this form (attribute, shape, constant that is not one)
 EK1003  error    a dimension is dynamic
 EK1004  error    an element type the target does not have
+EK1005  error    the model is not valid with the shapes that were suggested for its dynamic dimensions
 EK1099  error    the check met a bug in EdgeKit or in the target; other targets are checked
 EK1101  warning  the op leaves the engine's fast path
 EK1102  warning  data is moved that a better layout would not move
@@ -28,6 +29,8 @@ from edgekit.errors import UnsupportedError, printable
 NOT_CHECKED = "EK1104"
 ASSUMED_SHAPES = "EK1107"
 FAULT = "EK1099"
+DYNAMIC = "EK1003"
+REFUSED = "EK1005"
 NAMED = 3
 """So many nodes of which the same is said are named."""
 Severity = Literal["error", "warning", "note"]
@@ -45,6 +48,8 @@ class Finding:
         op: ONNX operator, with its opset where that matters; empty for an input.
         message: Problem and its reason.
         fix: Action that solves it; empty if there is none.
+        avoided_by: Shapes with which it does not occur, e.g. ``x=1x3x224x224``, for a model whose dynamic
+            dimensions were only suggested; empty if it occurs with all shapes that were checked.
     """
 
     code: str
@@ -54,6 +59,7 @@ class Finding:
     op: str
     message: str
     fix: str = ""
+    avoided_by: str = ""
 
     def as_json(self) -> dict[str, str]:
         return {name: printable(text) for name, text in asdict(self).items()}
@@ -73,12 +79,14 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     >>> print(as_lines([finding])[0])
       EK1001  /lstm  LSTM  no form; use ort
     """
-    said: dict[tuple[str, str, str, str], list[str]] = {}
+    said: dict[tuple[str, str, str], list[str]] = {}
     for f in findings:
-        said.setdefault((f.code, f.op, f.message, f.fix), []).append(f.node)
+        avoided = f.avoided_by and f"not with {f.avoided_by}"
+        said.setdefault((f.code, f.op, "; ".join(filter(None, [f.message, f.fix, avoided]))), []).append(
+            f.node
+        )
     rows = []
-    for (code, op, message, fix), nodes in said.items():
-        story = f"{message}; {fix}" if fix else message
+    for (code, op, story), nodes in said.items():
         rows += [(code, node, op, story) for node in nodes[:NAMED]]
         if nodes[NAMED:]:
             rows.append((code, f"and {len(nodes) - NAMED} more", op, "the same; --json has all"))
@@ -114,22 +122,39 @@ def check_text(
     refusing = {f.target for f in errors(findings)}
     unchecked = {f.target for f in findings if f.code == NOT_CHECKED}
     targets = list(dict.fromkeys(targets))
-    can = [name for name in targets if name not in refusing | unchecked]
+    can = [name for name in targets if name not in refusing | unchecked and not _is_refused(findings)]
     cannot = ", ".join(name for name in targets if name in refusing)
-    lines = [f"  {model.name} can't be built for {cannot}"] if cannot else []
+    wanted = [f.fix for f in findings if f.code == DYNAMIC and not f.target]
+    model_text, with_them = model.name, ""
+    lines = []
+    if wanted:
+        lines = [f"  {model.name} can't be built until its shapes are given", *_for_all(findings), ""]
+        model_text, with_them = "it", "with them, "
+    lines += [f"  {with_them}{model_text} can't be built for {cannot}"] if cannot else []
     if can:
-        lines.append(f"  {model.name} can be built for {', '.join(can)}")
-    lines += [printable(f"  note: {f.message}") for f in findings if not f.target]
-    for name in dict.fromkeys(f.target for f in findings if f.target):
+        lines.append(f"  {with_them}{model_text} can be built for {', '.join(can)}")
+    lines += [printable(f"  note: {f.message}") for f in findings if not f.target and f.severity == "note"]
+    named = dict.fromkeys(f.target for f in errors(findings) if f.target)
+    for name in dict.fromkeys([*named, *(f.target for f in findings if f.target)]):
         own = [f for f in findings if f.target == name]
         lines += ["", f"  {name}", *as_lines(own, indent="    ")]
     if can:
         flags = [*(["--trust-pickle"] if trust_pickle else []), *(f"-t {name}" for name in can)]
         fixed = [f"{name}{'=' if name else ''}{'x'.join(map(str, shape))}" for name, shape in shapes.items()]
-        flags += [f"--shape {quote(given)}" for given in fixed]
+        flags += [*(f"--shape {quote(given)}" for given in fixed), *wanted]
         output = quote(f"{model.stem}.edgekit")
         lines += ["", f"  next: edgekit build {quote(str(model))} {' '.join(flags)} -o {output}"]
     return "\n".join(lines)
+
+
+def _is_refused(findings: Sequence[Finding]) -> bool:
+    """Return whether no target can have the model, whatever its shapes are."""
+    return any(f.code == REFUSED for f in findings)
+
+
+def _for_all(findings: Sequence[Finding]) -> list[str]:
+    """Return the lines of the errors that hold for all targets."""
+    return as_lines([f for f in errors(findings) if not f.target], indent="    ")
 
 
 class Inexpressible(Exception):  # noqa: N818  (says what it is; it never reaches the user)

@@ -308,7 +308,7 @@ RULES: tuple[FormRule, ...] = (
     FormRule("scale", QDQ, "EK1002", _scale, "", f"{PARSER}: one that is not constant crashes it"),
     FormRule("type", (), "EK1004", _type, "cast it in the model", LIST),
     FormRule("uint8 inside", (), "EK1004", _narrow, "cast it in the model", LIST),
-    FormRule("dynamic", (), "EK1003", _open, "give --shape", PARSER),
+    FormRule("dynamic", (), "EK1003", _open, "cut the model before it, or build it for ort", PARSER),
     FormRule(
         "pool rank", ("AveragePool", "MaxPool"), "EK1002", _rank(3, 4, 5), "", f"{LIST}; {PARSER} for 1-D"
     ),

@@ -86,15 +86,16 @@ def draft_card(
     image, found = images[0], recognize(facts, images[0])
     size = sizes.get(image.name)
     declared = source.inputs[image.name]
-    if found and found.habits.size and size and size.guessed and is_free(declared):
-        wanted = resized(image, found.habits.size, declared)
-        if wanted != size.shape:
-            size = Size(wanted, f"not fixed by the model; {found.habits.origin}'s usual size", True)
+    habits = source.files.habits or (found.habits if found else UNKNOWN)
+    if habits.size and not habits.is_stated and size and size.guessed and is_free(declared):
+        wanted = resized(image, habits.size, declared)
+        size = Size(wanted, f"not fixed by the model; {habits.origin}'s usual size", True)
+        if wanted != sizes[image.name].shape:
             sizes = {**sizes, image.name: size}
             facts = read_facts(source, {name: chosen.shape for name, chosen in sizes.items()})
             image = as_image(image.name, wanted) or image
             found = recognize(facts, image) or found
-    habits = found.habits if found else UNKNOWN
+    habits = source.files.habits or (found.habits if found else UNKNOWN)
     tables = [
         _image_table(facts, image, size, habits) if spec.name == image.name else _tensor_table(spec, sizes)
         for spec in facts.inputs
@@ -131,7 +132,7 @@ def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits
         CardLine("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))),
         CardLine("layout", image.layout, f"{channels} in dimension {image.layout.index('C')}"),
         colour,
-        CardLine("resize", habits.resize, whose, guessed),
+        CardLine("resize", habits.resize, habits.doubt or whose, guessed or bool(habits.doubt)),
     ]
     if habits.resize == "letterbox":
         lines.append(CardLine("place", habits.place))
@@ -141,6 +142,8 @@ def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits
         lines.append(CardLine("rounding", habits.rounding))
     if habits.crop != 1:
         lines.append(CardLine("crop", habits.crop))
+    if habits.interpolation != "linear":
+        lines.append(CardLine("interpolation", habits.interpolation))
     if habits.antialias:
         lines.append(CardLine("antialias", True, "as Pillow resizes"))
     return key_path("inputs", image.name), [*lines, *pixel_lines(facts, image, habits)]
@@ -168,7 +171,9 @@ def _written(
     states: Mapping[str, str] | None = None,
 ) -> Draft:
     name = facts.source.name
-    parts = [_comments(HEAD, name=name), CardLine("title", PurePath(name).stem or name).text()]
+    folder = facts.source.files.folder
+    title = (folder and folder.resolve().name) or PurePath(name).stem or name
+    parts = [_comments(HEAD, name=name), CardLine("title", title).text()]
     if recognized is not None:
         tables = [*tables, _task_table(recognized)]
     parts += [table_text(*table) for table in tables]
@@ -181,7 +186,9 @@ def _written(
     if about:
         parts.append(table_text("about", about))
     text = "\n\n".join(parts) + "\n"
-    card = parse_card(load_toml(text, name, CardError), facts.inputs, facts.outputs, location=name)
+    files = facts.source.files.read if facts.source.files.has_tokenizer else None
+    written = load_toml(text, name, CardError)
+    card = parse_card(written, facts.inputs, facts.outputs, location=name, files=files)
     guessed = tuple(f"{table}.{line.key}" for table, lines in tables for line in lines if line.guessed)
     return Draft(text, card, guessed, tuple(facts.inputs), tuple(facts.outputs))
 

@@ -41,6 +41,8 @@ def _float_lines(facts: GraphFacts, image: ImageShape, habits: Habits) -> list[C
         return [
             _plain_line(image, f"{_ops(arithmetic)} in the graph convert pixels to the model's units", False)
         ]
+    if habits.is_stated:
+        return _habit_lines(image, habits, habits.pixels, habits.origin, False)
     spread = response(facts, image.name)
     if spread is None:
         return _habit_lines(image, habits, habits.pixels, f"{habits.origin}: {_spelt(habits.pixels)}", True)

@@ -241,6 +241,8 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
             folder = path if os.path.isdir(path) else os.path.dirname(path)
             yield os.path.realpath(folder)
             yield os.path.realpath(path)
+            if key == "model" and os.path.basename(folder) == "onnx":  # config.json is beside it
+                yield os.path.realpath(os.path.dirname(folder))
             if key == "samples":
                 labels = os.path.join(
                     os.path.dirname(folder), "labels"
