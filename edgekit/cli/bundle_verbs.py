@@ -304,6 +304,18 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
     help="Write manifests: KServe's InferenceService and a Knative Service that scales to zero.",
 )
 @click.option(
+    "--web",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a folder for a static host: a page that checks the bundle and runs it in the browser.",
+)
+@click.option(
+    "--npm-package",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --web: package file of onnxruntime-web, instead of the one that npm fetches.",
+)
+@click.option(
     "--bundle-url",
     "url",
     metavar="URL",
@@ -320,24 +332,33 @@ def export(
     output: Path | None,
     triton: Path | None,
     kubernetes: Path | None,
+    web: Path | None,
+    npm_package: Path | None,
     url: str | None,
     image: str | None,
     app: bool,
     as_json: bool,
 ) -> None:
-    """Write engine files, or a model repository for another server.
+    """Write engine files, a page for the browser, or a model repository for another server.
 
     They are for use without EdgeKit, named by model and variant. A README beside them has the settings that
     they were verified with, where the engine's defaults compute something else.
     """
     from edgekit.release.export.export import README, export_variant
 
-    if [output, triton, kubernetes].count(None) != 2:
-        raise UsageError("give one of -o DIR, --triton DIR and --kubernetes FILE")
+    if [output, triton, kubernetes, web].count(None) != 3:
+        raise UsageError("give one of -o DIR, --triton DIR, --kubernetes FILE and --web DIR")
     if (url is not None or image is not None) != (kubernetes is not None) or (app and output is None):
         raise UsageError(
             "--bundle-url and --image go with --kubernetes, which needs both; --app goes with -o"
         )
+    if npm_package is not None and web is None:
+        raise UsageError("--npm-package goes with --web")
+    if web is not None:
+        if variant is not None:
+            raise UsageError("--web takes no VARIANT: the page chooses one, as a device does")
+        _export_web(bundle, web, npm_package, as_json)
+        return
     if triton is not None:
         from edgekit.release.export.export_triton import export_triton
 
@@ -367,3 +388,16 @@ def export(
     if readme is not None:
         lines += ["", f"  note      verified with settings that are not the engine's defaults: see {readme}"]
     terminal.answer(as_json, {"files": written, "readme": readme}, "\n".join(lines))
+
+
+def _export_web(bundle: Path, folder: Path, npm_package: Path | None, as_json: bool) -> None:
+    from edgekit.web.folder import write_web
+
+    with open_bundle(bundle) as opened:
+        made = write_web(opened, folder, npm_package)
+    size = sum(path.stat().st_size for path in made.files)
+    lines = [f"  {folder}   {len(made.files)} files, {size / 1e6:.1f} MB", f"  runs      {', '.join(made.variants)}"]
+    lines += [f"  note      {note}" for note in made.notes]
+    lines += ["", f"  next: python -m http.server -d {folder}, and open http://localhost:8000"]
+    found = {"files": [str(path) for path in made.files], "variants": made.variants, "notes": made.notes}
+    terminal.answer(as_json, found, "\n".join(lines))

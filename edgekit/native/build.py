@@ -36,6 +36,8 @@ FLAGS = (
 RELEASE_FLAGS = ("-O2", "-s")
 """Flags for a library to ship: optimized and stripped."""
 SUFFIXES = {"windows": ".dll", "macos": ".dylib"}
+LINKED = {"windows": (), "macos": ("-Wl,-install_name,@rpath/libedgekit.dylib",)}
+"""System -> the linker's flags; a library for macOS holds its own path otherwise. Others need libdl."""
 TARGETS = (
     "x86_64-linux-gnu.2.17",
     "aarch64-linux-gnu.2.17",
@@ -98,7 +100,9 @@ def compile_library(
     system = next((name for name in SUFFIXES if name in (target or sys.platform)), "")
     library = folder / f"libedgekit{SUFFIXES.get(system, '.so')}"
     folder.mkdir(parents=True, exist_ok=True)
-    linked = ["-shared", "-o", str(library.resolve()), *(["-ldl"] if not system else [])]
+    linked = ["-shared", "-o", str(library.resolve()), *LINKED.get(system, ("-ldl",))]
+    if system == "windows":
+        linked.append(f"-Wl,--out-implib,{library.with_suffix('.lib').resolve()}")
     _run(
         [*command, "-fPIC", *FLAGS, *flags, *definitions(), "-x", "c++", "-", "-x", "none", *linked],
         source,
@@ -106,12 +110,13 @@ def compile_library(
     return library
 
 
-def compile_program(source: Path, program: Path, *, flags: Sequence[str] = ()) -> Path:
+def compile_program(source: Path, program: Path, *, target: str = "", flags: Sequence[str] = ()) -> Path:
     """Compile a C++ program together with the library's sources.
 
     Args:
         source: The program.
         program: Destination.
+        target: Zig's name of another platform; "": this one.
         flags: Flags in addition to FLAGS.
 
     Raises:
@@ -120,7 +125,8 @@ def compile_program(source: Path, program: Path, *, flags: Sequence[str] = ()) -
     """
     lines = "".join(f'#include "{each}"\n' for each in (*sources(), str(source.resolve())))
     output = ["-x", "c++", "-", "-x", "none", "-o", str(program.resolve()), "-ldl"]
-    _run([*compiler_command(), *FLAGS, *flags, *definitions(), *output], lines)
+    command = [*compiler_command(), *(("-target", target) if target else ())]
+    _run([*command, *FLAGS, *flags, *definitions(), *output], lines)
     return program
 
 
