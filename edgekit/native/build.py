@@ -97,7 +97,8 @@ def compile_library(
         (folder / "edgekit.wasm.lock").write_text(webassembly.lock_of(module, compiled_digest()))
         return module
     command = [*compiler, *(("-target", target) if target else ())]
-    system = next((name for name in SUFFIXES if name in (target or sys.platform)), "")
+    here = {"darwin": "macos", "win32": "windows"}.get(sys.platform, sys.platform)
+    system = next((name for name in SUFFIXES if name in (target or here)), "")
     library = folder / f"libedgekit{SUFFIXES.get(system, '.so')}"
     folder.mkdir(parents=True, exist_ok=True)
     linked = ["-shared", "-o", str(library.resolve()), *LINKED.get(system, ("-ldl",))]

@@ -17,7 +17,10 @@ function element(tag, className, text) {
 const brief = (text) => (text.length > NAME_CHARACTERS ? `${text.slice(0, NAME_CHARACTERS)}…` : text);
 const ms = (value) => `${value < 10 ? value.toFixed(1) : value.toFixed(0)} ms`;
 const decibels = (db) => (db === Infinity ? 'equal' : `${db.toFixed(1)} dB`);
-const colourOf = (index) => COLOURS[((index % COLOURS.length) + COLOURS.length) % COLOURS.length];
+const coloured = (items) => {  // a colour for each class, in the order in which they were found
+  const classes = [...new Set(items.map(({index}) => index))];
+  return (index) => COLOURS[classes.indexOf(index) % COLOURS.length];
+};
 
 function check(kind, verdict, what) {
   const row = element('li', kind, '');
@@ -36,7 +39,7 @@ function report({step, session: opened, variant, rows, refused, reason}) {
     const {card, entries} = opened.manifest;
     $('title').textContent = brief(card?.title || opened.manifest.source.file);
     document.title = $('title').textContent;
-    check('right', 'right', `format, limits and the sha256 of ${entries.length} entries`);
+    check('passed', 'passed', `format, limits and the sha256 of ${entries.length} entries`);
     fact('bundle (sha256 of its manifest)', opened.digest, 'digest');
   } else if (step === 'loading') {
     $('summary').textContent = `Loading ${brief(variant)} …`;
@@ -45,7 +48,7 @@ function report({step, session: opened, variant, rows, refused, reason}) {
       const wrong = limit_db !== null && !(snr_db >= limit_db);
       const limit = limit_db === null ? 'no limit' : `limit ${limit_db.toFixed(1)} dB`;
       const what = `${brief(variant)}, golden vector ${golden + 1}, ${brief(output)}: ${decibels(snr_db)} (${limit})`;
-      check(wrong ? 'wrong' : 'right', wrong ? 'wrong' : 'right', what);
+      check(wrong ? 'failed' : 'passed', wrong ? 'failed' : 'passed', what);
     }
   } else if (step === 'left') {
     check('left', 'not used', `${brief(variant)}: ${reason}`);
@@ -65,7 +68,7 @@ async function open(source) {
   const began = performance.now();
   try {
     session = await Session.open(source, {onprogress: report});
-    $('summary').textContent = `${brief(session.variant)} on ${session.engine}: right on this device`;
+    $('summary').textContent = `${brief(session.variant)} on ${session.engine}: verified on this device`;
     fact('engine', session.engine);
     fact('core', session.core);
     fact('opened, checked and loaded in', ms(performance.now() - began));
@@ -74,7 +77,7 @@ async function open(source) {
   } catch (problem) {
     refuse(problem);
     $('summary').textContent = 'The bundle was refused; nothing of it runs.';
-    check('wrong', 'refused', 'see above');
+    check('failed', 'refused', 'see above');
     document.body.dataset.state = 'refused';
   }
 }
@@ -112,10 +115,10 @@ async function draw(file, {kind, items, width, height}) {
   canvas.hidden = false;
   $('hint').hidden = true;
   $('stage').className = '';
-  const size = Math.max(12, Math.round(canvas.width / 40));
+  const size = Math.max(12, Math.round(canvas.width / 40)), colourOf = coloured(items);
   context.font = `600 ${size}px system-ui, "DejaVu Sans", sans-serif`;
   context.textBaseline = 'top';
-  context.lineWidth = Math.max(2, size / 6);
+  context.lineWidth = Math.max(2, size / 8);
   for (const {index, label, score, box} of kind === 'detect' ? items.slice(0, ITEM_LIMIT).reverse() : []) {
     const [x1, y1, x2, y2] = box.map((value) => value * scale), text = `${brief(label)} ${score.toFixed(2)}`;
     context.strokeStyle = context.fillStyle = colourOf(index);
@@ -131,6 +134,7 @@ async function draw(file, {kind, items, width, height}) {
 }
 
 function list({kind, items}) {
+  const colourOf = coloured(items);
   $('items').replaceChildren(...items.slice(0, ROW_LIMIT).map(({index, label, score}) => {
     const row = document.createElement('tr'), name = document.createElement('td');
     if (kind === 'detect') {
@@ -167,10 +171,24 @@ for (const kind of ['dragover', 'dragleave', 'drop']) {
 
 await open('model.edgekit');
 if ('serviceWorker' in navigator) {  // https, or this machine
-  navigator.serviceWorker.register('service-worker.js').then(() => navigator.serviceWorker.ready).then(() => {
+  keep().then(() => {
     $('offline').textContent = 'Nothing is uploaded. The page works without a network from now on.';
     document.body.dataset.offline = 'ready';
   }).catch((problem) => {
     $('offline').textContent = `Nothing is uploaded. The page needs the network each time: ${problem.message}`;
+  });
+}
+
+// Have the service worker keep the files. Rejects if a file on the host is not the exported one.
+async function keep() {
+  const registration = await navigator.serviceWorker.register('service-worker.js');
+  const worker = registration.active ?? registration.installing ?? registration.waiting;
+  await new Promise((done, failed) => {
+    const look = () => {
+      if (worker.state === 'activated') done();
+      if (worker.state === 'redundant') failed(new Error('its files on the host are not those that were exported'));
+    };
+    worker.addEventListener('statechange', look);
+    look();
   });
 }

@@ -9,11 +9,16 @@ const kept = `edgekit ${here('./')} ${VERSION}`;
 self.addEventListener('install', (event) => {
   event.waitUntil((async () => {
     const cache = await caches.open(kept);
-    await Promise.all(Object.entries(FILES).map(async ([file, integrity]) => {
-      const url = here(file), response = await fetch(url, {integrity, cache: 'no-cache'});
-      if (!response.ok) throw new Error(`${file}: ${response.status}`);
-      await cache.put(url, response);
-    }));
+    try {
+      await Promise.all(Object.entries(FILES).map(async ([file, integrity]) => {
+        const url = here(file), response = await fetch(url, {integrity, cache: 'no-cache'});
+        if (!response.ok) throw new Error(`${file}: ${response.status}`);
+        await cache.put(url, response);
+      }));
+    } catch (problem) {
+      await caches.delete(kept);
+      throw problem;
+    }
   })());
 });
 
