@@ -138,9 +138,10 @@ def sources() -> list[str]:
 
 def compiled_digest() -> str:
     """Return the sha256 of all that the library's bytes depend on, except the compiler."""
-    files = sorted([*(FOLDER / "source").iterdir(), *INCLUDE.iterdir(), Path(webassembly.__file__)])
-    parts = [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files if path.is_file()]
-    return hashlib.sha256("\n".join([*parts, *FLAGS, *RELEASE_FLAGS, __version__]).encode()).hexdigest()
+    files = sorted([*(FOLDER / "source").glob("*.[ch]*"), *INCLUDE.glob("*.h")])
+    parts = [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
+    flags = [*FLAGS, *RELEASE_FLAGS, *webassembly.FLAGS, *webassembly.LINKED]
+    return hashlib.sha256("\n".join([*parts, *flags, __version__]).encode()).hexdigest()
 
 
 def definitions() -> list[str]:

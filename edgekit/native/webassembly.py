@@ -2,8 +2,8 @@
 
     python -m edgekit.native.build --target wasm32-wasi -o edgekit/web     # edgekit/web/edgekit.wasm
 
-zig's C++ library for WebAssembly is compiled without exceptions, and the core's errors are exceptions. So three
-sources of the same package, which LLVM has for them, are compiled along: they throw and catch by WebAssembly's
+zig's C++ library for WebAssembly is compiled without exceptions, and the core's errors are exceptions. So
+three sources of LLVM, which the same package holds, are compiled too: they throw and catch by WebAssembly's
 own instructions, which browsers have since 2021 and 2022 (Chrome 95, Firefox 100, Safari 15.2).
 """
 
@@ -47,7 +47,9 @@ Run = Callable[[Sequence[str], str], None]
 """Runs a compiler's command with a source on its standard input."""
 
 
-def compile_module(compiler: Sequence[str], module: Path, flags: Sequence[str], source: str, run: Run) -> None:
+def compile_module(
+    compiler: Sequence[str], module: Path, flags: Sequence[str], source: str, run: Run
+) -> None:
     """Compile the WebAssembly.
 
     Args:

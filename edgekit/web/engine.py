@@ -2,7 +2,7 @@
 
     EDGEKIT_CACHE/web/onnxruntime-web-1.30.0/ort.wasm.min.mjs ...
 
-npm is asked for one version of one package, whose sha512 is in ``onnxruntime-web.lock``; no script of it runs.
+npm fetches one version of one package, whose sha512 is in ``onnxruntime-web.lock``; no script of it runs.
 Every file is compared with its sha256 each time it is used.
 """
 
@@ -44,11 +44,11 @@ class Lock(NamedTuple):
     files: Mapping[str, str]
 
 
-def read_lock(path: Path = Path(__file__).with_name("onnxruntime-web.lock")) -> Lock:
+def read_lock() -> Lock:
     """Return the lock file's content."""
-    lines = [line.split() for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
-    (name, version, integrity), *files = lines
-    return Lock(name, version, integrity, dict((path, digest) for path, digest in files))
+    text = Path(__file__).with_name("onnxruntime-web.lock").read_text("utf-8")
+    first, *rows = [line for line in text.splitlines() if not line.startswith("#")]
+    return Lock(*first.split(), dict(row.split() for row in rows))  # type: ignore[misc]
 
 
 def engine_files(package: Path | None = None) -> dict[str, bytes]:
@@ -126,7 +126,7 @@ def _fetched(lock: Lock, folder: Path) -> Path:
         raise MissingDependency(
             "npm",
             f"fetching {name}",
-            install=f"install Node.js, or pass --npm-package {lock.name}-{lock.version}.tgz from another machine",
+            install=f"install Node.js, or fetch {lock.name}-{lock.version}.tgz and pass --npm-package",
         )
     command = [npm, "pack", name, "--silent", "--ignore-scripts", "--pack-destination", str(folder)]
     try:

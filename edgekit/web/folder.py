@@ -1,12 +1,12 @@
 """Folder for a static host with a bundle, a page that checks and runs it, and its engine.
 
-    DIR/
-        index.html page.js page.css         the page
-        edgekit.js edgekit.d.ts core.js onnxruntime.js       an ES module for other pages, and its types
-        edgekit.wasm                        libedgekit
-        onnxruntime/                        onnxruntime-web
-        service-worker.js                   keeps these files in the browser
-        model.edgekit                       the bundle
+DIR/
+    index.html page.js page.css         the page
+    edgekit.js edgekit.d.ts core.js onnxruntime.js       an ES module for other pages, and its types
+    edgekit.wasm                        libedgekit
+    onnxruntime/                        onnxruntime-web
+    service-worker.js                   keeps these files in the browser
+    model.edgekit                       the bundle
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def write_web(bundle: Bundle, folder: Path, npm_package: Path | None = None) -> 
                     f"{bundle.name} has more than {BUNDLE_LIMIT_BYTES} bytes, which a page does not open. "
                     "Nothing was written"
                 )
-            names = sorted(str(path.relative_to(made)) for path in made.rglob("*") if path.is_file())
-            (made / WORKER).write_text(_worker(made, names), "utf-8")
+            kept = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
+            (made / WORKER).write_text(_worker(made, kept), "utf-8")
             made.chmod(0o755)
             if folder.exists():
                 folder.rmdir()
@@ -113,7 +113,7 @@ def write_web(bundle: Bundle, folder: Path, npm_package: Path | None = None) -> 
         raise UsageError(
             f"can't write to {folder}: {problem.strerror}; choose another folder. Nothing was written"
         ) from None
-    files = [folder / name for name in sorted([*names, WORKER])]
+    files = [folder / name for name in sorted([*kept, WORKER])]
     return WebFolder(files, variants, list(_notes(bundle, variants)))
 
 

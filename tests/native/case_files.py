@@ -14,7 +14,7 @@ from tests.native.library import Found
 
 
 def write_cases(numbers: Sequence[int], folder: Path) -> None:
-    """Write 0.edgekit, 0.frame (width, height and order as int32, then the pixels) and 0.output, and so on."""
+    """Write 0.edgekit, 0.frame (width, height and order as int32, then pixels), 0.output, and so on."""
     for i, number in enumerate(numbers):
         case = make_case(number)
         write_bundle(case, folder / f"{i}.edgekit")

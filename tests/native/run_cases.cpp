@@ -1,5 +1,6 @@
-// Prepares and decodes the cases 0.edgekit, 1.edgekit ... of a folder and writes 0.answer ...: for processors
-// and systems that do not load the library into Python. tests/native/case_files.py writes and reads the files.
+// Prepares and decodes the cases 0.edgekit, 1.edgekit ... of a folder and
+// writes 0.answer ...: for processors and systems that do not load the library
+// into Python. tests/native/case_files.py writes and reads the files.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -51,7 +52,8 @@ int main(int argc, char** argv) {
     std::fwrite(input.data(), 1, input.size(), file);
     for (int side : {placed.frame_width, placed.frame_height, placed.input_width, placed.input_height})
       put(file, side);
-    for (double number : {placed.scale_x, placed.scale_y, placed.offset_x, placed.offset_y}) put(file, number);
+    for (double number : {placed.scale_x, placed.scale_y, placed.offset_x, placed.offset_y})
+      put(file, number);
     put(file, static_cast<int64_t>(found->count));
     for (size_t k = 0; k < found->count; k++) {
       const edgekit_item& item = found->items[k];

@@ -75,7 +75,8 @@ def test_arm_computes_what_python_computes(tmp_path: Path, target: str, emulator
 @pytest.mark.needs_compiler
 def test_the_program_of_the_cases_here(tmp_path: Path) -> None:
     """The same program without emulation: without zig it is what shows that the files are read right."""
-    program = build.compile_program(Path(__file__).with_name("run_cases.cpp"), tmp_path / "run", flags=["-O1"])
+    source = Path(__file__).with_name("run_cases.cpp")
+    program = build.compile_program(source, tmp_path / "run", flags=["-O1"])
     write_cases(range(20), tmp_path)
     subprocess.run([program, tmp_path, "20"], check=True, timeout=100)
     judge_answers(range(20), tmp_path, Totals())

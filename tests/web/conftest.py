@@ -8,6 +8,7 @@ import pytest
 
 from edgekit.errors import ToolchainError
 from edgekit.web import engine
+from tests.fixtures.command_line import call as call
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ def hosted(folder: Path) -> Iterator[Host]:
 
 @contextmanager
 def opened(context: Any, url: str, size: tuple[int, int] = DESK) -> Iterator[tuple[Any, list[str]]]:
-    """Open the page in a browser or a context, and yield it and what its console says; at the end: nothing."""
+    """Open the page; yield it and the lines of its console, which must be none at the end."""
     page = context.new_page()
     page.set_viewport_size({"width": size[0], "height": size[1]})
     said: list[str] = []

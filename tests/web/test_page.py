@@ -253,6 +253,5 @@ def test_nothing_is_inline_and_nothing_comes_from_elsewhere(site: Host, program:
 def test_a_folder_on_the_host_below_its_root(program: Any, npm_package: Path, tmp_path: Path) -> None:
     write_web(colours_bundle(), tmp_path / "root" / "models" / "colours", npm_package)
     shutil.copyfile(tmp_path / "root/models/colours/page.css", tmp_path / "root" / "other.css")
-    with hosted(tmp_path / "root") as host:
-        with opened(program, f"{host.url}models/colours/") as (page, _):
-            assert page.get_attribute("body", "data-state") == "ready"
+    with hosted(tmp_path / "root") as host, opened(program, f"{host.url}models/colours/") as (page, _):
+        assert page.get_attribute("body", "data-state") == "ready"

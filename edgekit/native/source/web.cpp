@@ -109,8 +109,8 @@ int EXPORTED(web_golden_input)(Chooser* chooser, const edgekit_bundle* bundle, i
   });
 }
 
-// Compare outputs with a golden vector: for each output its SNR in dB (infinity: equal) and its limit. Returns
-// how many pairs were written, also of a refusal (*refused is then 1).
+// Compare outputs with a golden vector: for each output its SNR in dB (infinity: equal) and its limit.
+// Returns how many pairs were written, also of a refusal (*refused is then 1).
 int EXPORTED(web_check_golden)(Chooser* chooser, int golden, const edgekit_tensor* outputs, int count,
                                double* pairs, int* refused) {
   if (!chooser) return -1;
