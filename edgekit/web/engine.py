@@ -48,7 +48,8 @@ def read_lock() -> Lock:
     """Return the lock file's content."""
     text = Path(__file__).with_name("onnxruntime-web.lock").read_text("utf-8")
     first, *rows = [line for line in text.splitlines() if not line.startswith("#")]
-    return Lock(*first.split(), dict(row.split() for row in rows))  # type: ignore[misc]
+    name, version, integrity = first.split()
+    return Lock(name, version, integrity, {row.split()[0]: row.split()[1] for row in rows})
 
 
 def engine_files(package: Path | None = None) -> dict[str, bytes]:

@@ -49,12 +49,12 @@ DECODERS = {"classify": ("logits", "probabilities"), "detect": ("yolox", "yolov5
 
 
 class WebFolder(NamedTuple):
-    """What was written.
+    """Written folder.
 
     Attributes:
-        files: The files.
+        files: Paths of its files.
         variants: Names of the variants that a page may run.
-        notes: What the page does not do with this bundle, as sentences.
+        notes: Limits of the page for this bundle, as sentences.
     """
 
     files: list[Path]

@@ -1,13 +1,22 @@
-"""The cases of cases.py as files, for a core that this Python cannot load: on ARM, or in a browser."""
+"""The cases of cases.py as files, for a core that this Python cannot load: on ARM, or in a browser.
+
+    python -m tests.native.case_files 10000 aarch64-linux-musl qemu-aarch64
+
+compiles run_cases.cpp by zig for another processor, runs it in an emulator and compares it with Python.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from edgekit.native import build
 from tests.native.cases import make_case
 from tests.native.equality import Answer, Totals, judge, write_bundle
 from tests.native.library import Found
@@ -28,6 +37,17 @@ def judge_answers(numbers: Sequence[int], folder: Path, totals: Totals) -> None:
     """Compare 0.answer and so on with Python. Raises AssertionError where they differ."""
     for i, number in enumerate(numbers):
         judge(make_case(number), read_answer((folder / f"{i}.answer").read_bytes(), number), totals)
+
+
+def run_emulated(numbers: Sequence[int], target: str, emulator: str, folder: Path) -> Totals:
+    """Compile run_cases.cpp for a target, run it in an emulator and compare. Raises AssertionError."""
+    source = Path(__file__).with_name("run_cases.cpp")
+    program = build.compile_program(source, folder / "run_cases", target=target, flags=["-O2"])
+    write_cases(numbers, folder)
+    subprocess.run([emulator, program, folder, str(len(numbers))], check=True, timeout=3600)
+    totals = Totals()
+    judge_answers(numbers, folder, totals)
+    return totals
 
 
 class _Reader(NamedTuple):
@@ -60,3 +80,8 @@ def read_answer(content: bytes, number: int) -> Answer:
         np.array(boxes, np.float32).reshape(-1, 4),
     )
     return Answer(prepared, placement, found)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        print(run_emulated(range(int(sys.argv[1])), sys.argv[2], sys.argv[3], Path(name)))

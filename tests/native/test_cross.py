@@ -16,7 +16,7 @@ import pytest
 
 from edgekit.errors import MissingDependency
 from edgekit.native import build, webassembly
-from tests.native.case_files import judge_answers, write_cases
+from tests.native.case_files import judge_answers, run_emulated, write_cases
 from tests.native.cases import DECODERS
 from tests.native.equality import Totals
 
@@ -63,12 +63,7 @@ def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
     ("target", "emulator"), [("aarch64-linux-musl", "qemu-aarch64"), ("arm-linux-musleabihf", "qemu-arm")]
 )
 def test_arm_computes_what_python_computes(tmp_path: Path, target: str, emulator: str) -> None:
-    source = Path(__file__).with_name("run_cases.cpp")
-    program = build.compile_program(source, tmp_path / "run", target=target, flags=["-O2"])
-    write_cases(range(CASES), tmp_path)
-    subprocess.run([emulator, program, tmp_path, str(CASES)], check=True, timeout=300)
-    totals = Totals()
-    judge_answers(range(CASES), tmp_path, totals)
+    totals = run_emulated(range(CASES), target, emulator, tmp_path)
     assert len(totals.cases) == len(DECODERS)
 
 
