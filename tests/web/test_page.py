@@ -255,3 +255,19 @@ def test_a_folder_on_the_host_below_its_root(program: Any, npm_package: Path, tm
     shutil.copyfile(tmp_path / "root/models/colours/page.css", tmp_path / "root" / "other.css")
     with hosted(tmp_path / "root") as host, opened(program, f"{host.url}models/colours/") as (page, _):
         assert page.get_attribute("body", "data-state") == "ready"
+
+
+def test_the_policy_stops_inline_scripts_and_other_hosts(program: Any, site: Host) -> None:
+    violated = """async () => {
+      const seen = [];
+      document.addEventListener('securitypolicyviolation', (event) => seen.push(event.effectiveDirective));
+      const script = document.createElement('script');
+      script.textContent = 'window.ran = true';
+      document.body.append(script);
+      await fetch('http://127.0.0.1:9/').catch(() => {});
+      await new Promise((done) => setTimeout(done, 300));
+      return [window.ran ?? null, ...seen.sort()];
+    }"""
+    with opened(program, site.url) as (page, said):
+        assert page.evaluate(violated) == [None, "connect-src", "script-src-elem"]
+        said.clear()
