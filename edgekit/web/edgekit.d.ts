@@ -52,8 +52,8 @@ export interface Fallback {
 
 export type Progress =
   | {step: 'checked'; session: Session}
-  | {step: 'loading'; variant: string}
-  | {step: 'golden'; variant: string; rows: Golden[]; refused: string}
+  | {step: 'loading'; variant: string; provider: string}
+  | {step: 'golden'; variant: string; provider: string; rows: Golden[]; refused: string}
   | {step: 'left'; variant: string; reason: string};
 
 export interface Options {
@@ -61,6 +61,8 @@ export interface Options {
   variant?: string;
   /** Do not fall back to another variant. */
   strict?: boolean;
+  /** Providers of onnxruntime-web for each variant, the one to try first at the front; default: ['wasm']. */
+  providers?: readonly ('wasm' | 'webgpu')[];
   onprogress?: (progress: Progress) => void;
 }
 

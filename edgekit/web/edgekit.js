@@ -18,15 +18,19 @@ export class Session {
   #engine = null;
   #queue = Promise.resolve();
   #onprogress;
+  #providers;
+  #next = 0;  // index of the provider to try next with the variant that runs
+  #left = [];  // providers that were left for another one of the same variant
   variant = '';
   engine = '';
   fallbacks = [];
   golden = [];
 
   // Open a bundle, check it and choose a variant: the first one that loads and whose golden vectors are right.
-  static async open(source, {variant = '', strict = false, onprogress = () => {}} = {}) {
+  static async open(source, {variant = '', strict = false, providers = ['wasm'], onprogress = () => {}} = {}) {
     const session = new Session(), {bytes, name} = await bytesOf(source);
     session.#onprogress = onprogress;
+    session.#providers = providers;
     session.#core = await Core.open(await coreModule(), bytes, name);
     session.#core.verify();
     session.#manifest = session.#core.manifest();
@@ -80,7 +84,7 @@ export class Session {
         this.#core.checkOutputs(outputs);
         return outputs;
       } catch (problem) {
-        await this.#leave(problem);
+        await (this.#next < this.#providers.length ? this.#leaveProvider(problem) : this.#leave(problem));
         await this.#loadNext();
       }
     }
@@ -96,25 +100,50 @@ export class Session {
         await this.#leave(problem);
       }
     }
-    this.fallbacks = this.#core.settle();
+    this.fallbacks = [...this.#core.settle(), ...this.#left];
   }
 
+  // Load a variant on the first provider whose outputs are right, as another engine would be.
   async #load(variant) {
-    const {inputs, outputs, golden} = this.#manifest, load = ENGINES[variant.target];
-    this.#onprogress({step: 'loading', variant: variant.name});
-    this.golden = [];
+    const load = ENGINES[variant.target];
     if (!load) throw new EdgeKitError(`no engine for target ${variant.target} in a page`);
-    this.#engine = await load(this.#core, variant, outputs);
+    for (;;) {
+      const provider = this.#providers[this.#next++];
+      try {
+        await this.#loadOn(variant, load, provider);
+        return;
+      } catch (problem) {
+        if (this.#next >= this.#providers.length) throw problem;
+        await this.#leaveProvider(problem);
+      }
+    }
+  }
+
+  async #loadOn(variant, load, provider) {
+    const {inputs, outputs, golden} = this.#manifest;
+    this.#onprogress({step: 'loading', variant: variant.name, provider});
+    this.golden = [];
+    this.#engine = await load(this.#core, variant, outputs, provider);
     for (let i = 0; i < golden.length; i++) {
       const made = await this.#engine.run(this.#core.goldenInputs(i, inputs.length));
       const {found, refused} = this.#core.checkGolden(i, made);
       const rows = found.map((one, k) => ({golden: i, output: outputs[k].name, ...one}));
       this.golden.push(...rows);
-      this.#onprogress({step: 'golden', variant: variant.name, rows, refused});
+      this.#onprogress({step: 'golden', variant: variant.name, provider, rows, refused});
       if (refused) throw new EdgeKitError(refused);
     }
     this.variant = variant.name;
     this.engine = this.#engine.name;
+  }
+
+  // Leave a provider for the next one of the same variant.
+  async #leaveProvider(problem) {
+    await this.#unload();
+    if (!(problem instanceof EdgeKitError)) throw problem;
+    const {name} = this.#manifest.variants[this.#core.candidate()];
+    const [from, to] = [this.#next - 1, this.#next].map((i) => `${name} on ${this.#providers[i]}`);
+    this.#left.push({from, to, reason: problem.message});
+    this.#onprogress({step: 'left', variant: from, reason: problem.message});
   }
 
   // Leave the variant that runs. An error that is not its own, e.g. of the page, is not hidden.
@@ -122,6 +151,8 @@ export class Session {
     await this.#unload();
     if (!(problem instanceof EdgeKitError)) throw problem;
     this.#onprogress({step: 'left', variant: this.#manifest.variants[this.#core.candidate()].name, reason: problem.message});
+    this.#next = 0;
+    this.#left = [];
     this.#core.fail(problem.message);
   }
 

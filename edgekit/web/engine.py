@@ -26,6 +26,8 @@ from edgekit.system.regular_file import read_plain
 NPM_SECONDS = 600.0
 PACKAGE_LIMIT_BYTES = 256 << 20
 FILE_LIMIT_BYTES = 64 << 20
+WEBGPU = ("webgpu", "asyncify")
+"""Parts of names of the files that only WebGPU needs."""
 
 
 class Lock(NamedTuple):
@@ -52,10 +54,11 @@ def read_lock() -> Lock:
     return Lock(name, version, integrity, {row.split()[0]: row.split()[1] for row in rows})
 
 
-def engine_files(package: Path | None = None) -> dict[str, bytes]:
+def engine_files(package: Path | None = None, webgpu: bool = False) -> dict[str, bytes]:
     """Return the engine's files by name, from the cache, a package file or npm.
 
     Args:
+        webgpu: Whether to include the files for WebGPU.
         package: The package file ``onnxruntime-web-VERSION.tgz``; None asks npm where the cache lacks a file.
 
     Raises:
@@ -70,14 +73,14 @@ def engine_files(package: Path | None = None) -> dict[str, bytes]:
     else:
         kept = _kept(folder, lock)
         if kept is not None:
-            return kept
+            return _chosen(kept, webgpu)
         with tempfile.TemporaryDirectory() as fetched:
             files = unpacked(_fetched(lock, Path(fetched)), lock)
     private_folder(folder.parent)
     private_folder(folder)
     for name, content in files.items():
         write_atomically(folder / name, [content])
-    return files
+    return _chosen(files, webgpu)
 
 
 def unpacked(package: Path, lock: Lock) -> dict[str, bytes]:
@@ -104,6 +107,13 @@ def unpacked(package: Path, lock: Lock) -> dict[str, bytes]:
             files[Path(path).name] = member.read()
             assert hashlib.sha256(files[Path(path).name]).hexdigest() == digest, path
     return files
+
+
+def _chosen(files: Mapping[str, bytes], webgpu: bool) -> dict[str, bytes]:
+    """Return the files for WebAssembly, and with ``webgpu`` the others too."""
+    return {
+        name: content for name, content in files.items() if webgpu or not any(part in name for part in WEBGPU)
+    }
 
 
 def _kept(folder: Path, lock: Lock) -> dict[str, bytes] | None:

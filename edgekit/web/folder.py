@@ -41,6 +41,8 @@ FILES = (
 WORKER, BUNDLE = "service-worker.js", "model.edgekit"
 NOT_LOADED = ("edgekit.d.ts",)
 """Files that no page loads."""
+PROVIDERS = '<meta name="providers" content="wasm">'
+PROVIDERS_WITH_WEBGPU = '<meta name="providers" content="webgpu wasm">'
 TARGET, MODEL = "ort", "model.onnx"
 BUNDLE_LIMIT_BYTES = 512 << 20
 """Largest bundle that edgekit.js opens."""
@@ -62,13 +64,16 @@ class WebFolder(NamedTuple):
     notes: list[str]
 
 
-def write_web(bundle: Bundle, folder: Path, npm_package: Path | None = None) -> WebFolder:
+def write_web(
+    bundle: Bundle, folder: Path, npm_package: Path | None = None, *, webgpu: bool = False
+) -> WebFolder:
     """Write the folder, whole or not at all.
 
     Args:
         bundle: To publish.
         folder: Destination; it must be missing or empty.
         npm_package: Package file of onnxruntime-web; None: from the cache, or fetched by npm.
+        webgpu: Whether the page tries WebGPU before WebAssembly.
 
     Raises:
         UsageError: no variant runs in a page, the bundle is too large, the folder is not empty or cannot be
@@ -87,7 +92,7 @@ def write_web(bundle: Bundle, folder: Path, npm_package: Path | None = None) -> 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not an empty folder; choose another one. Nothing was written")
     bundle.verify_entries()
-    engine = engine_files(npm_package)
+    engine = engine_files(npm_package, webgpu)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".edgekit-", dir=folder.parent) as draft:
@@ -95,6 +100,9 @@ def write_web(bundle: Bundle, folder: Path, npm_package: Path | None = None) -> 
             (made / "onnxruntime").mkdir(parents=True)
             for name in FILES:
                 shutil.copyfile(PAGE / name, made / name)
+            if webgpu:
+                html = (made / "index.html").read_text("utf-8")
+                (made / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
             for name, content in engine.items():
                 (made / "onnxruntime" / name).write_bytes(content)
             bundle.save(made / BUNDLE)

@@ -5,6 +5,7 @@ import {Session, EdgeKitError} from './edgekit.js';
 const $ = (id) => document.getElementById(id);
 const ITEM_LIMIT = 300, ROW_LIMIT = 20, NAME_CHARACTERS = 60, SIDE_LIMIT = 1600;
 const COLOURS = ['#e4572e', '#2e86ab', '#3b8f3f', '#9b5de5', '#c9780c', '#d6336c', '#0b8a83', '#5c6bc0'];
+const providers = document.querySelector('meta[name=providers]').content.split(' ');
 let session = null;
 
 function element(tag, className, text) {
@@ -34,7 +35,7 @@ function fact(name, value, className = '') {
   $('facts').append(row);
 }
 
-function report({step, session: opened, variant, rows, refused, reason}) {
+function report({step, session: opened, variant, provider, rows, reason}) {
   if (step === 'checked') {
     const {card, entries} = opened.manifest;
     $('title').textContent = brief(card?.title || opened.manifest.source.file);
@@ -47,7 +48,8 @@ function report({step, session: opened, variant, rows, refused, reason}) {
     for (const {golden, output, snr_db, limit_db} of rows) {
       const wrong = limit_db !== null && !(snr_db >= limit_db);
       const limit = limit_db === null ? 'no limit' : `limit ${limit_db.toFixed(1)} dB`;
-      const what = `${brief(variant)}, golden vector ${golden + 1}, ${brief(output)}: ${decibels(snr_db)} (${limit})`;
+      const on = providers.length > 1 ? ` on ${provider}` : '';
+      const what = `${brief(variant)}${on}, golden vector ${golden + 1}, ${brief(output)}: ${decibels(snr_db)} (${limit})`;
       check(wrong ? 'failed' : 'passed', wrong ? 'failed' : 'passed', what);
     }
   } else if (step === 'left') {
@@ -67,7 +69,7 @@ async function open(source) {
   document.body.dataset.state = 'opening';
   const began = performance.now();
   try {
-    session = await Session.open(source, {onprogress: report});
+    session = await Session.open(source, {providers, onprogress: report});
     $('summary').textContent = `${brief(session.variant)} on ${session.engine}: verified on this device`;
     fact('engine', session.engine);
     fact('core', session.core);

@@ -271,3 +271,48 @@ def test_the_policy_stops_inline_scripts_and_other_hosts(program: Any, site: Hos
     with opened(program, site.url) as (page, said):
         assert page.evaluate(violated) == [None, "connect-src", "script-src-elem"]
         said.clear()
+
+
+def test_without_a_gpu_the_next_provider_runs(program: Any, npm_package: Path, tmp_path: Path) -> None:
+    write_web(colours_bundle(), tmp_path / "site", npm_package, webgpu=True)
+    with hosted(tmp_path / "site") as host, opened(program, host.url) as (page, said):
+        if page.evaluate("navigator.gpu?.requestAdapter().then((adapter) => adapter !== null)"):
+            pytest.skip("this Chromium has a WebGPU adapter without flags")
+        assert checks(page)[1] == "not used colours on webgpu: this browser has no WebGPU for this page"
+        assert "WebAssembly" in page.inner_text("#summary")
+        said[:] = [line for line in said if "No available adapters" not in line]  # Chromium's own
+
+
+def test_the_module_leaves_a_variant_that_fails_at_a_run(program: Any, site: Host, tmp_path: Path) -> None:
+    right = onnx_bytes(COLOURS)
+    bundle = model_bundle({"first": right, "second": right}, right, COLOUR_CARD)
+    bundle.save(tmp_path / "two.edgekit")
+    script = """async (bytes) => {
+      const {Session, EdgeKitError} = await import('./edgekit.js');
+      const session = await Session.open(Uint8Array.from(bytes).buffer), told = [];
+      const run = async (value) => {
+        const data = new Float32Array(3 * 16 * 16).fill(value);
+        try {
+          const image = {name: 'image', dtype: 'float32', shape: [1, 3, 16, 16], data};
+          const [scores] = await session.run([image]);
+          told.push(Array.from(scores.data));
+        } catch (problem) {
+          told.push([problem instanceof EdgeKitError, problem.message]);
+        }
+      };
+      await run(2);
+      await Promise.all([run(3), run(Infinity), run(4)]);
+      return [told, session.variant];
+    }"""
+    with opened(program, site.url) as (page, _):
+        told, active = page.evaluate(script, list((tmp_path / "two.edgekit").read_bytes()))
+    assert told[0] == pytest.approx([2, 2, 2])
+    assert told[1] == pytest.approx([3, 3, 3])
+    why = "values of output scores are NaN or infinite, and those of its golden vectors are not"
+    for is_ours, message in told[2:]:
+        assert is_ours
+        assert [line.split(maxsplit=1) for line in message.splitlines()[1:3]] == [
+            ["first", why],
+            ["second", why],
+        ]
+    assert active == "second"
