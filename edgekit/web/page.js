@@ -63,6 +63,7 @@ async function open(source) {
   for (const id of ['checks', 'facts', 'items']) $(id).replaceChildren();
   for (const id of ['problem', 'times', 'found', 'none', 'canvas']) $(id).hidden = true;
   $('hint').hidden = false;
+  $('hint').textContent = 'A photograph can be chosen when the bundle has been checked.';
   $('stage').className = 'empty';
   $('photo').disabled = true;
   $('summary').textContent = 'Opening the bundle …';
@@ -75,10 +76,12 @@ async function open(source) {
     fact('core', session.core);
     fact('opened, checked and loaded in', ms(performance.now() - began));
     $('photo').disabled = false;
+    $('hint').textContent = 'Choose a photograph, or drop one here. It stays on this device.';
     document.body.dataset.state = 'ready';
   } catch (problem) {
     refuse(problem);
     $('summary').textContent = 'The bundle was refused; nothing of it runs.';
+    $('hint').textContent = 'No bundle is open, so photographs cannot be used.';
     check('failed', 'refused', 'see above');
     document.body.dataset.state = 'refused';
   }

@@ -69,7 +69,10 @@ void Choice::give_up() const {
     }
   }
   if (failures_.empty() && order_.skipped.empty()) text += "\n  it has no variants";
-  throw Refusal(text + "\n  hand in an engine for one of these targets, or build the bundle for another");
+  throw Refusal(text +
+                (whole_limits_
+                     ? "\n  build the bundle for a target whose engine is right here"
+                     : "\n  hand in an engine for one of these targets, or build the bundle for another"));
 }
 
 void Choice::fail(const std::string& reason) {
