@@ -316,3 +316,26 @@ def test_the_module_leaves_a_variant_that_fails_at_a_run(program: Any, site: Hos
             ["second", why],
         ]
     assert active == "second"
+
+
+def test_a_picture_of_another_page_s_element(program: Any, site: Host) -> None:
+    script = """async () => {
+      const {Session} = await import('./edgekit.js');
+      const session = await Session.open('model.edgekit');
+      const image = document.createElement('img'), canvas = document.createElement('canvas');
+      image.src = 'photo.png';
+      await image.decode();
+      [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+      canvas.getContext('2d').drawImage(image, 0, 0);
+      const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+      const blob = await (await fetch('photo.png')).blob(), found = [];
+      for (const picture of [blob, image, canvas, pixels]) {
+        found.push(JSON.stringify((await session.predict(picture)).items));
+      }
+      return found;
+    }"""
+    with opened(program, site.url) as (page, _):
+        found = page.evaluate(script)
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert len(json.loads(found[0])) == 3
