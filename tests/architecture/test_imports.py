@@ -75,6 +75,7 @@ FLOORS = (
     "serve",
     "batch",
     "native",
+    "web",
     "cli",
 )
 """From the ground up: a file imports its own floor and those below it."""

@@ -100,6 +100,7 @@ def test_names_and_paths_in_backticks_exist(path: Path) -> None:
     quoted = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL))
     paths = [name for name in quoted if name.startswith(TREE) and not set(name) & set(" <>*{}()")]
     names = [name for name in quoted if re.fullmatch(r"edgekit(\.[a-z_]\w*)+(\.[A-Z]\w*)?", name)]
+    names = [name for name in names if not name.endswith((".h", ".js", ".lock", ".wasm"))]  # files
     metrics = {"edgekit.inference.duration", "edgekit.stage.duration", "edgekit.inferences"}
     metrics |= {
         "edgekit.fallbacks",
