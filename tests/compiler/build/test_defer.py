@@ -222,7 +222,7 @@ def test_what_can_not_be_joined(folder: Path, both: Path) -> None:
 
     assert "ort-fp32 would be both the small and the large variant" in refused(UsageError, small)
     assert "already has a deferral" in refused(UsageError, small, both)
-    assert "no verified variant 'x' for --small; it has ort-fp32" in refused(
+    assert "no verified variant 'x' for --small; available: ort-fp32" in refused(
         UsageError, small, large, small_variant="x"
     )
     assert refused(SampleError, small, large, disagreement="1%") == (

@@ -122,7 +122,7 @@ def test_what_does_not_fit_the_profiles_memory_is_rejected(
 ) -> None:
     (variant,) = build(tmp_path, monkeypatch, FOUND, ram=1).variants
     assert variant.status == (
-        "rejected: needs 1.5 KiB of RAM (estimated by slide rule 3), and a small board has 1 KiB"
+        "rejected: needs 1.5 KiB of RAM (estimated by slide rule 3), but a small board has 1 KiB"
     )
     assert not variant.files
 
@@ -139,7 +139,7 @@ def test_force_does_not_make_it_fit() -> None:
     evidence["runner"] = {"memory_bytes": {"flash": 5000}}  # the engine knows better than the compiler
     hold_to_memory([variant])
     assert variant.status == (
-        "rejected: needs 4.9 KiB of flash (recorded by abacus 2), and a small board has 4 KiB"
+        "rejected: needs 4.9 KiB of flash (recorded by abacus 2), but a small board has 4 KiB"
     )
 
 
