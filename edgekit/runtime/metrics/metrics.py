@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from edgekit.tensor_spec import Array, Json
 if TYPE_CHECKING:
     from edgekit.runtime.outbox.outbox import Outbox
     from edgekit.runtime.predictor import SessionProtocol
+    from edgekit.runtime.traces.traces import TracedSession, Traces
 
 DROPPED = ("age", "room", "memory")
 """Rules by which an outbox drops rows (docs/outbox.md); the counts are named ``dropped_`` and the rule."""
@@ -41,10 +43,15 @@ class Metrics:
     Args:
         session: Its calls are counted if they are made through this object.
         outbox: Its counts are included.
+        traces: Records a span of each call and of its stages; None: none.
     """
 
-    def __init__(self, session: SessionProtocol, outbox: Outbox | None = None) -> None:
+    def __init__(
+        self, session: SessionProtocol, outbox: Outbox | None = None, *, traces: Traces | None = None
+    ) -> None:
         self._session, self._outbox = session, outbox
+        self._traces = traces
+        self._runs: SessionProtocol | TracedSession = session if traces is None else traces.session(session)
         self._lock = threading.Lock()
         self._times, self._fallbacks = StageTimes(), FallbackCounts()
         self._outcomes: dict[str, int] = {}
@@ -57,7 +64,7 @@ class Metrics:
         """Run like ``Session.run``, and count the request."""
         began = time.perf_counter()
         try:
-            outputs = self._session.run(feeds)
+            outputs = self._runs.run(feeds)
         except BaseException:
             self.answered("failed")
             raise
@@ -67,9 +74,10 @@ class Metrics:
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
         """Predict like ``Session.predict``, and count the request."""
-        session = self._session
+        runs = self._runs
         try:
-            answer, seconds = timed_predict(session, session.run, frame, order, options)
+            with nullcontext() if self._traces is None else self._traces.span("predict"):
+                answer, seconds = timed_predict(runs, runs.run, frame, order, options)
         except BaseException:
             self.answered("failed")
             raise
@@ -175,7 +183,7 @@ def _deferrals_of(session: SessionProtocol) -> tuple[int, int] | None:
 
 
 def timed_predict(
-    session: SessionProtocol,
+    session: SessionProtocol | TracedSession,
     run: Callable[[Mapping[str, Array]], dict[str, Array]],
     frame: Array,
     order: str,
