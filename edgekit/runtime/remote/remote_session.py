@@ -176,9 +176,7 @@ class RemoteSession:
         try:
             outputs = self._run_local(feeds)
         except EngineError as problem:
-            if span is not None:
-                span.fell_back("local", "remote", str(problem))
-            return self._after_local_failure(problem, feeds, call, why_not, began_s)
+            return self._after_local_failure(problem, feeds, call, why_not, began_s, span)
         if call is not None and call.outputs is not None:
             return self._answer(call.outputs, "remote", "it responded while the device ran", began_s)
         if span is not None and (call is not None or (self.policy == "remote-first" and why_not)):
@@ -194,10 +192,13 @@ class RemoteSession:
         call: Call | None,
         why_not: str,
         began_s: float,
+        span: Span | None,
     ) -> RemoteResult:
         """Return the server's outputs after the device failed; raise the device's error without them."""
         if call is None and self.policy != "local-only" and not why_not:
             call = self._send(feeds, began_s + self._deadline_s)
+        if call is not None and span is not None:
+            span.fell_back("local", "remote", str(problem))
         if call is None or not call.wait(began_s + self._deadline_s):
             raise problem
         return self._answer(call.outputs, "remote", f"the device failed: {problem}", began_s)
