@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,14 +84,20 @@ class ServedText(TextQueue):
         """Return the last changes of the variant."""
         return self.session.history
 
-    def trace(self, trace: RequestTrace, result: Any, begun_s: float, fallbacks: Sequence[Fallback]) -> None:
-        """Record the spans of a text."""
+    def trace(
+        self,
+        trace: RequestTrace,
+        result: GeneratedText,
+        begun_s: tuple[float, float],
+        fallbacks: Sequence[Fallback],
+    ) -> None:
+        """Record the spans of a text: up to its first token, and the others."""
         about: dict[str, Any] = about_run(self.session.active)
-        first_s, end_s = begun_s + result.first_token_ms / 1000, begun_s + result.total_ms / 1000
-        trace.part(
-            "first_token", begun_s, first_s, about | {"prompt_tokens": result.prompt_tokens}, fallbacks
-        )
-        trace.part("tokens", first_s, max(first_s, end_s), about | {"tokens": result.tokens})
+        about["prompt_tokens"], about["tokens"] = result.prompt_tokens, result.tokens
+        asked_s, there_s = begun_s
+        first_s = max(there_s, asked_s + result.first_token_ms / 1000)
+        trace.part("first_token", there_s, first_s, about, fallbacks)
+        trace.part("tokens", first_s, max(first_s, time.monotonic()), about)
 
     def close(self) -> None:
         """End all texts and free the engine."""

@@ -62,8 +62,21 @@ class TextQueue:
     def failed(self, problem: BaseException | None) -> None:
         """Count a text that failed; None: it did not begin in time (hook for subclasses)."""
 
-    def trace(self, trace: RequestTrace, result: Any, begun_s: float, fallbacks: Sequence[Fallback]) -> None:
-        """Record the spans of a text that ended (hook for subclasses)."""
+    def trace(
+        self,
+        trace: RequestTrace,
+        result: Any,
+        begun_s: tuple[float, float],
+        fallbacks: Sequence[Fallback],
+    ) -> None:
+        """Record the spans of a text that ended (hook for subclasses).
+
+        Args:
+            trace: Trace of its request.
+            result: The text.
+            begun_s: When its stream was asked for, and when it was there, on the clock of ``time.monotonic``.
+            fallbacks: Changes of the variant since then.
+        """
 
     def changes(self) -> Sequence[Fallback]:
         """Return the last changes of the variant (hook for subclasses)."""
@@ -227,7 +240,7 @@ class TextRun:
             if self._trace is not None:
                 self._trace.part("prepare", began_s, begun_s)
                 fallbacks = new_fallbacks(before, self._model.changes())
-                self._model.trace(self._trace, stream.result, begun_s, fallbacks)
+                self._model.trace(self._trace, stream.result, (began_s, begun_s), fallbacks)
             self._post(stream.result)
         except BaseException as problem:
             self._model.failed(problem)

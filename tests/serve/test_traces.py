@@ -1,12 +1,17 @@
-"""Spans of a server: by OpenTelemetry's SDK, read from what it exports, and followed from a device and back."""
+"""Spans of a server by OpenTelemetry's SDK, and one request followed from a device to a server and back."""
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
+import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +22,13 @@ import pytest
 
 from edgekit.runtime import HttpSink, Outbox, RemoteSession, Session, Traces, otlp
 from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.outbox.rows import Parcel
 from edgekit.serve.service import Access
+from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.chat_bundles import chat_bundle
 from tests.fixtures.classifiers import vectors
-from tests.fixtures.collector import Collector, Received, collecting
+from tests.fixtures.collector import Collector, Received, collecting, spans_of
+from tests.fixtures.fake_engines import Engines, change, throws
 from tests.fixtures.servers import Running, held, running
 from tests.fixtures.threads import until
 
@@ -117,11 +125,9 @@ def test_what_the_sender_does_not_record_is_not_recorded(server: Running, record
 
 
 def test_a_picture_has_all_stages(server: Running, recorded: Recorded) -> None:
-    Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
-    import io
-
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     file = io.BytesIO()
-    Image.fromarray(np.zeros((1, 2, 3), np.uint8)).save(file, "PNG")
+    image.fromarray(np.zeros((1, 2, 3), np.uint8)).save(file, "PNG")
     status, _, _ = server.ask("POST", "/v2/models/net/versions/1/predict", file.getvalue(), PARENT)
     whole, parts = recorded.request("/v2/models/{model}/versions/{version}/predict")
     assert (status, f"{whole.context.trace_id:032x}") == (200, TRACE)
@@ -156,30 +162,24 @@ def test_an_error_has_the_trace_in_the_log(
 
 
 def test_a_fallback_is_an_event_and_its_log_message_has_the_trace(
-    bundle: Path, recorded: Recorded, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running({("net", "1"): bundle}, deadline_ms=30_000, traces=recorded.traces) as own:
-        session = own.models.find("net", None).session
-        names = [candidate.variant.name for candidate in session._chain.load_order.candidates]
-        if len(names) < 2:
-            pytest.skip("one variant runs here")
-
-        def broken(feeds: Any) -> Any:
-            raise RuntimeError("/srv/m.onnx: out of memory")
-
-        session.runner.run = broken  # type: ignore[method-assign]
+    monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort", "tflite"))
+    variants = [variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=9.0)]
+    small_bundle(variants).save(tmp_path / "net.edgekit")
+    own = Recorded()
+    with running({("net", "1"): tmp_path / "net.edgekit"}, traces=own.traces) as found:
+        change(found.models.find("net", None).session, throws)
+        tensor = {"name": "x", "shape": [1, 6], "datatype": "FP32", "data": [0.0] * 6}
         with caplog.at_level(logging.WARNING):
-            status, _, _ = own.ask("POST", INFER, ASK, PARENT)
-        whole, parts = recorded.request("/infer")
+            status, _, _ = found.ask("POST", INFER, json.dumps({"inputs": [tensor]}), PARENT)
+        _, parts = own.request("/infer")
     (event,) = parts["infer"].events
-    assert (status, event.name, event.attributes["edgekit.fallback.from"]) == (
-        200,
-        "edgekit.fallback",
-        names[0],
-    )
-    assert "out of memory" in event.attributes["edgekit.fallback.reason"]
-    assert "/srv" not in event.attributes["edgekit.fallback.reason"]
-    assert parts["infer"].attributes["edgekit.variant"] == names[1]
+    assert (status, event.name) == (200, "edgekit.fallback")
+    hop = {key.rpartition(".")[2]: value for key, value in event.attributes.items()}
+    assert (hop["from"], hop["to"]) == ("onnx", "lite")
+    assert "RuntimeError" in hop["reason"]
+    assert parts["infer"].attributes["edgekit.variant"] == "lite"
     assert any("fell back" in text and TRACE in text for text in caplog.messages)
 
 
@@ -195,8 +195,6 @@ def test_who_has_no_access_leaves_no_span(bundle: Path) -> None:
 
 
 def test_requests_of_one_connection_do_not_mix(server: Running, recorded: Recorded) -> None:
-    import socket
-
     head = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(ASK)}\r\n"
     requests = [f"{head}traceparent: 00-{n:032x}-{SPAN}-01\r\n\r\n".encode() + ASK for n in range(1, 9)]
     with socket.create_connection(("127.0.0.1", server.port)) as wire:
@@ -210,8 +208,6 @@ def test_requests_of_one_connection_do_not_mix(server: Running, recorded: Record
 
 
 def test_a_request_that_is_not_run_has_its_waiting(server: Running, recorded: Recorded) -> None:
-    import threading
-
     late = json.dumps({"inputs": [TENSOR], "parameters": {"timeout": 300_000}}).encode()
     statuses: list[int] = []
     with held(server) as waiting:
@@ -221,8 +217,6 @@ def test_a_request_that_is_not_run_has_its_waiting(server: Running, recorded: Re
         asking = threading.Thread(target=lambda: statuses.append(server.ask("POST", INFER, late, PARENT)[0]))
         asking.start()
         waiting(1)
-        import time
-
         time.sleep(0.4)
     asking.join()
     running_one.join()
@@ -244,7 +238,7 @@ def test_a_chat(tmp_path: Path, stream: bool) -> None:
         status, headers, _ = found.ask(
             "POST", "/v1/chat/completions", json.dumps({**body, "stream": stream}), PARENT
         )
-        whole, parts = own.request("/v1/chat/completions")
+        _, parts = own.request("/v1/chat/completions")
     assert (status, headers["traceparent"].split("-")[1]) == (200, TRACE)
     assert list(parts) == ["wait", "prepare", "first_token", "tokens"]
     assert parts["tokens"].attributes["edgekit.tokens"] == 4
@@ -298,7 +292,8 @@ def test_grpc_takes_and_returns_it(bundle: Path) -> None:
         ),
         (
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
-            "warning: traces are off: OTEL_EXPORTER_OTLP_PROTOCOL is 'http/json'; use http/protobuf or grpc\n",
+            "warning: traces are off: OTEL_EXPORTER_OTLP_PROTOCOL is 'http/json'; "
+            "use http/protobuf or grpc\n",
         ),
     ],
 )
@@ -357,7 +352,9 @@ def serving(bundle: Path, collector: Collector) -> Iterator[str]:
     ) as process:
         try:
             assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["url"]
+            url = json.loads(process.stdout.readline())["url"]
+            urllib.request.urlopen(f"{url}/v2/health/ready", timeout=60).close()  # it has started
+            yield url
         finally:
             process.terminate()
             process.wait(60)
@@ -371,12 +368,12 @@ def test_one_request_from_a_device_through_a_fallback_to_a_server_and_back(
         sink = HttpSink(f"{collector.url}/v1/traces", content_type=otlp.JSON)
         with (
             Outbox(tmp_path / "traces", sink, commit_s=0.001) as outbox,
-            Session(bundle, variant=None) as session,
+            Session(bundle) as session,
         ):
             expected = session.run({"x": X})["scores"]
             traces = Traces(outbox, {"service.name": "gate-camera"})
             with RemoteSession(session, url, "net", deadline_ms=30_000, traces=traces) as remote:
-                until(lambda: remote.status()["server"] == "closed")
+                until(lambda: remote.status()["server"] != "probing")
 
                 def broken(feeds: Any, *_: Any) -> Any:
                     raise RuntimeError("the accelerator is gone")
@@ -429,9 +426,24 @@ def test_metrics_and_traces_of_a_predict(bundle: Path, tmp_path: Path) -> None:
         metrics = Metrics(session, traces=Traces(outbox))
         metrics.predict(np.zeros((1, 2, 3), np.uint8))
         assert outbox.flush(10)
-        assert {stage["stage"] for stage in metrics.snapshot()["stages"]} >= {
-            "prepare",
-            "infer",
-            "decode_outputs",
-        }
-        assert outbox.counts()["waiting"] == 1
+        stages = {stage["stage"] for stage in metrics.snapshot()["stages"]}
+        sink = Kept()
+        outbox.deliver(sink)
+    (row,) = sink.bodies
+    found = spans_of(row, json_form=True)
+    assert [span.name for span in found] == ["prepare", "infer", "decode_outputs", "predict"]
+    assert {span.name for span in found[:3]} < stages  # the names of metrics and spans join
+    assert {span.parent for span in found[:3]} == {found[3].span_id}
+
+
+class Kept:
+    """A sink that keeps the bodies."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def send(self, parcel: Parcel) -> None:
+        self.bodies.append(parcel.body)
+
+    def close(self) -> None:
+        """Nothing to close."""
