@@ -246,7 +246,7 @@ def test_a_chat(tmp_path: Path, stream: bool) -> None:
 
 
 def test_grpc_takes_and_returns_it(bundle: Path) -> None:
-    pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+    grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
     from tests.fixtures.grpc_servers import M, asked
     from tests.fixtures.grpc_servers import running as grpc_running
 
@@ -261,7 +261,7 @@ def test_grpc_takes_and_returns_it(bundle: Path) -> None:
         whole, parts = own.request("/ModelInfer")
         assert dict(done.trailing_metadata())["traceparent"].split("-")[1] == TRACE
         assert (f"{whole.parent.span_id:016x}", list(parts)) == (SPAN, ["prepare", "waiting", "infer"])
-        with pytest.raises(Exception, match="NOT_FOUND") as caught:
+        with pytest.raises(grpc.RpcError, match="NOT_FOUND") as caught:
             call(asked(model_name="other"), timeout=30, metadata=tuple(PARENT.items()))
         assert dict(caught.value.trailing_metadata())["traceparent"].split("-")[1] == TRACE
         assert own.request("/ModelInfer")[0].status.status_code.name == "UNSET"
@@ -379,7 +379,7 @@ def test_one_request_from_a_device_through_a_fallback_to_a_server_and_back(
                     raise RuntimeError("the accelerator is gone")
 
                 session._chain.runner.run = broken  # type: ignore[union-attr,method-assign]
-                session._chain._load = broken  # type: ignore[method-assign]
+                session._chain._load = broken  # type: ignore[method-assign,assignment]
                 with traces.span("frame"):
                     answer = remote.run({"x": X})
                 assert (answer.path, np.allclose(answer["scores"], expected, atol=1e-5)) == ("remote", True)
