@@ -109,7 +109,7 @@ class GrpcServer:
             "ServerMetadata": about.server,
             "ModelReady": about.model_ready,
             "ModelMetadata": about.model,
-            "ModelInfer": infer.one if traces is None else traces.over_grpc(infer.one),
+            "ModelInfer": infer.one if traces is None else traces.over_grpc(infer.one, public_error),
             "RepositoryIndex": about.index,
             "RepositoryModelLoad": about.load,
             "RepositoryModelUnload": about.unload,
@@ -171,7 +171,9 @@ class _Infer:
         self._request = messages()["ModelInferRequest"]
         self._streamed = messages()["ModelStreamInferResponse"]
         traces = service.traces
-        self._one_of_stream = self.one if traces is None else traces.over_grpc(self.one, answers=False)
+        self._one_of_stream = (
+            self.one if traces is None else traces.over_grpc(self.one, public_error, answers=False)
+        )
 
     async def one(self, request: Any, context: Any, lease: Lease) -> Any:
         async with self._service.model(request.model_name, request.model_version or None) as model:

@@ -31,7 +31,7 @@ from edgekit.serve.request_body import began_s
 
 if TYPE_CHECKING:
     from edgekit.runtime.fallback.policy import Fallback
-    from edgekit.runtime.scheduling.run_record import RunRecord
+    from edgekit.runtime.traces.run_record import RunRecord
     from edgekit.serve.inference_requests import RequestError
 
 NOT_TRACED = (401, 403)
@@ -224,19 +224,21 @@ class ServerTraces:
                 trace.end({"http.response.status_code": status}, status >= 500)
 
     def over_grpc(
-        self, handler: Callable[[Any, Any, Any], Any], answers: bool = True
+        self,
+        handler: Callable[[Any, Any, Any], Any],
+        public_error: Callable[[Exception], RequestError],
+        answers: bool = True,
     ) -> Callable[[Any, Any, Any], Any]:
         """Return a handler of ``ModelInfer`` whose calls are spans.
 
         Args:
             handler: The handler.
+            public_error: Returns the error for a client, and writes the log.
             answers: Whether the call has this response alone: its trailing metadata get ``traceparent``.
         """
         about = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": "ModelInfer"}
 
         async def handle(request: Any, context: Any, lease: Any) -> Any:
-            from edgekit.serve.service import public_error
-
             since_s = time.monotonic()
             given = [
                 (key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)
@@ -250,7 +252,7 @@ class ServerTraces:
                     try:
                         return await handler(request, context, lease)
                     except Exception as problem:
-                        told: RequestError = public_error(problem)  # here: the log has the trace's id
+                        told = public_error(problem)  # here: the log has the trace's id
                         trace.failed(problem, told.status)
                         raise told from None
             finally:

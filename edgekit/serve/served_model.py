@@ -28,7 +28,7 @@ from edgekit.serve.serve_request import CONVERSATIONS, DEADLINE_MS, QUEUE, TEXT_
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from edgekit.runtime.scheduling.run_record import RunRecord
+    from edgekit.runtime.traces.run_record import RunRecord
     from edgekit.tensor_spec import Array, TensorSpec
 
 Paths = Sequence[Path]

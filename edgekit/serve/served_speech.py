@@ -12,7 +12,7 @@ from edgekit.compiler.evaluate.sound_files import decode_sound
 from edgekit.errors import BusyError
 from edgekit.processing.processing import predict_windows
 from edgekit.processing.tasks.transcribe import TASK
-from edgekit.runtime.scheduling.run_record import RunRecord
+from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.serve.inference_requests import DEFAULT_PRIORITY, RequestError
 from edgekit.serve.request_traces import current_trace
 from edgekit.serve.served_model import Paths, ServedModel, ServeOptions

@@ -26,7 +26,7 @@ from edgekit.errors import (
     UsageError,
 )
 from edgekit.runtime.loading.output_checks import non_finite_inputs
-from edgekit.runtime.scheduling.run_record import RunRecord
+from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.runtime.traces.trace_context import CURRENT
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, metadata
 from edgekit.serve.request_memory import RequestMemory

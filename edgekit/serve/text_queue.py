@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgekit.errors import EngineError
-from edgekit.runtime.scheduling.run_record import new_fallbacks
+from edgekit.runtime.traces.run_record import new_fallbacks
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.request_traces import current_trace
 

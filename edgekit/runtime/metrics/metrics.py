@@ -15,9 +15,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgekit.errors import UsageError
 from edgekit.processing.latency_contract import END_TO_END
@@ -30,11 +30,33 @@ from edgekit.tensor_spec import Array, Json
 if TYPE_CHECKING:
     from edgekit.runtime.outbox.outbox import Outbox
     from edgekit.runtime.predictor import SessionProtocol
-    from edgekit.runtime.traces.traces import TracedSession, Traces
 
 DROPPED = ("age", "room", "memory")
 """Rules by which an outbox drops rows (docs/outbox.md); the counts are named ``dropped_`` and the rule."""
 FILE_LIMIT_BYTES = 16 << 20
+
+
+class Stages(Protocol):
+    """Stages of a session's ``predict``."""
+
+    def prepare(self, frame: Any, order: str = "rgb") -> tuple[dict[str, Array], Any]:
+        """Prepare like ``Session.prepare``."""
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run like ``Session.run``."""
+
+    def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
+        """Decode like ``Session.decode``."""
+
+
+class SpanRecorder(Protocol):
+    """Part of :class:`edgekit.runtime.Traces` that metrics use."""
+
+    def span(self, name: str) -> AbstractContextManager[object]:
+        """Return a span, to be entered."""
+
+    def session(self, session: SessionProtocol) -> Stages:
+        """Return a session whose stages are spans."""
 
 
 class Metrics:
@@ -43,15 +65,15 @@ class Metrics:
     Args:
         session: Its calls are counted if they are made through this object.
         outbox: Its counts are included.
-        traces: Records a span of each call and of its stages; None: none.
+        traces: A ``Traces``, which records spans of each call and of its stages; None: none.
     """
 
     def __init__(
-        self, session: SessionProtocol, outbox: Outbox | None = None, *, traces: Traces | None = None
+        self, session: SessionProtocol, outbox: Outbox | None = None, *, traces: SpanRecorder | None = None
     ) -> None:
         self._session, self._outbox = session, outbox
         self._traces = traces
-        self._runs: SessionProtocol | TracedSession = session if traces is None else traces.session(session)
+        self._runs: Stages = session if traces is None else traces.session(session)
         self._lock = threading.Lock()
         self._times, self._fallbacks = StageTimes(), FallbackCounts()
         self._outcomes: dict[str, int] = {}
@@ -183,7 +205,7 @@ def _deferrals_of(session: SessionProtocol) -> tuple[int, int] | None:
 
 
 def timed_predict(
-    session: SessionProtocol | TracedSession,
+    session: Stages,
     run: Callable[[Mapping[str, Array]], dict[str, Array]],
     frame: Array,
     order: str,

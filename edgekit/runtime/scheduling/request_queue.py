@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.metrics.metrics import Metrics
     from edgekit.runtime.predictor import Predictor
     from edgekit.runtime.scheduling.batching import Batching
-    from edgekit.runtime.scheduling.run_record import RunRecord
+    from edgekit.runtime.traces.run_record import RunRecord
 
 LIMIT = 64
 IDLE_S = 5.0

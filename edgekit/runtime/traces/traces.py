@@ -21,7 +21,7 @@ from edgekit._version import __version__
 from edgekit.errors import UsageError
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.labelled_counts import unspecific
-from edgekit.runtime.scheduling.run_record import new_fallbacks
+from edgekit.runtime.traces.run_record import new_fallbacks
 from edgekit.runtime.traces.trace_context import CURRENT, TraceContext, log_trace_ids, new_trace, parsed
 from edgekit.system.formats import strict_json
 from edgekit.tensor_spec import Array, Json
@@ -82,7 +82,7 @@ class Traces:
 
         Args:
             name: Name, of a small set: no ids and no data.
-            attributes: What is known at its start.
+            attributes: Attributes that are known at its start.
             traceparent: Header of the request that it is a part of, if another process sent one.
             kind: OTLP's kind of the span.
         """
