@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.service import Access
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.chat_bundles import chat_bundle
@@ -259,6 +260,17 @@ def test_grpc_takes_and_returns_it(bundle: Path) -> None:
             call(asked(model_name="other"), timeout=30, metadata=tuple(PARENT.items()))
         assert dict(caught.value.trailing_metadata())["traceparent"].split("-")[1] == TRACE
         assert own.request("/ModelInfer")[0].status.status_code.name == "UNSET"
+
+        def busy(*_: Any) -> Any:
+            raise RequestError("the queue is full", 503, 1)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client.server.models.find("net", None), "run", busy)
+            with pytest.raises(grpc.RpcError, match="UNAVAILABLE") as caught:
+                call(asked(), timeout=30, metadata=tuple(PARENT.items()))
+        trailing = dict(caught.value.trailing_metadata())
+        assert (trailing["traceparent"].split("-")[1], trailing["retry-after"]) == (TRACE, "1")
+        assert own.request("/ModelInfer")[0].status.status_code.name == "ERROR"
         stream = client.channel.stream_stream(
             f"/{request_traces.SERVICE}/ModelStreamInfer",
             lambda m: m.SerializeToString(),
