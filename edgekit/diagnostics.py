@@ -4,6 +4,7 @@ EK1001  error    the target has no form for this op
 EK1002  error    the op is known, but not in this form (attribute, shape, constant that is not one)
 EK1003  error    a dimension is dynamic
 EK1004  error    an element type the target does not have
+EK1005  error    the model is not valid with the shapes that were suggested for its dynamic dimensions
 EK1099  error    the check met a bug in EdgeKit or in the target; other targets are checked
 EK1101  warning  the op leaves the engine's fast path
 EK1102  warning  data is moved that a better layout would not move
@@ -28,6 +29,8 @@ from edgekit.errors import UnsupportedError, printable
 NOT_CHECKED = "EK1104"
 ASSUMED_SHAPES = "EK1107"
 FAULT = "EK1099"
+DYNAMIC = "EK1003"
+REFUSED = "EK1005"
 NAMED = 3
 """So many nodes of which the same is said are named."""
 Severity = Literal["error", "warning", "note"]
@@ -45,6 +48,8 @@ class Finding:
         op: ONNX operator, with its opset where that matters; empty for an input.
         message: Problem and its reason.
         fix: Action that solves it; empty if there is none.
+        avoided_by: Shapes with which it does not occur, e.g. ``x=1x3x224x224``, for a model whose dynamic
+            dimensions were only suggested; empty if it occurs with all shapes that were checked.
     """
 
     code: str
@@ -54,6 +59,7 @@ class Finding:
     op: str
     message: str
     fix: str = ""
+    avoided_by: str = ""
 
     def as_json(self) -> dict[str, str]:
         return {name: printable(text) for name, text in asdict(self).items()}
@@ -73,12 +79,14 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     >>> print(as_lines([finding])[0])
       EK1001  /lstm  LSTM  no form; use ort
     """
-    said: dict[tuple[str, str, str, str], list[str]] = {}
+    said: dict[tuple[str, str, str], list[str]] = {}
     for f in findings:
-        said.setdefault((f.code, f.op, f.message, f.fix), []).append(f.node)
+        avoided = f.avoided_by and f"not with {f.avoided_by}"
+        said.setdefault((f.code, f.op, "; ".join(filter(None, [f.message, f.fix, avoided]))), []).append(
+            f.node
+        )
     rows = []
-    for (code, op, message, fix), nodes in said.items():
-        story = f"{message}; {fix}" if fix else message
+    for (code, op, story), nodes in said.items():
         rows += [(code, node, op, story) for node in nodes[:NAMED]]
         if nodes[NAMED:]:
             rows.append((code, f"and {len(nodes) - NAMED} more", op, "the same; --json has all"))
@@ -90,13 +98,17 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     ]
 
 
-def cannot_run(name: str, found: Sequence[Finding]) -> UnsupportedError:
+def cannot_run(name: str, findings: Sequence[Finding]) -> UnsupportedError:
     """Return the error of a target or profile that refuses a model, with all that it found."""
-    return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(found)]), found)
+    return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(findings)]), findings)
 
 
 def check_text(
-    model: Path, targets: Sequence[str], findings: Sequence[Finding], shapes: Mapping[str, Sequence[int]]
+    model: Path,
+    targets: Sequence[str],
+    findings: Sequence[Finding],
+    shapes: Mapping[str, Sequence[int]],
+    trust_pickle: bool = False,
 ) -> str:
     """Format the output of ``edgekit check``: the answer, each target's findings, the next step.
 
@@ -105,26 +117,44 @@ def check_text(
         targets: The targets and profiles to check.
         findings: Findings of those targets.
         shapes: Static shapes from the user, by input name.
+        trust_pickle: Whether the model was opened with ``--trust-pickle``; the next step then has it too.
     """
     refusing = {f.target for f in errors(findings)}
     unchecked = {f.target for f in findings if f.code == NOT_CHECKED}
     targets = list(dict.fromkeys(targets))
-    can = [name for name in targets if name not in refusing | unchecked]
+    can = [name for name in targets if name not in refusing | unchecked and not _is_refused(findings)]
     cannot = ", ".join(name for name in targets if name in refusing)
-    lines = [f"  {model.name} can't be built for {cannot}"] if cannot else []
+    wanted = [f.fix for f in findings if f.code == DYNAMIC and not f.target]
+    model_text, with_them = model.name, ""
+    lines = []
+    if wanted:
+        lines = [f"  {model.name} can't be built until its shapes are given", *_for_all(findings), ""]
+        model_text, with_them = "it", "with them, "
+    lines += [f"  {with_them}{model_text} can't be built for {cannot}"] if cannot else []
     if can:
-        lines.append(f"  {model.name} can be built for {', '.join(can)}")
-    lines += [printable(f"  note: {f.message}") for f in findings if not f.target]
-    for name in dict.fromkeys(f.target for f in findings if f.target):
+        lines.append(f"  {with_them}{model_text} can be built for {', '.join(can)}")
+    lines += [printable(f"  note: {f.message}") for f in findings if not f.target and f.severity == "note"]
+    named = dict.fromkeys(f.target for f in errors(findings) if f.target)
+    for name in dict.fromkeys([*named, *(f.target for f in findings if f.target)]):
         own = [f for f in findings if f.target == name]
         lines += ["", f"  {name}", *as_lines(own, indent="    ")]
     if can:
-        flags = [f"-t {name}" for name in can]
+        flags = [*(["--trust-pickle"] if trust_pickle else []), *(f"-t {name}" for name in can)]
         fixed = [f"{name}{'=' if name else ''}{'x'.join(map(str, shape))}" for name, shape in shapes.items()]
-        flags += [f"--shape {quote(given)}" for given in fixed]
+        flags += [*(f"--shape {quote(given)}" for given in fixed), *wanted]
         output = quote(f"{model.stem}.edgekit")
         lines += ["", f"  next: edgekit build {quote(str(model))} {' '.join(flags)} -o {output}"]
     return "\n".join(lines)
+
+
+def _is_refused(findings: Sequence[Finding]) -> bool:
+    """Return whether no target can have the model, whatever its shapes are."""
+    return any(f.code == REFUSED for f in findings)
+
+
+def _for_all(findings: Sequence[Finding]) -> list[str]:
+    """Return the lines of the errors that hold for all targets."""
+    return as_lines([f for f in errors(findings) if not f.target], indent="    ")
 
 
 class Inexpressible(Exception):  # noqa: N818  (says what it is; it never reaches the user)
@@ -133,13 +163,13 @@ class Inexpressible(Exception):  # noqa: N818  (says what it is; it never reache
     ``OpTable.lower`` turns it into a finding of the node it was raised for, and goes on with the next.
 
     Args:
-        why: Reason, e.g. "pads are negative".
+        reason: Reason, e.g. "pads are negative".
         fix: Action that solves it.
         code: Finding code (edgekit/diagnostics.py).
     """
 
-    def __init__(self, why: str, fix: str = "", code: str = "EK1002") -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str, fix: str = "", code: str = "EK1002") -> None:
+        super().__init__(reason)
+        self.why = reason
         self.fix = fix
         self.code = code

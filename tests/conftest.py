@@ -116,6 +116,15 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: browser.chromium() is not None and find_spec("playwright") is not None,
         "no Chromium: tests/report/setup installs it (Debian), and the package playwright drives it",
     ),
+    "needs_npm": (
+        lambda: shutil.which("npm") is not None,
+        "npm, which fetches onnxruntime-web, is not installed",
+    ),
+    "needs_zig": (lambda: find_spec("ziglang") is not None, "no zig (pip install '.[native]', 438 MB)"),
+    "needs_qemu": (
+        lambda: bool(shutil.which("qemu-aarch64") and shutil.which("qemu-arm")),
+        "no qemu-aarch64 and qemu-arm: apt-get install qemu-user",
+    ),
     "needs_site": (
         lambda: find_spec("zensical") is not None,
         "zensical is not installed (pip install '.[docs]')",

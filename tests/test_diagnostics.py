@@ -40,6 +40,12 @@ def test_check_answers_first_and_ends_with_the_next_step() -> None:
     ]
 
 
+def test_the_next_step_of_a_trusted_pickle_trusts_it_too() -> None:
+    assert check_text(MODEL, ["b"], [], {}, trust_pickle=True).splitlines()[-1] == (
+        "  next: edgekit build in/m.onnx --trust-pickle -t b -o m.edgekit"
+    )
+
+
 def test_where_nothing_can_be_built_no_next_step_is_told() -> None:
     assert (
         check_text(MODEL, ["a"], [missing("a", "one")], {}).splitlines()[0] == "  m.onnx can't be built for a"

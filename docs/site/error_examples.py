@@ -156,6 +156,11 @@ CODES = {
         "x is BFLOAT16, which TFLite does not support; export the model in float32",
         "Cast it in the model, or export the model in float32.",
     ),
+    "EK1005": Example(
+        "with them, model.onnx: output y has no fixed shape: the output shape of node mine (Mine) cannot be "
+        "inferred; cut the model before that node",
+        "Give your own shapes with `--shape`. If the message names another cause, remove it first.",
+    ),
     "EK1099": Example(
         "RuntimeError: boom; traceback: /tmp/edgekit/ort-check.txt",
         "This is a bug; report it with the file that is named. The other targets are checked all the same.",

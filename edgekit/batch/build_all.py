@@ -101,7 +101,7 @@ def build_all(
 
     waiting: list[Job] = []
     for job, names in jobs.values():
-        kept = _kept(job, output)
+        kept = _existing_row(job, output)
         if kept is not None:
             finish(kept, names)
         else:
@@ -145,7 +145,7 @@ def _absolute(build: MatrixBuild) -> MatrixBuild:
     return replace(build, model=model, source=path(build.source))
 
 
-def _kept(job: Job, output: Folder) -> CatalogueRow | None:
+def _existing_row(job: Job, output: Folder) -> CatalogueRow | None:
     """The row of a build that is there already, whole."""
     row = parse_record(output.read(record_name(job.key), RECORD_LIMIT_BYTES), job.key)
     if row is None or row["bundle"] is None:

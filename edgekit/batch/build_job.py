@@ -165,13 +165,13 @@ def _built(build: MatrixBuild, folder: Path) -> Bundle:
     )
 
 
-def _need_tools(wanted: Mapping[str, str]) -> None:
+def _need_tools(expected: Mapping[str, str]) -> None:
     """Raises: UsageError: other versions are installed here than where the catalogue was asked for."""
     here = tool_versions()
     other = [
-        f"{name} {here.get(name, 'missing')} instead of {wanted.get(name, 'none')}"
-        for name in sorted({*here, *wanted})
-        if here.get(name) != wanted.get(name)
+        f"{name} {here.get(name, 'missing')} instead of {expected.get(name, 'none')}"
+        for name in sorted({*here, *expected})
+        if here.get(name) != expected.get(name)
     ]
     if other:
         raise UsageError(
@@ -194,9 +194,9 @@ def _memory_limit(memory_mb: float | None) -> Iterator[None]:
             os.environ.pop(MEMORY_MB, None)
 
 
-def _number(value: Json, where: str) -> None:
+def _number(value: Json, location: str) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e9:
-        raise ManifestError(f"{where} is not a number of milliseconds or seconds")
+        raise ManifestError(f"{location} is not a number of milliseconds or seconds")
 
 
 def _is_file_name(name: str) -> bool:

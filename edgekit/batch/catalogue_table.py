@@ -12,21 +12,21 @@ from edgekit.system.formats.plain_text import milliseconds, size, table
 COLUMNS = ("bundle", "state", "variants", "size", "fastest", "p50", "build")
 
 
-def catalogue_text(made: Catalogue) -> str:
+def catalogue_text(catalogue: Catalogue) -> str:
     """Return the output of ``edgekit batch build``."""
-    lines = table(COLUMNS, [cells(row) for row in made.rows])
-    failures = [line for row in made.rows for line in _failure(row)]
-    return "\n".join([*lines, *(["", *failures] if failures else []), "", f"  {summary(made)}"])
+    lines = table(COLUMNS, [cells(row) for row in catalogue.rows])
+    failures = [line for row in catalogue.rows for line in _failure(row)]
+    return "\n".join([*lines, *(["", *failures] if failures else []), "", f"  {summary(catalogue)}"])
 
 
-def summary(made: Catalogue) -> str:
+def summary(catalogue: Catalogue) -> str:
     """Summarize the number of builds by state in a sentence."""
-    states = [row["state"] for row in made.rows]
+    states = [row["state"] for row in catalogue.rows]
     counted = [f"{states.count(state)} {state}" for state in ("built", "kept", "failed") if state in states]
-    return f"{len(states)} builds in {made.output}: {', '.join(counted)}"
+    return f"{len(states)} builds in {catalogue.output}: {', '.join(counted)}"
 
 
-def catalogue_page(made: Catalogue, name: str) -> str:
+def catalogue_page(catalogue: Catalogue, name: str) -> str:
     """The page of a catalogue: one HTML document that loads nothing.
 
     Raises:
@@ -37,17 +37,17 @@ def catalogue_page(made: Catalogue, name: str) -> str:
     need_packages()
     variants = [
         (row["name"], each["name"], each["status"], size(each["size_bytes"]), _latency(each))
-        for row in made.rows
+        for row in catalogue.rows
         for each in row["variants"]
     ]
-    failures = [(row["name"], row["error"]["message"]) for row in made.rows if row["error"]]
+    failures = [(row["name"], row["error"]["message"]) for row in catalogue.rows if row["error"]]
     return rendered(
         "catalogue.html",
         {},
         name=name,
-        said=summary(made),
+        said=summary(catalogue),
         columns=COLUMNS,
-        rows=[cells(row) for row in made.rows],
+        rows=[cells(row) for row in catalogue.rows],
         variant_columns=("bundle", "variant", "status", "size", "p50"),
         variants=variants,
         failures=failures,
@@ -56,7 +56,7 @@ def catalogue_page(made: Catalogue, name: str) -> str:
 
 def cells(row: CatalogueRow) -> tuple[str, ...]:
     """A build as a row of the table."""
-    kept = _kept(row["variants"])
+    kept = _accepted(row["variants"])
     timed = [each for each in kept if each["p50_ms"] is not None]
     best = min(timed, key=lambda each: each["p50_ms"] or 0.0, default=None)
     done = row["bundle"] is not None
@@ -71,7 +71,7 @@ def cells(row: CatalogueRow) -> tuple[str, ...]:
     )
 
 
-def _kept(variants: Sequence[VariantRow]) -> list[VariantRow]:
+def _accepted(variants: Sequence[VariantRow]) -> list[VariantRow]:
     return [each for each in variants if parse_status(each["status"])[0] is not Status.REJECTED]
 
 

@@ -16,40 +16,40 @@ if TYPE_CHECKING:
 COLUMNS = ("variant", "score", "size", "latency")
 
 
-def verdict(found: Rebuild) -> str:
+def verdict(rebuild: Rebuild) -> str:
     """Return the decision in a sentence."""
-    if found.worse:
-        return f"not kept: {'; '.join(found.worse)}"
-    if not found.kept:
+    if rebuild.worse:
+        return f"not kept: {'; '.join(rebuild.worse)}"
+    if not rebuild.kept:
         return "not kept: nothing has changed"
-    return "kept: no variant is worse" + ("" if not found.same else ", and all files are the same")
+    return "kept: no variant is worse" + ("" if not rebuild.same else ", and all files are the same")
 
 
-def change_text(found: Rebuild) -> str:
+def change_text(rebuild: Rebuild) -> str:
     """Return the output of ``edgekit bundle rebuild``."""
-    lines = table(COLUMNS, [cells(change) for change in found.changes])
-    lines += ["", *(f"  tool      {line}" for line in tool_lines(found))] if found.tools else []
-    notes = [f"  note      {note}" for note in found.notes]
-    return "\n".join([*lines, *notes, "", f"  {verdict(found)}"])
+    lines = table(COLUMNS, [cells(change) for change in rebuild.changes])
+    lines += ["", *(f"  tool      {line}" for line in tool_lines(rebuild))] if rebuild.tools else []
+    notes = [f"  note      {note}" for note in rebuild.notes]
+    return "\n".join([*lines, *notes, "", f"  {verdict(rebuild)}"])
 
 
-def change_markdown(found: Rebuild, name: str) -> str:
+def change_markdown(rebuild: Rebuild, name: str) -> str:
     """The report's file."""
     rows = [_row(COLUMNS), _row(["---"] * len(COLUMNS))]
-    rows += [_row([_escaped(cell) for cell in cells(change)]) for change in found.changes]
-    parts = [f"# {_escaped(name)} built again", _escaped(verdict(found)), "\n".join(rows)]
-    if found.tools:
-        parts.append("\n".join(["Tools:", "", *(f"- {_escaped(line)}" for line in tool_lines(found))]))
-    if found.notes:
-        parts.append("\n".join(f"- {_escaped(note)}" for note in found.notes))
-    before, after = found.size_bytes
+    rows += [_row([_escaped(cell) for cell in cells(change)]) for change in rebuild.changes]
+    parts = [f"# {_escaped(name)} built again", _escaped(verdict(rebuild)), "\n".join(rows)]
+    if rebuild.tools:
+        parts.append("\n".join(["Tools:", "", *(f"- {_escaped(line)}" for line in tool_lines(rebuild))]))
+    if rebuild.notes:
+        parts.append("\n".join(f"- {_escaped(note)}" for note in rebuild.notes))
+    before, after = rebuild.size_bytes
     parts.append(f"The file has {size(after)}, and had {size(before)}.")
     return "\n\n".join(parts) + "\n"
 
 
-def tool_lines(found: Rebuild) -> list[str]:
+def tool_lines(rebuild: Rebuild) -> list[str]:
     """The tools that changed, with their versions."""
-    return [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in found.tools.items()]
+    return [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in rebuild.tools.items()]
 
 
 def cells(change: Change) -> tuple[str, ...]:

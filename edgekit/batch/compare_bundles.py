@@ -103,21 +103,21 @@ def _changed(
     return found
 
 
-def _time(found: Change, old: Bundle, new: Bundle, variant: Variant, seconds: float) -> None:
+def _time(change: Change, old: Bundle, new: Bundle, variant: Variant, seconds: float) -> None:
     """Time both here, and say which is faster if that is sure."""
     if not is_installed(variant.target):
-        found["latency"] = f"not timed: {variant.target} is not installed here"
+        change["latency"] = f"not timed: {variant.target} is not installed here"
         return
     try:
         timed = compare(
             Side(new, variant.name, "the new one"), Side(old, variant.name, "the old one"), seconds=seconds
         )
     except EdgeKitError as problem:  # it does not run here, or not any more
-        found["latency"] = f"not timed: {reason_of(problem)}"
+        change["latency"] = f"not timed: {reason_of(problem)}"
         return
-    found["latency"], found["ratio"] = statement(timed), timed["ratio"]
+    change["latency"], change["ratio"] = statement(timed), timed["ratio"]
     if timed["differs"] and timed["ratio"] > 1 / FASTER:
-        found["worse"].append(statement(timed))
+        change["worse"].append(statement(timed))
 
 
 def _scores(before: Variant, after: Variant) -> tuple[str, float | None, float | None]:

@@ -142,7 +142,7 @@ def _parse(table: Mapping[str, Any], path: Path) -> Matrix:
     return Matrix(_located(output, folder), tuple(builds.values()))
 
 
-def _title(axes: Sequence[str], target: Sequence[str], where: str) -> str:
+def _title(axes: Sequence[str], target: Sequence[str], location: str) -> str:
     """The name of a build and of its file, in the characters of file names; of many targets the first one and
     how many more."""
     model, targets, precision, samples = axes
@@ -152,16 +152,16 @@ def _title(axes: Sequence[str], target: Sequence[str], where: str) -> str:
     title = "-".join(filter(None, parts))
     if len(title) > NAME_LIMIT:
         raise UsageError(
-            f"{where}: {shortened(title)} is a name of {len(title)} characters; the limit for a file name "
+            f"{location}: {shortened(title)} is a name of {len(title)} characters; the limit for a file name "
             f"is {NAME_LIMIT}: give its model or its samples a shorter name"
         )
     return title
 
 
-def _models(entries: Sequence[Any], where: str, folder: Path) -> list[Model]:
+def _models(entries: Sequence[Any], location: str, folder: Path) -> list[Model]:
     found: list[Model] = []
     for number, entry in enumerate(entries):
-        at = f"{where}: models[{number}]"
+        at = f"{location}: models[{number}]"
         if isinstance(entry, str):
             found += [Model(_plain(_stem(source)), source) for source in _files(entry, at, folder)]
             continue
@@ -175,47 +175,47 @@ def _models(entries: Sequence[Any], where: str, folder: Path) -> list[Model]:
             raise UsageError(f"{wrong}; it may have letters, digits, '.', '_' and '-' between them")
         card = _located(get(entry, "card", str, at), folder) if "card" in entry else None
         given = get(entry, "shapes", dict, at) if "shapes" in entry else {}
-        shapes = {each: whole_numbers(given, each, f"{at}: shapes", least=1) for each in given}
+        shapes = {each: whole_numbers(given, each, f"{at}: shapes", minimum=1) for each in given}
         found += [Model(name or _plain(_stem(source)), source, card, shapes) for source in sources]
     return found
 
 
-def _files(source: str, where: str, folder: Path) -> Iterator[str]:
+def _files(source: str, location: str, folder: Path) -> Iterator[str]:
     """The models of an entry: itself, or those that match it."""
     located = _located(source, folder)
     if is_url(located) or not glob.has_magic(located) or Path(located).exists():
         if not is_url(located) and not Path(located).exists():
-            raise UsageError(f"{where}: {located} does not exist")
+            raise UsageError(f"{location}: {located} does not exist")
         yield located
         return
     found = sorted(glob.glob(located, recursive=True))
     if not found:
-        raise UsageError(f"{where}: nothing matches {located}")
+        raise UsageError(f"{location}: nothing matches {located}")
     yield from found
 
 
-def _target(entry: Any, where: str) -> tuple[str, ...]:
+def _target(entry: Any, location: str) -> tuple[str, ...]:
     """One target, or several of one bundle."""
     if isinstance(entry, str):
         return (entry,)
     if isinstance(entry, list) and entry and all(isinstance(one, str) for one in entry):
         return tuple(entry)
     raise UsageError(
-        f"{where}: targets contains {kind_of(entry)}; it must contain strings and lists of strings"
+        f"{location}: targets contains {kind_of(entry)}; it must contain strings and lists of strings"
     )
 
 
-def _options(table: Mapping[str, Any], where: str) -> dict[str, Json]:
-    given = get(table, "options", dict, where) if "options" in table else {}
-    only(given, list(OPTIONS), f"{where}: options")
-    return {name: get(given, name, OPTIONS[name], f"{where}: options") for name in given}
+def _options(table: Mapping[str, Any], location: str) -> dict[str, Json]:
+    given = get(table, "options", dict, location) if "options" in table else {}
+    only(given, list(OPTIONS), f"{location}: options")
+    return {name: get(given, name, OPTIONS[name], f"{location}: options") for name in given}
 
 
-def _rule(rule: Any, where: str) -> dict[str, str]:
-    only(rule, AXES, f"{where}: leave_out")
+def _rule(rule: Any, location: str) -> dict[str, str]:
+    only(rule, AXES, f"{location}: leave_out")
     if not rule:
-        raise UsageError(f"{where}: leave_out has an empty rule; it would leave out everything")
-    return {axis: get(rule, axis, str, f"{where}: leave_out") for axis in rule}
+        raise UsageError(f"{location}: leave_out has an empty rule; it would leave out everything")
+    return {axis: get(rule, axis, str, f"{location}: leave_out") for axis in rule}
 
 
 def _located(source: str, folder: Path) -> str:

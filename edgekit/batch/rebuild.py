@@ -89,7 +89,7 @@ def rebuild(
     *,
     tools: Path | None = None,
     seconds: float = 10.0,
-    **again: Any,
+    **overrides: Any,
 ) -> Rebuild:
     """Build again, compare, and write the new bundle if no variant is worse.
 
@@ -99,9 +99,9 @@ def rebuild(
         tools: A requirements file, as pip takes it: the build runs with these, installed beside; None: with
             what is installed here.
         seconds: For timing each variant against the old one.
-        again: Arguments of the build that a bundle does not hold: ``model``; without it, the file beside the
-            bundle by the name that the manifest has. ``samples`` that it was built on, where it was built on
-            some; ``card``, if not the one in the bundle; ``trust_pickle`` and ``trusted``, as of the build.
+        overrides: Arguments of the build that a bundle does not hold: ``model``, by default the file beside
+            the bundle with the name in the manifest; ``samples``, if it was built on some; ``card``, if not
+            the one in the bundle; ``trust_pickle`` and ``trusted``, as for the build.
 
     Raises:
         UsageError: the model or the samples are not those that it was built from, or it is of a kind that
@@ -113,7 +113,7 @@ def rebuild(
     with Bundle.open(path) as old:
         old.verify_entries()
         with checked_evidence(old.name):
-            made = _built(old, path, tools, again)
+            made = _built(old, path, tools, overrides)
             _need_same_samples(old, made)
             version = model_version(old)
             if version is not None:
@@ -132,7 +132,7 @@ def rebuild(
     return Rebuild(made, changes, changed, (size, new_size), notes if kept else [], kept)
 
 
-def recipe(old: Bundle, path: Path, again: Mapping[str, Any]) -> dict[str, Any]:
+def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return what to build, as arguments of ``edgekit.build``; the card is the bundle's where none is given.
 
     Raises:
@@ -145,7 +145,7 @@ def recipe(old: Bundle, path: Path, again: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(f"{old.name} is {kind}; build it again with the command that made it")
     options, source = manifest["options"], manifest["source"]
     found = (
-        again.get("model") or path.parent / Path(source["file"]).name
+        overrides.get("model") or path.parent / Path(source["file"]).name
     )  # whoever made the bundle says no folder
     if not found.exists():
         raise UsageError(f"{found}, which {old.name} was built from, does not exist; add --source")
@@ -157,16 +157,16 @@ def recipe(old: Bundle, path: Path, again: Mapping[str, Any]) -> dict[str, Any]:
             "know; rebuild it with the version that built it, or a newer one"
         )
     io: dict[str, str] = dict(options.get("io", {}))
-    if BYTES in io.values() and again.get("card") is None:
+    if BYTES in io.values() and overrides.get("card") is None:
         raise UsageError(
             f"{old.name} takes bytes, so its stored card was changed; pass the card of the build: --card"
         )
     origin = manifest["samples"]["origin"]
-    if again.get("samples") is None and "random" not in origin:
+    if overrides.get("samples") is None and "random" not in origin:
         raise UsageError(f"{old.name} was built with {origin}; pass them with --samples")
     shapes = {name: tuple(shape) for name, shape in options["shapes"].items() if io.get(name) != BYTES}
     return {
-        **{name: os.fspath(value) if isinstance(value, Path) else value for name, value in again.items()},
+        **{name: os.fspath(value) if isinstance(value, Path) else value for name, value in overrides.items()},
         "model": str(found),
         "targets": list(options["targets"]),
         "precision": options["precision"],
@@ -186,8 +186,8 @@ def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:
     return public.build(**{**arguments, "card": card, "shapes": shapes})
 
 
-def _built(old: Bundle, path: Path, tools: Path | None, again: Mapping[str, Any]) -> Bundle:
-    arguments = recipe(old, path, again)
+def _built(old: Bundle, path: Path, tools: Path | None, overrides: Mapping[str, Any]) -> Bundle:
+    arguments = recipe(old, path, overrides)
     made = build_here(path, arguments) if tools is None else _built_with(tools, path, arguments)
     want, got = old.manifest["source"]["sha256"], made.manifest["source"]["sha256"]
     if want != got:
@@ -223,12 +223,12 @@ def _card_of(old: Bundle) -> Card:
     from edgekit.processing.card import parse_card
 
     assert old.card is not None
-    return parse_card(old.card, where=old.name, files=lambda name: read_card_file(old, name))
+    return parse_card(old.card, location=old.name, files=lambda name: read_card_file(old, name))
 
 
-def _need_same_samples(old: Bundle, made: Bundle) -> None:
+def _need_same_samples(old: Bundle, bundle: Bundle) -> None:
     """Figures on other samples can't be compared. Raises: UsageError: they are others."""
-    before, after = old.manifest["samples"], made.manifest["samples"]
+    before, after = old.manifest["samples"], bundle.manifest["samples"]
     if before.get("sha256") != after.get("sha256"):
         raise UsageError(
             f"{old.name} was built with {before.get('origin', 'other samples')}, but these samples differ: "

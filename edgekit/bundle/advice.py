@@ -39,7 +39,7 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
             "the reasons are below.",
             "Build again with another target, another --precision or more samples.",
         )
-    return _what(chosen), _cost(chosen, variants), _next(manifest, chosen, variants)
+    return _variants_text(chosen), _cost(chosen, variants), _next(manifest, chosen, variants)
 
 
 def advised(variants: Sequence[Variant]) -> list[Variant]:
@@ -75,7 +75,7 @@ def machine(variant: Variant) -> str:
     return f"{timing['cpu']}, {timing['threads']} thread{'s' if timing['threads'] > 1 else ''}"
 
 
-def _what(chosen: Sequence[Variant]) -> str:
+def _variants_text(chosen: Sequence[Variant]) -> str:
     parts = [f"{v.name} on {v.profile} ({size(v.evidence['size_bytes'])})" for v in chosen]
     times: dict[str, list[str]] = {}
     for variant in chosen:
@@ -105,19 +105,23 @@ def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
             timed.setdefault(machine(variant), []).append((variant, own / whole))
     for where, of in timed.items():
         ratios = [ratio for _, ratio in of]
-        parts.append(f"{_of([v for v, _ in of], changed)}{_span(ratios, '.0%')} of its time on {where}")
+        parts.append(
+            f"{_owner_names([v for v, _ in of], changed)}{_span(ratios, '.0%')} of its time on {where}"
+        )
     scores = [(v, found) for v in changed if (found := _score(v)) is not None]
     for metric in dict.fromkeys(str(score["metric"]) for _, score in scores):
         own_scores = [(v, score) for v, score in scores if score["metric"] == metric]
         span = _span([score["value"] for _, score in own_scores], ".3f")
         whole = own_scores[0][1].get("float", 1.0)
-        parts.append(f"{_of([v for v, _ in own_scores], changed)}{metric} {span} (float model {whole:.3f})")
+        parts.append(
+            f"{_owner_names([v for v, _ in own_scores], changed)}{metric} {span} (float model {whole:.3f})"
+        )
     return f"{_listed([v.name for v in changed])}: {'; '.join(parts)}."
 
 
-def _of(those: Sequence[Variant], named: Sequence[Variant]) -> str:
+def _owner_names(variants: Sequence[Variant], named: Sequence[Variant]) -> str:
     """Return the names of the variants that a figure belongs to; "" if it belongs to all."""
-    return "" if len(those) == len(named) else f"{_listed([v.name for v in those])} "
+    return "" if len(variants) == len(named) else f"{_listed([v.name for v in variants])} "
 
 
 def _score(variant: Variant) -> Mapping[str, Json] | None:

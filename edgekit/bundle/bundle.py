@@ -316,8 +316,8 @@ class Bundle:
         if digest.hexdigest() != self._entries[entry]["sha256"]:
             raise self._damaged(entry, "its sha256 is not the one in the manifest")
 
-    def _damaged(self, entry: str, why: str) -> BundleError:
-        return BundleError(f"{self.name} is damaged\n  entry {entry}: {why}\n  {_AGAIN}")
+    def _damaged(self, entry: str, reason: str) -> BundleError:
+        return BundleError(f"{self.name} is damaged\n  entry {entry}: {reason}\n  {_AGAIN}")
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -394,5 +394,5 @@ class Bundle:
         return render_html(self.name, self.manifest, self.variants)
 
 
-def _not_a_bundle(name: str, why: str, what_to_do: str) -> BundleError:
-    return BundleError(f"{name} is not a bundle that EdgeKit can open\n  {why}\n  {what_to_do}")
+def _not_a_bundle(name: str, reason: str, what_to_do: str) -> BundleError:
+    return BundleError(f"{name} is not a bundle that EdgeKit can open\n  {reason}\n  {what_to_do}")

@@ -44,9 +44,9 @@ class DraftEntry(NamedTuple):
     variants: tuple[Variant, ...]
 
 
-def _share(value: Json, where: str) -> None:
+def _share(value: Json, location: str) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise ManifestError(f"{where}: {brief(value)} where a number from 0 to 1 is expected")
+        raise ManifestError(f"{location}: {brief(value)} where a number from 0 to 1 is expected")
 
 
 _SCHEMA = record(

@@ -85,47 +85,56 @@ def _is_sha256(text: str) -> bool:
     return len(text) == 64 and _HEXADECIMAL.issuperset(text)
 
 
-def _status(value: Json, where: str) -> None:
-    text(value, where)
+def _status(value: Json, location: str) -> None:
+    text(value, location)
     try:
         parse_status(value)
     except ValueError as problem:
-        raise ManifestError(f"{where}: {problem}") from None
+        raise ManifestError(f"{location}: {problem}") from None
 
 
-def plain_path(value: Json, where: str) -> None:
+def plain_path(value: Json, location: str) -> None:
     """Refuse what is not a plain relative path on every system.
 
     Raises:
         ManifestError: the name is empty, too long, absolute, has ``..`` or odd characters, or is Windows's.
     """
-    text(value, where)
+    text(value, location)
     if len(value) > ENTRY_NAME_LIMIT_CHARS:
         raise ManifestError(
-            f"{where}: a name of {len(value)} characters; the limit is {ENTRY_NAME_LIMIT_CHARS}"
+            f"{location}: a name of {len(value)} characters; the limit is {ENTRY_NAME_LIMIT_CHARS}"
         )
     if not value or not _IN_PATHS.issuperset(value):
         raise ManifestError(
-            f"{where}: {brief(value)} is not a plain relative name (letters, digits, '.', '_', '-', ' ', '/')"
+            f"{location}: {brief(value)} is not a plain relative name "
+            "(letters, digits, '.', '_', '-', ' ', '/')"
         )
     for part in value.split("/"):
         if part in ("", ".", "..") or part != part.strip(" ") or part.endswith("."):
-            raise ManifestError(f"{where}: {brief(value)} is not a plain relative name: part {brief(part)}")
+            raise ManifestError(
+                f"{location}: {brief(value)} is not a plain relative name: part {brief(part)}"
+            )
         if part.partition(".")[0].lower() in _WINDOWS_DEVICES:
-            raise ManifestError(f"{where}: {brief(value)} is a device's name on Windows: part {brief(part)}")
+            raise ManifestError(
+                f"{location}: {brief(value)} is a device's name on Windows: part {brief(part)}"
+            )
 
 
-def _tensor(least: int) -> Check:
-    check_fields = record({"name": text, "dtype": text, "shape": list_of(whole(least), RANK_LIMIT)})
+def _tensor(minimum: int) -> Check:
+    check_fields = record({"name": text, "dtype": text, "shape": list_of(whole(minimum), RANK_LIMIT)})
 
-    def check(value: Json, where: str) -> None:
-        check_fields(value, where)
+    def check(value: Json, location: str) -> None:
+        check_fields(value, location)
         if value["dtype"] not in DTYPES:
-            raise ManifestError(f"{where}.dtype: {brief(value['dtype'])} is not one of {', '.join(DTYPES)}")
+            raise ManifestError(
+                f"{location}.dtype: {brief(value['dtype'])} is not one of {', '.join(DTYPES)}"
+            )
         if (size := tensor_bytes(value)) > TENSOR_LIMIT_BYTES:
-            raise ManifestError(f"{where}.shape: a tensor of {size} bytes; the limit is {TENSOR_LIMIT_BYTES}")
+            raise ManifestError(
+                f"{location}.shape: a tensor of {size} bytes; the limit is {TENSOR_LIMIT_BYTES}"
+            )
         if value["shape"].count(-1) > 1:
-            raise ManifestError(f"{where}.shape: more than one dimension is -1 (data-dependent)")
+            raise ManifestError(f"{location}.shape: more than one dimension is -1 (data-dependent)")
 
     return check
 
@@ -245,18 +254,18 @@ def _check_entries(entries: list[dict[str, Json]]) -> dict[str, int]:
     return {entry["name"]: entry["size"] for entry in entries}
 
 
-def _check_disjoint(names: Iterable[str], where: str) -> None:
+def _check_disjoint(names: Iterable[str], location: str) -> None:
     """Written to any file system, no name meets another: not by case, not as a folder of the other."""
     taken: dict[str, str] = {}
     for name in names:
         other = taken.setdefault(name.lower(), name)
         if other != name:
-            raise ManifestError(f"{where}: {brief(name)} and {brief(other)} differ in case only")
+            raise ManifestError(f"{location}: {brief(name)} and {brief(other)} differ in case only")
     for key, name in taken.items():
         parts = key.split("/")
         for n in range(1, len(parts)):
             if "/".join(parts[:n]) in taken:
-                raise ManifestError(f"{where}: {brief(name)} is inside another file")
+                raise ManifestError(f"{location}: {brief(name)} is inside another file")
 
 
 def _check_cascade(cascade: Mapping[str, Json] | None, sizes: Mapping[str, int]) -> None:
@@ -272,16 +281,16 @@ def _check_cascade(cascade: Mapping[str, Json] | None, sizes: Mapping[str, int])
             raise ManifestError(f"{where}: entry {brief(bundle['entry'])} does not exist")
 
 
-def _check_unique(names: list[str], where: str) -> None:
+def _check_unique(names: list[str], location: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ManifestError(f"{where}: two are called {brief(name)}")
+            raise ManifestError(f"{location}: two are called {brief(name)}")
         seen.add(name)
 
 
 def _check_shrunk(
-    variant: Mapping[str, Json], manifest: Mapping[str, Json], sizes: Mapping[str, int], where: str
+    variant: Mapping[str, Json], manifest: Mapping[str, Json], sizes: Mapping[str, int], location: str
 ) -> None:
     """A smaller model's outputs are its own, for the inputs of the bundle's golden vectors."""
     shrunk = variant.get("shrunk")
@@ -289,28 +298,28 @@ def _check_shrunk(
         return
     if len(shrunk["multiplications"]) != 2 or shrunk["multiplications"][1] > shrunk["multiplications"][0]:
         raise ManifestError(
-            f"{where}.multiplications: they must be those before and after, and must not grow"
+            f"{location}.multiplications: they must be those before and after, and must not grow"
         )
     if variant["files"] and len(shrunk["golden"]) != len(manifest["golden"]):
         count, own = len(manifest["golden"]), len(shrunk["golden"])
-        raise ManifestError(f"{where}.golden: {own} outputs for the bundle's {count} golden vectors")
+        raise ManifestError(f"{location}.golden: {own} outputs for the bundle's {count} golden vectors")
     for i, outputs in enumerate(shrunk["golden"]):
-        _check_golden(outputs, manifest["outputs"], sizes, f"{where}.golden[{i}]")
+        _check_golden(outputs, manifest["outputs"], sizes, f"{location}.golden[{i}]")
 
 
 def _check_golden(
-    entries: Mapping[str, str], tensors: list[dict[str, Json]], sizes: Mapping[str, int], where: str
+    entries: Mapping[str, str], tensors: list[dict[str, Json]], sizes: Mapping[str, int], location: str
 ) -> None:
     if set(entries) != {tensor["name"] for tensor in tensors}:
-        raise ManifestError(f"{where}: the names are not those of the model")
+        raise ManifestError(f"{location}: the names are not those of the model")
     for tensor in tensors:
         entry = entries[tensor["name"]]
         if entry not in sizes:
-            raise ManifestError(f"{where}[{brief(tensor['name'])}]: entry {brief(entry)} does not exist")
+            raise ManifestError(f"{location}[{brief(tensor['name'])}]: entry {brief(entry)} does not exist")
         header_bytes = sizes[entry] - tensor_bytes(tensor)
         if not 0 < header_bytes <= npy.HEADER_LIMIT_BYTES and -1 not in tensor["shape"]:
             raise ManifestError(
-                f"{where}[{brief(tensor['name'])}]: entry {brief(entry)} has {sizes[entry]} bytes, "
+                f"{location}[{brief(tensor['name'])}]: entry {brief(entry)} has {sizes[entry]} bytes, "
                 f"the tensor alone {tensor_bytes(tensor)}"
             )
 

@@ -108,15 +108,15 @@ def kept_of(variants: Sequence[Variant]) -> list[Variant]:
     return [v for v in variants if not v.rejected]
 
 
-def columns_and_rows(kept: Sequence[Variant]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def columns_and_rows(variants: Sequence[Variant]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the table of variants: a column for each score that any of them has."""
-    scores = [name for name in ("task", "agreement") if any(_score(v, name) for v in kept)]
-    counts = any("kept" in v.evidence for v in kept)
-    headings = [*(_heading(kept, name) for name in scores), *(["kept"] if counts else [])]
-    writes = any("generation" in v.evidence for v in kept)
+    scores = [name for name in ("task", "agreement") if any(_score(v, name) for v in variants)]
+    counts = any("kept" in v.evidence for v in variants)
+    headings = [*(_heading(variants, name) for name in scores), *(["kept"] if counts else [])]
+    writes = any("generation" in v.evidence for v in variants)
     headings += ["perplexity", "over float's", "top-1"] if writes else []
     columns = [TOKEN_TIME if name == TIME and writes else name for name in COLUMNS[2:]]
-    return (*COLUMNS[:2], *headings, *columns), [_row(v, scores, counts, writes) for v in kept]
+    return (*COLUMNS[:2], *headings, *columns), [_row(v, scores, counts, writes) for v in variants]
 
 
 def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
@@ -175,9 +175,9 @@ def _score(variant: Variant, name: str) -> Json:
     return score if score and not score["unit"] else None
 
 
-def _heading(kept: Sequence[Variant], name: str) -> str:
+def _heading(variants: Sequence[Variant], name: str) -> str:
     """Return the name of the metric, e.g. ``self-mAP``: the same for all variants of a bundle."""
-    return str(next(score["metric"] for v in kept if (score := _score(v, name))))
+    return str(next(score["metric"] for v in variants if (score := _score(v, name))))
 
 
 def _cell(variant: Variant, name: str) -> str:
@@ -241,7 +241,7 @@ def _row(variant: Variant, scores: Sequence[str], counts: bool, writes: bool) ->
     timing = variant.evidence.get("timing")
     return (
         variant.profile,
-        _what(variant),
+        _precision_text(variant),
         *(_cell(variant, name) for name in scores),
         *([_kept_findings(variant)] if counts else []),
         *(_text_figures(variant) if writes else []),
@@ -252,20 +252,20 @@ def _row(variant: Variant, scores: Sequence[str], counts: bool, writes: bool) ->
     )
 
 
-def _what(variant: Variant) -> str:
+def _precision_text(variant: Variant) -> str:
     """Its precision, and how much smaller its model is."""
     if variant.shrunk is None:
         return variant.precision
     return f"{variant.precision}, {100 * variant.smaller_by:.0f} % smaller"
 
 
-def shared_notes(kept: Sequence[Variant]) -> dict[str, list[str]]:
+def shared_notes(variants: Sequence[Variant]) -> dict[str, list[str]]:
     """Return each note on variants -> the names of the variants that it applies to."""
     said: dict[str, list[str]] = {}
     tokens = max(
-        (v.evidence["generation"].get("tokens", 0) for v in kept if "generation" in v.evidence), default=0
+        (v.evidence["generation"].get("tokens", 0) for v in variants if "generation" in v.evidence), default=0
     )
-    for variant in kept:
+    for variant in variants:
         for note in notes(variant, tokens):
             said.setdefault(note, []).append(variant.name)
     return said
@@ -351,17 +351,17 @@ def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
         yield f"random values of {name} go from {low:g} to {high:g}: {given['why']}"
 
 
-def basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
+def basis(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
     """Describe the basis of the figures: the samples, and the processor."""
-    timings = [v.evidence["timing"] for v in kept if v.evidence.get("timing")]
-    machines = dict.fromkeys(machine(v) for v in kept if v.evidence.get("timing"))
+    timings = [v.evidence["timing"] for v in variants if v.evidence.get("timing")]
+    machines = dict.fromkeys(machine(v) for v in variants if v.evidence.get("timing"))
     basis = f"compared with the source model on {manifest['samples']['origin']}"
     if manifest["samples"].get("one_value"):
         basis += ", which are constant and prove little: use typical inputs"
-    held_out = {v.evidence["agreement"]["samples"] for v in kept if v.evidence.get("agreement")}
+    held_out = {v.evidence["agreement"]["samples"] for v in variants if v.evidence.get("agreement")}
     if held_out and "random" not in manifest["samples"]["origin"]:
-        scored = [v for v in kept if v.evidence.get("agreement")]
-        kind = next((v.precision for v in kept if precision_of(v.precision).stage == "quantized"), "int8")
+        scored = [v for v in variants if v.evidence.get("agreement")]
+        kind = next((v.precision for v in variants if precision_of(v.precision).stage == "quantized"), "int8")
         smaller = [v for v in scored if v.shrunk is not None]
         kind = (
             "smaller models"
@@ -371,9 +371,9 @@ def basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
             else kind
         )
         basis += f"; {kind} on {max(held_out)} of them held out for testing"
-    if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in kept):
+    if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in variants):
         basis += ", or on all where there were too few to hold some out: use 64 to 128"
-    task = next((score for v in kept if (score := _score(v, "task")) and "float" in score), None)
+    task = next((score for v in variants if (score := _score(v, "task")) and "float" in score), None)
     basis += f"; {task['metric']} of the float model {task['float']:.3f}" if task else ""
     no_int8 = manifest.get("options", {}).get("no_int8")
     basis += f"; int8 was skipped: {no_int8}" if no_int8 else ""

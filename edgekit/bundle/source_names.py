@@ -86,7 +86,7 @@ class SourceNames:
         Args:
             rows: For each one, names of the artifact's nodes or values, as the engine has them.
         """
-        claims = [list(dict.fromkeys(i for name in names for i in self._of(name))) for names in rows]
+        claims = [list(dict.fromkeys(i for name in names for i in self._indices(name))) for names in rows]
         claimed = {index for claim in claims for index in claim}
         found = []
         for claim in claims:
@@ -101,7 +101,7 @@ class SourceNames:
     def maker(self, name: str) -> SourceNode | None:
         """Return the source node that computes a node's or a value's result, without merged nodes; None if it
         is not known."""
-        indices = self._of(name)
+        indices = self._indices(name)
         source = self._nodes[indices[0]].source if indices else ()
         return source[0] if source else None
 
@@ -114,9 +114,9 @@ class SourceNames:
 
     def know(self, names: Sequence[str]) -> bool:
         """Return whether one of the names is known."""
-        return any(self._of(name) for name in names)
+        return any(self._indices(name) for name in names)
 
-    def _of(self, name: str) -> list[int]:
+    def _indices(self, name: str) -> list[int]:
         return next((self._by_name[n] for n in without_endings(name) if n in self._by_name), [])
 
 

@@ -88,20 +88,22 @@ def open_bundle(path: Path) -> Bundle:
     return Bundle.open(path)
 
 
-def need_writable(output: Path, what: str) -> None:
+def need_writable(output: Path, description: str) -> None:
     """Refuse an output before the work is done that would be lost, and one that would replace an input."""
     if not output.parent.is_dir():
-        raise UsageError(f"{output.parent} is not a folder; can't write {what} there")
+        raise UsageError(f"{output.parent} is not a folder; can't write {description} there")
     if output.is_dir():
-        raise UsageError(f"{output} is a folder; give a file name for {what}")
+        raise UsageError(f"{output} is a folder; give a file name for {description}")
     if len(flags := _flags_of(output)) > 1:
-        raise UsageError(f"{output} is given as {' and as '.join(flags)}; give another name for {what}")
+        raise UsageError(
+            f"{output} is given as {' and as '.join(flags)}; give another name for {description}"
+        )
     try:
         with tempfile.TemporaryFile(dir=output.parent):  # what the rights say is not what a file system does
             pass
     except OSError as problem:
         raise UsageError(
-            f"can't write to {output.parent}: {problem.strerror}; choose another folder for {what}"
+            f"can't write to {output.parent}: {problem.strerror}; choose another folder for {description}"
         ) from None
 
 
@@ -155,9 +157,9 @@ def refuse_others(option: str, *allowed: str) -> None:
     refuse_given(others, f"does not go with --{option}")
 
 
-def refuse_given(names: Collection[str], why: str) -> None:
+def refuse_given(names: Collection[str], reason: str) -> None:
     context = click.get_current_context()
     for each in context.command.params:
         given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
         if given and each.name in names:
-            raise UsageError(f"{each.opts[0]} {why}")
+            raise UsageError(f"{each.opts[0]} {reason}")

@@ -40,7 +40,8 @@ def check(
     options = arguments_of(build_request(), opening)
     found = check_model(model, list(targets) or None, **options)
     refused = bool(errors(found))
-    text = check_text(model, targets or sorted(set(profile_names().values())), found, options["shapes"])
+    names = targets or sorted(set(profile_names().values()))
+    text = check_text(model, names, found, options["shapes"], options["trust_pickle"])
     terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in found]}, text)
     ctx.exit(1 if refused else 0)
 
@@ -81,7 +82,7 @@ def build(
     quiet: bool,
     verbose: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Compile a model, verify every variant, write a bundle.
 
@@ -90,7 +91,7 @@ def build(
 
     For example: edgekit build detector.onnx -t ort -t tflite
     """
-    if not given["targets"]:
+    if not options["targets"]:
         raise UsageError(
             "no target given: use -t at least once, e.g. -t ort -t tflite (run edgekit targets for a list)"
         )
@@ -106,7 +107,7 @@ def build(
     from edgekit import build as build_bundle
     from edgekit.cli.bundle_text import built_text, bundle_json, faults
 
-    arguments = arguments_of(build_request(), given)
+    arguments = arguments_of(build_request(), options)
     if recursive:
         arguments["samples"] = below(arguments.get("samples"))
     bundle = build_bundle(model, **arguments)
@@ -125,5 +126,7 @@ def build(
     bugs = faults(bundle)
     found = {**bundle_json(bundle, output), "faults": bugs}
     terminal.answer(as_json, found, built_text(bundle, output, quiet=quiet, verbose=verbose))
-    rejected = any(v.rejected and v.shrunk is None for v in bundle.variants) and given["precision"] != "auto"
+    rejected = (
+        any(v.rejected and v.shrunk is None for v in bundle.variants) and options["precision"] != "auto"
+    )
     ctx.exit(1 if rejected or bugs else 0)

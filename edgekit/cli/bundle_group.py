@@ -122,7 +122,7 @@ def defer(
 @bundle.command(earlier={"--model": "--source", "--report": "--changes"})
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="New bundle.  [default: BUNDLE]")
-@request_options(build_request, again=True)
+@request_options(build_request, for_rebuild=True)
 @click.option(
     "--tools",
     type=click.Path(path_type=Path),
@@ -146,7 +146,7 @@ def rebuild(
     seconds: float,
     changes: Path | None,
     as_json: bool,
-    **again: Any,
+    **overrides: Any,
 ) -> None:
     """Rebuild a bundle with today's tools if it is not worse.
 
@@ -160,7 +160,7 @@ def rebuild(
     from edgekit.batch.rebuild import rebuild as rebuild_bundle
     from edgekit.system.atomic_files import write_atomically
 
-    arguments = arguments_of(build_request(), again)
+    arguments = arguments_of(build_request(), overrides)
     found = rebuild_bundle(bundle, output, tools=tools, seconds=seconds, **arguments)
     write_atomically(changes, [change_markdown(found, bundle.name).encode("utf-8")])
     terminal.answer(as_json, {**found.as_json(), "report": str(changes)}, change_text(found))

@@ -27,7 +27,6 @@ from edgekit.cli.device_verbs import device_options, need_device, on_device, sou
 from edgekit.cli.release_group import need_documents, need_signature, signature_options
 from edgekit.cli.request_options import once
 from edgekit.errors import UsageError
-from edgekit.system.atomic_files import write_atomically
 from edgekit.system.formats.plain_text import size
 
 if TYPE_CHECKING:
@@ -280,90 +279,3 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
         [*(f"  {sentence}" for sentence in first), "", f"  {output}  {size(len(page.encode()))}"]
     )
     terminal.answer(as_json, {"report": str(output), "advice": first}, text)
-
-
-@main.command(writes=True, earlier={"--url": "--bundle-url"})
-@bundle_argument
-@click.argument("variant", required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Folder to write into; created if missing.",
-)
-@click.option(
-    "--triton",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write a model repository for NVIDIA Triton, with VARIANT or all that Triton can run.",
-)
-@click.option(
-    "--kubernetes",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write manifests: KServe's InferenceService and a Knative Service that scales to zero.",
-)
-@click.option(
-    "--bundle-url",
-    "url",
-    metavar="URL",
-    help="With --kubernetes: storage URL of the bundle. Example: s3://models/m.edgekit",
-)
-@click.option("--image", metavar="IMAGE", help="With --kubernetes: container image. It has the extra serve.")
-@click.option(
-    "--app", is_flag=True, help="coreml, tflite: embed image input, labels and metadata from the card."
-)
-@as_json_option
-def export(
-    bundle: Path,
-    variant: str | None,
-    output: Path | None,
-    triton: Path | None,
-    kubernetes: Path | None,
-    url: str | None,
-    image: str | None,
-    app: bool,
-    as_json: bool,
-) -> None:
-    """Write engine files, or a model repository for another server.
-
-    They are for use without EdgeKit, named by model and variant. A README beside them has the settings that
-    they were verified with, where the engine's defaults compute something else.
-    """
-    from edgekit.release.export.export import README, export_variant
-
-    if [output, triton, kubernetes].count(None) != 2:
-        raise UsageError("give one of -o DIR, --triton DIR and --kubernetes FILE")
-    if (url is not None or image is not None) != (kubernetes is not None) or (app and output is None):
-        raise UsageError(
-            "--bundle-url and --image go with --kubernetes, which needs both; --app goes with -o"
-        )
-    if triton is not None:
-        from edgekit.release.export.export_triton import export_triton
-
-        with open_bundle(bundle) as opened:
-            files = [str(path) for path in export_triton(opened, triton, [variant] if variant else [])]
-        terminal.answer(as_json, {"files": files}, "\n".join(f"  {path}" for path in files))
-        return
-    if kubernetes is not None:
-        from edgekit.release.export.export_kubernetes import manifests
-
-        if url is None or image is None or variant is not None:
-            raise UsageError("--kubernetes needs --bundle-url and --image, and takes no VARIANT")
-        need_writable(kubernetes, "the manifests")
-        with open_bundle(bundle) as opened:
-            text = manifests(opened, url, image)
-        write_atomically(kubernetes, [text.encode("utf-8")])
-        terminal.answer(as_json, {"files": [str(kubernetes)]}, f"  {kubernetes}")
-        return
-    if variant is None or output is None:
-        raise UsageError(
-            "no variant given; give VARIANT, or --triton DIR for all (edgekit inspect lists them)"
-        )
-    with open_bundle(bundle) as opened:
-        written = [str(path) for path in export_variant(opened, variant, output, app=app)]
-    readme = next((path for path in written if path.endswith(README)), None)
-    lines = [f"  {path}" for path in written]
-    if readme is not None:
-        lines += ["", f"  note      verified with settings that are not the engine's defaults: see {readme}"]
-    terminal.answer(as_json, {"files": written, "readme": readme}, "\n".join(lines))

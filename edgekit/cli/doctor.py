@@ -218,7 +218,7 @@ def targets_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*plain_text.table(("-t", "device", "engine"), lines), *_missing(rows)])
 
 
-def doctor_text(found: Mapping[str, Any]) -> str:
+def doctor_text(machine: Mapping[str, Any]) -> str:
     """Return the output of ``edgekit doctor``."""
     engines = [
         (
@@ -227,11 +227,11 @@ def doctor_text(found: Mapping[str, Any]) -> str:
             row["version"] or "-",
             f"{1000 * row['seconds']:.0f} ms" if row["seconds"] is not None else "-",
         )
-        for row in found["engines"]
+        for row in machine["engines"]
     ]
-    features = " ".join(found["features"]) or "features unknown"
-    memory = f"{found['memory_mb'] / 1024:.1f} GiB" if found["memory_mb"] else "unknown"
-    host = found["packaging"]
+    features = " ".join(machine["features"]) or "features unknown"
+    memory = f"{machine['memory_mb'] / 1024:.1f} GiB" if machine["memory_mb"] else "unknown"
+    host = machine["packaging"]
     build = (
         "edgekit build works on this machine"
         if not host["missing"]
@@ -239,18 +239,18 @@ def doctor_text(found: Mapping[str, Any]) -> str:
     )
     lines = [
         *plain_text.table(("engine", "status", "version", "import"), engines),
-        *_missing(found["engines"]),
+        *_missing(machine["engines"]),
         "",
         f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
-        *(f"  {row['kind']:<9} {_accelerator_words(row)}" for row in found["accelerators"]),
-        *(f"  tools     {t['tool']}: {t['found'] or 'not found'}; {t['purpose']}" for t in found["tools"]),
-        *(f"  toolchain {toolchain_words(row)}" for row in found["toolchains"]),
-        f"  cpu       {found['cpu']}, {found['cores']} cores, {features}",
-        f"  memory    {memory}   governor {found['governor'] or 'unknown'}",
-        f"  python    {found['python']} on {found['system']}   edgekit {found['edgekit']}",
-        f"  cache     {found['cache']}",
-        *_containment(found["containment"]),
-        *(f"  warning   {warning}" for warning in found["warnings"]),
+        *(f"  {row['kind']:<9} {_accelerator_words(row)}" for row in machine["accelerators"]),
+        *(f"  tools     {t['tool']}: {t['found'] or 'not found'}; {t['purpose']}" for t in machine["tools"]),
+        *(f"  toolchain {toolchain_words(row)}" for row in machine["toolchains"]),
+        f"  cpu       {machine['cpu']}, {machine['cores']} cores, {features}",
+        f"  memory    {memory}   governor {machine['governor'] or 'unknown'}",
+        f"  python    {machine['python']} on {machine['system']}   edgekit {machine['edgekit']}",
+        f"  cache     {machine['cache']}",
+        *_containment(machine["containment"]),
+        *(f"  warning   {warning}" for warning in machine["warnings"]),
     ]
     return "\n".join(lines)
 
@@ -259,10 +259,10 @@ def _accelerator_words(row: Mapping[str, Any]) -> str:
     return f"{row['name']} (target {row['target']})" + (", computed in software" if row["software"] else "")
 
 
-def _containment(kept: Mapping[str, str]) -> list[str]:
+def _containment(limits: Mapping[str, str]) -> list[str]:
     """Describe the active limits of the process that opens a model's file (docs/security.md)."""
-    holding = ", ".join(name for name, why in kept.items() if not why) or "none of its limits holds"
-    lacking = [f"  contained without {name}: {why}" for name, why in kept.items() if why]
+    holding = ", ".join(name for name, why in limits.items() if not why) or "none of its limits holds"
+    lacking = [f"  contained without {name}: {why}" for name, why in limits.items() if why]
     return [f"  contained {holding}", *lacking]
 
 

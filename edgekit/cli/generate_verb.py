@@ -148,7 +148,7 @@ def generate(
                     sys.stdout.flush()
         result = stream.result
         if as_json:
-            terminal.answer(True, _found(session, result), "")
+            terminal.answer(True, _as_json(session, result), "")
             return
         click.echo()
         for line in _summary(session, result):
@@ -168,7 +168,7 @@ def _schema(path: Path) -> dict[str, Any]:
     return found
 
 
-def _found(session: TextSession, result: GeneratedText) -> dict[str, Any]:
+def _as_json(session: TextSession, result: GeneratedText) -> dict[str, Any]:
     return {
         "text": result.text,
         **result.as_json(),

@@ -166,7 +166,7 @@ def _together(outer: Stage, inner: Stage) -> Stage:
     return outer._replace(detail=detail, done=shown.done, total=shown.total, unit=shown.unit)
 
 
-def running_line(stage: Stage, elapsed: float, left: float | None, columns: int) -> str:
+def running_line(stage: Stage, elapsed: float, left_s: float | None, columns: int) -> str:
     """Format a running stage; what is too long ends in dots, so that the clock stays.
 
     >>> stage = Stage("observed", "16 kHz", None, 24, 128, "samples")
@@ -177,7 +177,7 @@ def running_line(stage: Stage, elapsed: float, left: float | None, columns: int)
     if stage.total:
         filled = BAR_COLUMNS * min(stage.done, stage.total) // stage.total
         figures = [f"{'#' * filled:-<{BAR_COLUMNS}} {stage.done} of {stage.total} {stage.unit}".rstrip()]
-    figures += [f"{left:.0f} s left"] if left is not None else []
+    figures += [f"{left_s:.0f} s left"] if left_s is not None else []
     figures += [stage.best] if stage.best else []
     text = "; ".join(filter(None, (", ".join(figures), stage.detail))) or "..."
     room = max(columns - 20, 3)
@@ -185,8 +185,8 @@ def running_line(stage: Stage, elapsed: float, left: float | None, columns: int)
     return f"  {stage.name:<10} {text:<{min(room, DETAIL_COLUMNS)}} {int(elapsed):4} s"[:columns]
 
 
-def _finished(stage: Stage, room: int) -> str:
-    """Format a stage that has ended, with a description of at most ``room`` columns; 0: of any length."""
-    room = max(10, min(room, DETAIL_COLUMNS)) if room else 0
-    text = f"{stage.detail[: room - 3]}..." if 0 < room < len(stage.detail) else stage.detail
-    return f"  {stage.name:<10} {text:<{room or DETAIL_COLUMNS}} {stage.seconds:5.1f} s"
+def _finished(stage: Stage, columns: int) -> str:
+    """Format a stage that has ended, with a description of at most ``columns`` columns; 0: of any length."""
+    columns = max(10, min(columns, DETAIL_COLUMNS)) if columns else 0
+    text = f"{stage.detail[: columns - 3]}..." if 0 < columns < len(stage.detail) else stage.detail
+    return f"  {stage.name:<10} {text:<{columns or DETAIL_COLUMNS}} {stage.seconds:5.1f} s"

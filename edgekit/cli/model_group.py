@@ -74,10 +74,11 @@ def card(model: Path, output: Path, overwrite: bool, as_json: bool, **opening: A
     from edgekit import draft_card
     from edgekit.compiler.card_inference.draft import drafted_text
 
-    draft = draft_card(model, **arguments_of(build_request(), opening))
+    options = arguments_of(build_request(), opening)
+    draft = draft_card(model, **options)
     write_atomically(output, [draft.text.encode("utf-8")])
     found = {"card": str(output), "guessed": list(draft.guessed), "content": draft.card.as_json()}
-    terminal.answer(as_json, found, drafted_text(draft, model, output))
+    terminal.answer(as_json, found, drafted_text(draft, model, output, options["trust_pickle"]))
 
 
 @model.command(writes=True)
@@ -94,7 +95,7 @@ def shrink(
     output: Path,
     force: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Prune channels of a model, without training.
 
@@ -107,7 +108,7 @@ def shrink(
         raise UsageError(f"{output} must be an ONNX file; end its name in .onnx")
     from edgekit import shrink as shrink_model
 
-    arguments = arguments_of(shrink_request(), given)
+    arguments = arguments_of(shrink_request(), options)
     found = shrink_model(model, **arguments)
     kept = found.faster or force
     if kept:
@@ -152,7 +153,7 @@ def distil(
     draft: bool,
     force: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Distil a model into a smaller one.
 
@@ -161,23 +162,23 @@ def distil(
     ends the training and keeps the best so far; --resume goes on.
     """
     if draft:
-        named = given_beside(draft_request(), distil_request(), given)
+        named = given_beside(draft_request(), distil_request(), options)
         if named:
             raise UsageError(f"{', '.join(named)}: not available with --train-draft; remove it")
-        ctx.exit(_draft(teacher, output, force, as_json, arguments_of(draft_request(), given)))
-    if given["layers"] is not None:
+        ctx.exit(_draft(teacher, output, force, as_json, arguments_of(draft_request(), options)))
+    if options["layers"] is not None:
         raise UsageError("--layers needs --train-draft")
-    if given["student"] is None or given["samples"] is None:
+    if options["student"] is None or options["samples"] is None:
         raise UsageError("give --student and --samples, or --train-draft for a language model")
     need_writable(output, "the model")
     if output.suffix.lower() != ".onnx":
         raise UsageError(f"{output} must be an ONNX file; end its name in .onnx")
-    if given["epochs"] is None and given["minutes"] is None:
+    if options["epochs"] is None and options["minutes"] is None:
         raise UsageError("the training has no time limit; give --epochs, --minutes or both")
     from edgekit import distil as distil_model
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
-    arguments = arguments_of(distil_request(), given)
+    arguments = arguments_of(distil_request(), options)
     found = distil_model(teacher, **arguments, checkpoint=checkpoint)
     kept = _end(found, output, checkpoint, force)
     if not as_json:
@@ -216,19 +217,19 @@ def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[
     return 0 if kept else 1
 
 
-def _end(found: DistilledDraft | DistilledModel, output: Path, checkpoint: Path, force: bool) -> bool:
+def _end(trained: DistilledDraft | DistilledModel, output: Path, checkpoint: Path, force: bool) -> bool:
     """Write what was trained if it is better, or forced. Returns whether it was."""
-    kept = found.better or force
+    kept = trained.better or force
     if kept:
-        found.save(output)
-    if found.finished:
+        trained.save(output)
+    if trained.finished:
         checkpoint.unlink(missing_ok=True)
     return kept
 
 
-def _ending(written: str, found: DistilledDraft | DistilledModel, checkpoint: Path) -> str:
+def _ending(written: str, trained: DistilledDraft | DistilledModel, checkpoint: Path) -> str:
     """Return the end of the output: written files, and the next step."""
     ending = written or "  nothing was written"
-    if not found.finished:
+    if not trained.finished:
         ending += f"\n  {checkpoint} is kept: the same command with --resume goes on"
     return ending

@@ -110,7 +110,7 @@ def publish(
     image: str,
     uri: str,
     as_json: bool,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Publish a bundle to devices, by TUF or as an OCI artifact.
 
@@ -120,11 +120,11 @@ def publish(
     """
     if oci is not None:
         refuse_others("oci", "bundle", "tag", "name", "as_json")
-        _publish_oci(oci, bundle, tag, asked["name"], as_json)
+        _publish_oci(oci, bundle, tag, options["name"], as_json)
         return
     if platform is not None:
         refuse_others("for", "platform", "bundle", "output", "name", "image", "uri", "as_json")
-        _write_platform(platform, bundle, output, asked["name"], image, uri, as_json)
+        _write_platform(platform, bundle, output, options["name"], image, uri, as_json)
         return
     if repo is None or keys is None:
         raise UsageError("give --repo and --keys, or --oci, or --for")
@@ -133,11 +133,11 @@ def publish(
     from edgekit.release.updates.repository import Repository
     from edgekit.release.updates.repository_keys import RoleKeys
 
-    action = _action(bundle, asked)
+    action = _action(bundle, options)
     channel = _channel(action, channels)
     repository = Repository(repo, RoleKeys(keys, offline_keys, repo))
     found: dict[str, Any] = {"repository": str(repo), "done": action, "channel": channel}
-    found |= _DO[action](repository, bundle, list(channels), channel, asked)
+    found |= _DO[action](repository, bundle, list(channels), channel, options)
     lines = [f"  {found['text']}"] + [f"  note  {note}" for note in found.get("notes", ())]
     if action == "init":
         lines.append(
@@ -185,19 +185,19 @@ def _write_platform(
     terminal.answer(as_json, found, "\n".join(lines))
 
 
-def _action(bundle: Path | None, asked: dict[str, Any]) -> str:
-    actions = [name for name in ACTIONS if asked[name] not in ("", False, None)]
+def _action(bundle: Path | None, arguments: dict[str, Any]) -> str:
+    actions = [name for name in ACTIONS if arguments[name] not in ("", False, None)]
     actions += ["publish"] if bundle is not None else []
-    if not actions and asked["rollout"] is not None and not asked["add_model"]:
+    if not actions and arguments["rollout"] is not None and not arguments["add_model"]:
         return "rollout"
     if len(actions) != 1:
         options = ", ".join(map(_flag, ACTIONS))
         raise UsageError(f"give one of BUNDLE, --rollout, {options}")
-    if asked["reason"] and actions[0] not in ("stop", "withdraw"):
+    if arguments["reason"] and actions[0] not in ("stop", "withdraw"):
         raise UsageError("--reason needs --stop-installs or --withdraw")
-    if asked["add_model"] and actions[0] != "publish":
+    if arguments["add_model"] and actions[0] != "publish":
         raise UsageError("--add-model needs the BUNDLE that is published")
-    if asked["rollout"] is not None and actions[0] != "publish":
+    if arguments["rollout"] is not None and actions[0] != "publish":
         raise UsageError(f"--rollout does not go with {_flag(actions[0])}")
     return actions[0]
 
@@ -221,7 +221,7 @@ def _channel(action: str, channels: tuple[str, ...]) -> str:
 
 
 def _init(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
 ) -> dict[str, Any]:
     channels = channels or ["stable", "canary"]
     repository.create(channels)
@@ -234,21 +234,21 @@ def _init(
 
 
 def _publish(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
 ) -> dict[str, Any]:
     from edgekit.release.updates import publishing
 
     assert bundle is not None
-    percent = 100.0 if asked["rollout"] is None else asked["rollout"]
+    percent = 100.0 if options["rollout"] is None else options["rollout"]
     done = publishing.publish(
         repository,
         bundle,
         channel,
-        asked["name"],
+        options["name"],
         percent,
-        asked["keep"],
-        asked["deltas"],
-        asked["add_model"],
+        options["keep"],
+        options["deltas"],
+        options["add_model"],
     )
     text = f"{done.target}  release {done.release} for {percent:g} % of the devices of {channel}"
     return {
@@ -262,12 +262,12 @@ def _publish(
 
 
 def _rollout(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
 ) -> dict[str, Any]:
     from edgekit.release.updates import publishing
 
-    percent = asked["rollout"]
-    model, number = publishing.roll_out(repository, channel, asked["name"], percent)
+    percent = options["rollout"]
+    model, number = publishing.roll_out(repository, channel, options["name"], percent)
     return {
         "text": f"{model} release {number} is for {percent:g} % of the devices of {channel}",
         "model": model,
@@ -277,22 +277,22 @@ def _rollout(
 
 
 def _withdraw(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
 ) -> dict[str, Any]:
     from edgekit.release.updates import publishing
 
-    reason = asked["reason"] or "its publisher withdrew it"
-    model, number = publishing.withdraw(repository, channel, asked["name"], asked["withdraw"], reason)
+    reason = options["reason"] or "its publisher withdrew it"
+    model, number = publishing.withdraw(repository, channel, options["name"], options["withdraw"], reason)
     text = f"{model} release {number} is withdrawn from {channel}: devices go to the one before it"
     return {"text": text, "model": model, "release": number, "reason": reason}
 
 
 def _stop(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
 ) -> dict[str, Any]:
     from edgekit.release.updates import publishing
 
-    reason = (asked["reason"] or "its publisher stopped it") if asked["stop"] else ""
+    reason = (options["reason"] or "its publisher stopped it") if options["stop"] else ""
     publishing.set_stopped(repository, channel, reason)
     return {
         "text": f"channel {channel}: {f'stopped, {reason}' if reason else 'installs go on'}",
@@ -301,22 +301,26 @@ def _stop(
 
 
 def _add_channel(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
 ) -> dict[str, Any]:
-    repository.add_channel(asked["add_channel"])
-    return {"text": f"channel {asked['add_channel']} made", "channels": repository.channels()}
+    repository.add_channel(options["add_channel"])
+    return {"text": f"channel {options['add_channel']} made", "channels": repository.channels()}
 
 
 def _rotate(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
 ) -> dict[str, Any]:
-    repository.rotate(asked["rotate"])
-    path = repository.keys.path(asked["rotate"])
-    return {"text": f"{path}  is the new key of {asked['rotate']}", "role": asked["rotate"], "key": str(path)}
+    repository.rotate(options["rotate"])
+    path = repository.keys.path(options["rotate"])
+    return {
+        "text": f"{path}  is the new key of {options['rotate']}",
+        "role": options["rotate"],
+        "key": str(path),
+    }
 
 
 def _refresh(
-    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, options: dict[str, Any]
 ) -> dict[str, Any]:
     from edgekit.release.updates import publishing
 

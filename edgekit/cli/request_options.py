@@ -110,8 +110,8 @@ class Verb(click.Command):
         return found
 
     @params.setter
-    def params(self, given: list[click.Parameter]) -> None:
-        self._params = given
+    def params(self, parameters: list[click.Parameter]) -> None:
+        self._params = parameters
 
     def make_parser(self, ctx: click.Context) -> Any:
         parser = super().make_parser(ctx)
@@ -147,14 +147,18 @@ class RequestOptions(click.Option):
 
 
 def request_options(
-    request: Callable[[], type], *, only: Collection[str] = (), again: bool = False, required: bool = True
+    request: Callable[[], type],
+    *,
+    only: Collection[str] = (),
+    for_rebuild: bool = False,
+    required: bool = True,
 ) -> Callable[[F], F]:
     """Return a decorator that gives a verb the options of a request.
 
     Args:
         request: Loads the class of the request.
         only: Fields to take; none: all that have an option.
-        again: Whether to take the options of ``edgekit bundle rebuild``: what a manifest does not hold.
+        for_rebuild: Whether to take the options of ``edgekit bundle rebuild``: what a manifest does not hold.
         required: Whether an argument without a default must be given.
     """
 
@@ -162,9 +166,9 @@ def request_options(
         from edgekit.system.declared_options import declared
 
         for each in declared(request()):
-            text = each.option.again if again else each.option.help
+            text = each.option.again if for_rebuild else each.option.help
             if text and (not only or each.name in only):
-                yield _option(each, text, required and not again)
+                yield _option(each, text, required and not for_rebuild)
 
     return click.option("--request", cls=RequestOptions, options=options)
 
@@ -223,7 +227,7 @@ def _type(field: Declared) -> Any:
     return field.kind
 
 
-def arguments_of(request: type, given: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(request: type, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a request from the values that click has for its options.
 
     One that was not given is left to its default.
@@ -232,26 +236,26 @@ def arguments_of(request: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
     found = {}
     for each in declared(request):
-        if (value := given.get(each.name)) is not None:
+        if (value := options.get(each.name)) is not None:
             if each.option.repeatable == "by name":
                 value = once(value, each.flags[0])
             found[each.name] = list(value) if each.option.repeatable == "values" else value
     return found
 
 
-def given_beside(request: type, other: type, given: Mapping[str, Any]) -> list[str]:
+def given_beside(request: type, other: type, options: Mapping[str, Any]) -> list[str]:
     """Return the flags that were given and that another request has, not this one."""
     from edgekit.system.declared_options import declared
 
     own = {each.name for each in declared(request)}
-    return [each.shown for each in declared(other) if given.get(each.name) and each.name not in own]
+    return [each.shown for each in declared(other) if options.get(each.name) and each.name not in own]
 
 
-def once(given: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:
+def once(pairs: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:
     """Return the values of a repeatable flag by name."""
-    names = [name for name, _ in given]
+    names = [name for name, _ in pairs]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         for_what = f" for {', '.join(repeated)}" if any(repeated) else "; say which input each is for"
         raise UsageError(f"{flag} is given more than once{for_what}")
-    return dict(given)
+    return dict(pairs)

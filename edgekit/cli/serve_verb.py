@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 )
 @request_options(serve_request)
 @as_json_option
-def serve(port: int | None, as_json: bool, **given: Any) -> None:
+def serve(port: int | None, as_json: bool, **options: Any) -> None:
     """Serve bundles over HTTP and gRPC.
 
     Both are the Open Inference Protocol v2.
@@ -37,7 +37,7 @@ def serve(port: int | None, as_json: bool, **given: Any) -> None:
     """
     if port is not None:
         refuse_given(["listen"], "does not go with --port")
-        given["listen"] = f"127.0.0.1:{port}"
+        options["listen"] = f"127.0.0.1:{port}"
     from edgekit.serve.server import serve as serve_bundles
 
     def announce(url: str, grpc: str | None, token: str | None, models: ServedModels) -> None:
@@ -55,4 +55,4 @@ def serve(port: int | None, as_json: bool, **given: Any) -> None:
         if grpc is not None:
             click.echo(f"  gRPC      {grpc}", err=True)
 
-    serve_bundles(**arguments_of(serve_request(), given), announce=announce)
+    serve_bundles(**arguments_of(serve_request(), options), announce=announce)

@@ -33,11 +33,11 @@ ROOM_COLUMNS = 24
 """At least this many for the continuation of a cell."""
 
 
-def answer(as_json: bool, found: Mapping[str, Any], text: str) -> None:
+def answer(as_json: bool, result: Mapping[str, Any], text: str) -> None:
     """Print the result: the JSON object, or the text wrapped to the terminal; its pip lines work here."""
     text = with_local_lines(text)
     if as_json:
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+        click.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
     elif sys.stdout.isatty():
         click.echo(_styled(fitted(text, _columns())), color=_colour(sys.stdout))
     else:

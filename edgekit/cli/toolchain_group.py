@@ -41,12 +41,12 @@ def install(name: str, accept_terms: bool, as_json: bool) -> None:
     """Install a vendor's compiler."""
     from edgekit.compiler.toolchains import list_toolchains as toolchains
 
-    def accepts(asked: Toolchain) -> bool:
+    def accepts(toolchain: Toolchain) -> bool:
         if accept_terms:
             return True
         if as_json or not sys.stdin.isatty():
             return False
-        click.echo(asked.terms.strip(), err=True)
+        click.echo(toolchain.terms.strip(), err=True)
         return click.confirm(toolchains.ASK, err=True)
 
     found = toolchains.install_toolchain(name, accepts)

@@ -69,12 +69,12 @@ class Connection:
 
     Args:
         address: Address of the device.
-        tell: Callback for a line to the user: a lost connection, and that the work continues.
+        notify: Callback for a line to the user: a lost connection, and that the work continues.
     """
 
-    def __init__(self, address: DeviceAddress, tell: Callable[[str], None]) -> None:
+    def __init__(self, address: DeviceAddress, notify: Callable[[str], None]) -> None:
         self.address = address
-        self.tell = tell
+        self.tell = notify
         self._reached = False
 
     def ask(self, request: Mapping[str, Json], payload: Payload | None = None) -> Any:
@@ -210,8 +210,8 @@ class Connection:
             raise self._unexpected(strict_json.brief(row))
         return row
 
-    def _unexpected(self, what: str) -> DeviceError:
-        return DeviceError(f"{self.address.text} sent an invalid response: {what}")
+    def _unexpected(self, description: str) -> DeviceError:
+        return DeviceError(f"{self.address.text} sent an invalid response: {description}")
 
 
 def _pieces(content: bytes, offset: int) -> Iterator[bytes]:
@@ -228,8 +228,8 @@ def end(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
 
 
-def keep_the_end(stream: Any, said: bytearray) -> None:
+def keep_the_end(stream: Any, buffer: bytearray) -> None:
     """Read a stream into a buffer that keeps its last bytes."""
     while piece := stream.read1(4096):
-        said += piece
-        del said[:-STDERR_LIMIT_BYTES]
+        buffer += piece
+        del buffer[:-STDERR_LIMIT_BYTES]

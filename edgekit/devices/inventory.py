@@ -73,35 +73,37 @@ def normalized(name: str) -> str:
     return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)
 
 
-def read_inventory(found: Mapping[str, Any], device: str) -> Inventory:
+def read_inventory(reported: Mapping[str, Any], device: str) -> Inventory:
     """Check and convert the inventory that the script on the device reports.
 
     Raises:
         DeviceError: it is malformed, or there are no wheels for the device's Python.
     """
     try:
-        if found["implementation"] != "cpython":
-            raise DeviceError(f"{device}: its Python is {found['implementation']}; the engines need CPython")
-        texts: dict[str, str] = dict(found["texts"])
+        if reported["implementation"] != "cpython":
+            raise DeviceError(
+                f"{device}: its Python is {reported['implementation']}; the engines need CPython"
+            )
+        texts: dict[str, str] = dict(reported["texts"])
         facts = cpu.parse_cpuinfo(texts.get("/proc/cpuinfo", ""))
         memory = cpu.parse_cpuinfo(texts.get("/proc/meminfo", "")).get("memtotal", "").split()
-        libc_name, libc_version = map(words, found["libc"])
-        major, minor, patch = found["python"]
+        libc_name, libc_version = map(words, reported["libc"])
+        major, minor, patch = reported["python"]
         return Inventory(
-            machine=_of_python(words(found["machine"]), int(found["bits"])),
+            machine=_of_python(words(reported["machine"]), int(reported["bits"])),
             cpu=cpu.name_in(facts),
             isa=cpu.extensions_in(facts),
-            system=f"{words(found['system'])} {words(found['release'])}",
+            system=f"{words(reported['system'])} {words(reported['release'])}",
             libc=(libc_name, libc_version),
             python=(int(major), int(minor), int(patch)),
             memory_mb=int(memory[0]) >> 10 if memory and memory[0].isdigit() else None,
-            free_mb=int(found["free_bytes"]) >> 20,
+            free_mb=int(reported["free_bytes"]) >> 20,
             packages={
                 normalized(name): version
-                for name, version in found["packages"].items()
+                for name, version in reported["packages"].items()
                 if DISTRIBUTION.fullmatch(name) and VERSION.fullmatch(version)
             },
-            tools={words(name): words(path) for name, path in found["tools"].items()},
+            tools={words(name): words(path) for name, path in reported["tools"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise DeviceError(

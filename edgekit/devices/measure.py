@@ -57,21 +57,21 @@ class Measured:
         return merge.merge(path, self.manifest, verb, self.by, self.device)
 
 
-def look(address: DeviceAddress, tell: Callable[[str], None]) -> tuple[Connection, Inventory]:
+def look(address: DeviceAddress, notify: Callable[[str], None]) -> tuple[Connection, Inventory]:
     """Reach a device and see what is there.
 
     Raises:
         DeviceError: it can't be reached.
         NoPython: nothing there runs EdgeKit.
     """
-    connection = Connection(address, tell)
+    connection = Connection(address, notify)
     found = inventories.read_inventory(connection.ask({"do": "inventory"}), address.text)
     libc = " ".join(found.libc).strip() or "a libc other than glibc"
-    tell(f"{address.text}: {found.machine}, CPython {found.python_text}, {libc}")
+    notify(f"{address.text}: {found.machine}, CPython {found.python_text}, {libc}")
     return connection, found
 
 
-def inspect(device: str, tell: Callable[[str], None]) -> Inventory:
+def inspect(device: str, notify: Callable[[str], None]) -> Inventory:
     """Look at a device and remember what is there.
 
     Raises:
@@ -80,16 +80,16 @@ def inspect(device: str, tell: Callable[[str], None]) -> Inventory:
     """
     address = parse_address(device)
     try:
-        _, found = look(address, tell)
+        _, found = look(address, notify)
     except NoPython:
         found = vendor_tools.look_for_tools(address)
-        tell(f"{device}: {found.machine}, no Python 3.10 or newer")
+        notify(f"{device}: {found.machine}, no Python 3.10 or newer")
     inventories.remember(address.text, found)
     return found
 
 
 def measure(
-    path: Path, device: str, verb: str, options: Mapping[str, Json], tell: Callable[[str], None]
+    path: Path, device: str, verb: str, options: Mapping[str, Json], notify: Callable[[str], None]
 ) -> Measured:
     """Run a verb on a device.
 
@@ -98,7 +98,7 @@ def measure(
         device: Address in the format of ``--device``.
         verb: ``bench``, ``verify`` or ``explain``.
         options: The verb's, by the names of its Python function.
-        tell: Takes lines for the user: what was found, what is brought, a connection that was lost.
+        notify: Takes lines for the user: what was found, what is brought, a connection that was lost.
 
     Raises:
         UsageError: the address is none.
@@ -113,11 +113,11 @@ def measure(
         targets = _targets(bundle, options)
         manifest = bundle.manifest
     try:
-        connection, found = look(address, tell)
+        connection, found = look(address, notify)
     except NoPython:
         if verb == "bench":
-            tell(f"{device} has no Python 3.10 or newer: looking for vendors' tools")
-            return _by_tools(path, address, options, tell)
+            notify(f"{device} has no Python 3.10 or newer: looking for vendors' tools")
+            return _by_tools(path, address, options, notify)
         raise DeviceError(f"{device} has no Python 3.10 or newer, which {verb} needs") from None
     needed = provision.wanted(targets, found, NEEDS.get(verb, ()))
     archives = [provision.edgekit_archive(targets)]
@@ -132,7 +132,7 @@ def measure(
     for archive in archives:
         sent = connection.send(archive.content, archive.digest, unpack=True)
         if sent:
-            tell(f"{device}: brought {', '.join(archive.holds)} ({size(len(archive.content))})")
+            notify(f"{device}: brought {', '.join(archive.holds)} ({size(len(archive.content))})")
     digest = hashlib.sha256(content).hexdigest()
     connection.send(content, digest, unpack=False)
     request: dict[str, Json] = {"verb": verb, "options": dict(options)}
@@ -146,14 +146,14 @@ def measure(
 
 
 def _by_tools(
-    path: Path, address: DeviceAddress, options: Mapping[str, Json], tell: Callable[[str], None]
+    path: Path, address: DeviceAddress, options: Mapping[str, Json], notify: Callable[[str], None]
 ) -> Measured:
     found = vendor_tools.look_for_tools(address)
     threads = int(options.get("threads") or 1)
     with Bundle.open(path) as bundle:
         chosen = _chosen(bundle, options)
         rows = vendor_tools.bench_by_tools(
-            bundle, chosen, address, found, threads, float(options["seconds"]), tell
+            bundle, chosen, address, found, threads, float(options["seconds"]), notify
         )
         manifest = bundle.manifest
     inventories.remember(address.text, found)

@@ -32,7 +32,7 @@ def merge(
     path: Path,
     measured_of: Mapping[str, Json],
     verb: str,
-    by: Mapping[str, Sequence[Mapping[str, Any]]],
+    rows_by_tool: Mapping[str, Sequence[Mapping[str, Any]]],
     device: Mapping[str, Any],
 ) -> str:
     """Add what was measured to a bundle's file.
@@ -41,7 +41,8 @@ def merge(
         path: Path of the bundle.
         measured_of: Its manifest, as it was sent to the device.
         verb: ``bench``, ``verify`` or ``explain``.
-        by: ``edgekit``, or the vendor's tool -> rows as the verb's ``--json`` has them, with ``variant``.
+        rows_by_tool: ``edgekit``, or the vendor's tool -> rows as the verb's ``--json`` has them,
+            with ``variant``.
         device: ``cpu``, ``isa``, ``machine``, ``system`` and ``python``. No address: a bundle travels.
 
     Returns:
@@ -61,7 +62,7 @@ def merge(
                 "  nothing was written; run it again"
             )
         extensions = dict(bundle.manifest.get("extensions") or {})
-        for who, results in by.items():
+        for who, results in rows_by_tool.items():
             extensions[KEY] = with_results(extensions.get(KEY), verb, results, device, who)
         manifest = {**bundle.manifest, "extensions": extensions}
         entries = {entry["name"]: bytes(bundle.read(entry["name"])) for entry in manifest["entries"]}
@@ -71,16 +72,16 @@ def merge(
 
 
 def with_results(
-    known: Json,
+    devices: Json,
     verb: str,
     results: Sequence[Mapping[str, Any]],
     device: Mapping[str, Any],
-    by: str,
+    tool: str,
 ) -> list[Json]:
     """The list of devices with new results; those of the same processor, tool, variant and threads go."""
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")
-    records = [dict(row) for row in known if isinstance(row, dict)] if isinstance(known, list) else []
-    identity = (device["cpu"], list(device["isa"]), device["machine"], by)
+    records = [dict(row) for row in devices if isinstance(row, dict)] if isinstance(devices, list) else []
+    identity = (device["cpu"], list(device["isa"]), device["machine"], tool)
     own = next(
         (r for r in records if (r.get("cpu"), r.get("isa"), r.get("machine"), r.get("by")) == identity), None
     )
@@ -88,7 +89,7 @@ def with_results(
         own = {"variants": {}}
         records.append(own)
     own |= {name: device[name] for name in FACTS if name in device}
-    own["by"] = by
+    own["by"] = tool
     variants = own["variants"] = dict(own.get("variants") or {})
     for result in results:
         variant = dict(variants.get(result["variant"]) or {})
@@ -99,21 +100,21 @@ def with_results(
                 for row in (old if isinstance(old, list) else [])
                 if isinstance(row, dict) and row.get("threads") != result.get("threads")
             ]
-            variant["bench"] = [*rows, {**_taken(result, BENCH_FIELDS), "measured": now}]
+            variant["bench"] = [*rows, {**_selected(result, BENCH_FIELDS), "measured": now}]
         else:
-            taken = _explained(result) if verb == "explain" else _taken(result, ("status", "outputs"))
+            taken = _explained(result) if verb == "explain" else _selected(result, ("status", "outputs"))
             variant[verb] = {**taken, "measured": now}
         variants[result["variant"]] = variant
     return records
 
 
 def _explained(result: Mapping[str, Any]) -> dict[str, Json]:
-    nodes = [_taken(node, NODE_FIELDS) for node in result["nodes"][:KEPT_NODES]]
-    values = [_taken(value, VALUE_FIELDS) for value in result["values"][:KEPT_NODES]]
-    return {**_taken(result, EXPLAIN_FIELDS), "nodes": nodes, "values": values}
+    nodes = [_selected(node, NODE_FIELDS) for node in result["nodes"][:KEPT_NODES]]
+    values = [_selected(value, VALUE_FIELDS) for value in result["values"][:KEPT_NODES]]
+    return {**_selected(result, EXPLAIN_FIELDS), "nodes": nodes, "values": values}
 
 
-def _taken(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Json]:
+def _selected(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Json]:
     return {name: row[name] for name in names if name in row}
 
 

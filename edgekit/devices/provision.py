@@ -54,7 +54,7 @@ class Archive(NamedTuple):
     holds: tuple[str, ...]
 
 
-class Wanted(NamedTuple):
+class MissingPackages(NamedTuple):
     """Requirements of a bundle's targets on a device.
 
     Attributes:
@@ -68,7 +68,7 @@ class Wanted(NamedTuple):
     without: Mapping[str, str]
 
 
-def wanted(targets: Iterable[str], inventory: Inventory, extras: Sequence[str] = ()) -> Wanted:
+def wanted(targets: Iterable[str], inventory: Inventory, extras: Sequence[str] = ()) -> MissingPackages:
     """Compare what the targets' packages require with what the device has.
 
     A target's requirements are those of the extra that has its name, or, for a target of a third party, all
@@ -116,7 +116,7 @@ def wanted(targets: Iterable[str], inventory: Inventory, extras: Sequence[str] =
                 present[name] = version
             else:
                 missing[f"{requirement.name}{requirement.specifier}"] = None
-    return Wanted(tuple(missing), present, without)
+    return MissingPackages(tuple(missing), present, without)
 
 
 def _requirements(target: str) -> list[Requirement]:
@@ -140,7 +140,7 @@ def _meets(requirement: Requirement, version: str) -> bool:
         return False
 
 
-def packages_archive(wanted: Wanted, inventory: Inventory, device: str) -> Archive | None:
+def packages_archive(packages: MissingPackages, inventory: Inventory, device: str) -> Archive | None:
     """The wheels of what is missing, as pip installs them; None where nothing is.
 
     pip reads markers of a wheel's own requirements for this machine's Python and system, which is known of it
@@ -150,29 +150,29 @@ def packages_archive(wanted: Wanted, inventory: Inventory, device: str) -> Archi
         DeviceError: pip finds no wheels for the device, or can't reach an index.
         MissingDependency: pip is not installed here.
     """
-    if not wanted.missing:
+    if not packages.missing:
         return None
     if find_spec("pip") is None:
         raise MissingDependency("pip", "bringing wheels to the device", "python -m ensurepip")
     here = {normalized(d.metadata["Name"]): d.version for d in metadata.distributions() if d.metadata["Name"]}
     likely = [f"{name}=={version}" for name, version in sorted({**here, **inventory.packages}.items())]
-    facts = [*wanted.missing, *_platforms(inventory), inventory.python_text]
+    facts = [*packages.missing, *_platforms(inventory), inventory.python_text]
     # First in the versions that figures of this machine are of, then in any that the device can have.
     keys = {_key([*facts, *constraints]): constraints for constraints in (likely, [])}
-    kept = next((archive for key in keys if (archive := _kept(key)) is not None), None)
+    kept = next((archive for key in keys if (archive := _cached_archive(key)) is not None), None)
     if kept is not None:
         return kept
     for key, constraints in keys.items():
         with tempfile.TemporaryDirectory(prefix="edgekit-wheels-") as temporary:
             folder = Path(temporary, "site")
-            why = _pip(folder, wanted.missing, constraints, inventory, Path(temporary))
+            why = _pip(folder, packages.missing, constraints, inventory, Path(temporary))
             if not why:
-                archive = _archive_of(folder, wanted.missing)
+                archive = _archive_of(folder, packages.missing)
                 _keep(key, archive)
                 return archive
     libc = " ".join(inventory.libc).strip() or "musl"
     raise DeviceError(
-        f"{device} lacks {', '.join(wanted.missing)}, and pip has no wheels for its CPython "
+        f"{device} lacks {', '.join(packages.missing)}, and pip has no wheels for its CPython "
         f"{inventory.python_text} on {inventory.machine}, {libc}:\n"
         f"  {why}\n"
         "  install them on the device, or give this machine access to a package index"
@@ -275,7 +275,7 @@ def _folder() -> Path:
     return cache_folder() / "device_packages"
 
 
-def _kept(key: str) -> Archive | None:
+def _cached_archive(key: str) -> Archive | None:
     try:
         about = strict_json.decode((_folder() / f"{key}.json").read_bytes(), "record", 1 << 20)
         content = (_folder() / f"{key}.tar.gz").read_bytes()

@@ -159,10 +159,10 @@ def bench_by_tools(
     bundle: Bundle,
     variants: Sequence[Variant],
     address: DeviceAddress,
-    found: Inventory,
+    inventory: Inventory,
     threads: int,
     seconds: float,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> dict[str, list[dict[str, Any]]]:
     """Time variants with the vendors' tools that the device has.
 
@@ -170,10 +170,10 @@ def bench_by_tools(
         bundle: Bundle with the files.
         variants: Variants to time.
         address: Address of the device.
-        found: Result of :func:`look_for_tools`.
+        inventory: Result of :func:`look_for_tools`.
         threads: Number of threads of a run; trtexec has no such option.
         seconds: Duration of the timed runs in seconds.
-        tell: Callback for lines to the user.
+        notify: Callback for lines to the user.
 
     Returns:
         Tool -> rows ``{variant, engine, threads, p50_ms, ...}``.
@@ -183,11 +183,11 @@ def bench_by_tools(
     """
     rows: dict[str, list[dict[str, Any]]] = {}
     for tool in TOOLS:
-        path = found.tools.get(tool.name)
+        path = inventory.tools.get(tool.name)
         for variant in variants if path is not None else ():
             if variant.target == tool.target:
                 assert path is not None
-                tell(f"{address.text}: {variant.name} by {tool.name}")
+                notify(f"{address.text}: {variant.name} by {tool.name}")
                 row = _timed(bundle, variant, tool, path, address, threads, seconds)
                 rows.setdefault(tool.name, []).append(row)
     if not rows:

@@ -1,6 +1,8 @@
 """Compile ``libedgekit``.
 
-    python -m edgekit.native.build -o DIR [--target aarch64-linux-gnu.2.17] [--compiler g++]
+    python -m edgekit.native.build -o DIR [--compiler g++]
+    python -m edgekit.native.build -o DIR --target aarch64-linux-gnu.2.17
+    python -m edgekit.native.build -o DIR --target all         # a folder for each platform of TARGETS
 
 All sources go through the compiler as one translation unit, which takes half of the time of single files.
 The compiler is ``zig c++`` where the package ziglang is installed, else g++ or clang++. The compiler
@@ -10,6 +12,7 @@ runs in this folder and gets relative paths only, so that no path of a machine g
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import shutil
 import subprocess
@@ -19,12 +22,12 @@ from pathlib import Path
 
 from edgekit._version import __version__
 from edgekit.errors import EdgeKitError, MissingDependency
+from edgekit.native import webassembly
 
 FOLDER = Path(__file__).parent
 INCLUDE = FOLDER / "include"
 FLAGS = (
     "-std=c++17",
-    "-fPIC",
     "-fvisibility=hidden",
     "-ffp-contract=off",  # a fused multiply-add rounds once where numpy rounds twice
     "-Wall",
@@ -33,6 +36,22 @@ FLAGS = (
 RELEASE_FLAGS = ("-O2", "-s")
 """Flags for a library to ship: optimized and stripped."""
 SUFFIXES = {"windows": ".dll", "macos": ".dylib"}
+LINKED = {"windows": (), "macos": ("-Wl,-install_name,@rpath/libedgekit.dylib",)}
+"""System -> the linker's flags; a library for macOS holds its own path otherwise. Others need libdl."""
+TARGETS = (
+    "x86_64-linux-gnu.2.17",
+    "aarch64-linux-gnu.2.17",
+    "arm-linux-gnueabihf.2.17",
+    "aarch64-macos",
+    "x86_64-windows-gnu",
+    webassembly.TARGET,
+)
+"""Platforms that zig compiles for, by its names; glibc 2.17 is that of 2012."""
+
+
+def zig_is_installed() -> bool:
+    """Return whether the package ziglang, a compiler for all platforms, is installed."""
+    return importlib.util.find_spec("ziglang") is not None
 
 
 def compiler_command() -> list[str]:
@@ -41,7 +60,7 @@ def compiler_command() -> list[str]:
     Raises:
         MissingDependency: no compiler is installed.
     """
-    if importlib.util.find_spec("ziglang") is not None:
+    if zig_is_installed():
         return [sys.executable, "-m", "ziglang", "c++"]
     for name in ("g++", "clang++"):
         if shutil.which(name):
@@ -57,34 +76,48 @@ def compile_library(
     Args:
         folder: Destination; created if it is missing.
         compiler: Start of the compiler's command; empty: :func:`compiler_command`.
-        target: Zig's name of another platform, e.g. ``aarch64-linux-gnu.2.17``; "": this one.
+        target: Zig's name of another platform, one of TARGETS; "": this one.
         flags: Flags in addition to FLAGS.
 
     Returns:
-        The library.
+        The library, or ``edgekit.wasm``.
 
     Raises:
-        MissingDependency: no compiler is installed.
+        MissingDependency: no compiler is installed, or not zig for another platform.
         EdgeKitError: the compiler failed; the text has its messages.
     """
-    command = [*(compiler or compiler_command()), *(("-target", target) if target else ())]
-    system = next((name for name in SUFFIXES if name in (target or sys.platform)), "")
+    if target and not compiler and not zig_is_installed():
+        raise MissingDependency("ziglang", f"compiling for {target}", install="pip install ziglang")
+    compiler = compiler or compiler_command()
+    source = "".join(f'#include "{path}"\n' for path in sources())
+    if target == webassembly.TARGET:
+        folder.mkdir(parents=True, exist_ok=True)
+        module, given = folder / "edgekit.wasm", [*FLAGS, *flags, *definitions()]
+        webassembly.compile_module(compiler, module, given, source, _run)
+        (folder / "edgekit.wasm.lock").write_text(webassembly.lock_of(module, compiled_digest()))
+        return module
+    command = [*compiler, *(("-target", target) if target else ())]
+    here = {"darwin": "macos", "win32": "windows"}.get(sys.platform, sys.platform)
+    system = next((name for name in SUFFIXES if name in (target or here)), "")
     library = folder / f"libedgekit{SUFFIXES.get(system, '.so')}"
     folder.mkdir(parents=True, exist_ok=True)
-    linked = ["-shared", "-o", str(library.resolve()), *(["-ldl"] if not system else [])]
+    linked = ["-shared", "-o", str(library.resolve()), *LINKED.get(system, ("-ldl",))]
+    if system == "windows":
+        linked.append(f"-Wl,--out-implib,{library.with_suffix('.lib').resolve()}")
     _run(
-        [*command, *FLAGS, *flags, *definitions(), "-x", "c++", "-", "-x", "none", *linked],
-        "".join(f'#include "{source}"\n' for source in sources()),
+        [*command, "-fPIC", *FLAGS, *flags, *definitions(), "-x", "c++", "-", "-x", "none", *linked],
+        source,
     )
     return library
 
 
-def compile_program(source: Path, program: Path, *, flags: Sequence[str] = ()) -> Path:
+def compile_program(source: Path, program: Path, *, target: str = "", flags: Sequence[str] = ()) -> Path:
     """Compile a C++ program together with the library's sources.
 
     Args:
         source: The program.
         program: Destination.
+        target: Zig's name of another platform; "": this one.
         flags: Flags in addition to FLAGS.
 
     Raises:
@@ -93,7 +126,8 @@ def compile_program(source: Path, program: Path, *, flags: Sequence[str] = ()) -
     """
     lines = "".join(f'#include "{each}"\n' for each in (*sources(), str(source.resolve())))
     output = ["-x", "c++", "-", "-x", "none", "-o", str(program.resolve()), "-ldl"]
-    _run([*compiler_command(), *FLAGS, *flags, *definitions(), *output], lines)
+    command = [*compiler_command(), *(("-target", target) if target else ())]
+    _run([*command, *FLAGS, *flags, *definitions(), *output], lines)
     return program
 
 
@@ -102,14 +136,22 @@ def sources() -> list[str]:
     return [f"source/{path.name}" for path in sorted((FOLDER / "source").glob("*.cpp"))]
 
 
+def compiled_digest() -> str:
+    """Return the sha256 of all that the library's bytes depend on, except the compiler."""
+    files = sorted([*(FOLDER / "source").glob("*.[ch]*"), *INCLUDE.glob("*.h")])
+    parts = [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
+    flags = [*FLAGS, *RELEASE_FLAGS, *webassembly.FLAGS, *webassembly.LINKED]
+    return hashlib.sha256("\n".join([*parts, *flags, __version__]).encode()).hexdigest()
+
+
 def definitions() -> list[str]:
     """Return the compiler's flags for the version and the folders of headers, relative to FOLDER."""
     return [f'-DLIBRARY_VERSION="{__version__}"', "-Iinclude", "-Isource", "-I."]
 
 
-def _run(command: Sequence[str], given: str) -> None:
+def _run(command: Sequence[str], source: str) -> None:
     """Run a compiler in FOLDER, so that no path of this machine gets into what it writes."""
-    done = subprocess.run(command, cwd=FOLDER, input=given, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=FOLDER, input=source, capture_output=True, text=True, check=False)
     if done.returncode:
         raise EdgeKitError(f"libedgekit does not compile with {command[0]}\n{done.stderr[-4000:]}")
 
@@ -118,15 +160,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compile the library and print its path and size."""
     parser = argparse.ArgumentParser(prog="python -m edgekit.native.build", description="Compile libedgekit.")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write the library to")
-    parser.add_argument("--target", default="", help="another platform, by zig's name of it")
+    known = ", ".join(TARGETS)
+    parser.add_argument("--target", default="", help=f"another platform by zig's name, or all: {known}")
     parser.add_argument("--compiler", default="", help="compiler to use instead of zig, g++ or clang++")
     options = parser.parse_args(arguments)
+    every = options.target == "all"
     try:
-        library = compile_library(options.output, compiler=options.compiler.split(), target=options.target)
+        for target in TARGETS if every else (options.target,):
+            folder = options.output / target if every else options.output
+            library = compile_library(folder, compiler=options.compiler.split(), target=target)
+            print(f"{library}  {library.stat().st_size} bytes", flush=True)
     except EdgeKitError as problem:
         print(problem, file=sys.stderr)
         return problem.exit_code
-    print(f"{library}  {library.stat().st_size} bytes")
     return 0
 
 

@@ -80,7 +80,7 @@ class Card:
         Raises:
             CardError: the inputs are not one image.
         """
-        entries = self._given()
+        entries = self._fed_inputs()
         if len(entries) == 1 and isinstance(entries[0], ImageInput):
             return entries[0]
         raise CardError(
@@ -93,7 +93,7 @@ class Card:
         Raises:
             CardError: the inputs are something else.
         """
-        entries = self._given()
+        entries = self._fed_inputs()
         kinds = {entry.kind for entry in entries}
         if (len(entries) == 1 and kinds <= {"image", "audio"}) or kinds == {"text"}:
             return entries
@@ -102,7 +102,7 @@ class Card:
             f"and states; this card has {_kinds(entries)}"
         )
 
-    def _given(self) -> list[Input]:
+    def _fed_inputs(self) -> list[Input]:
         """The inputs that are neither constant nor a state."""
         entries = (entry for name, entry in self.inputs.items() if name not in self.states)
         return [e for e in entries if not (isinstance(e, TensorInput) and e.value is not None)]
@@ -166,8 +166,8 @@ class Card:
             spec = specs[name]
             if entry.shape != spec.shape:
                 raise CardError(
-                    f"{self.title}: input {name} is {_by(entry.shape)} in the card but {_by(spec.shape)} in "
-                    "the model"
+                    f"{self.title}: input {name} is {_shape_text(entry.shape)} in the card "
+                    f"but {_shape_text(spec.shape)} in the model"
                 )
             typed = not isinstance(entry, TensorInput) or entry.value is not None
             if typed and entry.dtype != spec.dtype:
@@ -203,31 +203,31 @@ def load_card(path: str | os.PathLike[str]) -> Card:
     if isinstance(task, dict) and isinstance(name := task.get("labels"), str):
         if Path(name).name != name:  # a card from elsewhere reads no other files
             raise CardError(f"{path}: task.labels is {name!r}; it must be a list or a file in its folder")
-        lines = _text(path.parent / name, "labels", LABELS_LIMIT_BYTES, follow=False)
+        lines = _text(path.parent / name, "labels", LABELS_LIMIT_BYTES, follow_links=False)
         task["labels"] = [line.strip() for line in lines.splitlines()]
-    return parse_card(table, where=str(path), files=lambda file: _tokenizer(path.parent / file))
+    return parse_card(table, location=str(path), files=lambda file: _tokenizer(path.parent / file))
 
 
 def _tokenizer(path: Path) -> bytes:
     from edgekit.processing.tokenizer import TOKENIZER_LIMIT_BYTES
 
-    return _content(path, "a tokenizer", TOKENIZER_LIMIT_BYTES, follow=False)
+    return _content(path, "a tokenizer", TOKENIZER_LIMIT_BYTES, follow_links=False)
 
 
-def _text(path: Path, what: str, limit_bytes: int, *, follow: bool = True) -> str:
+def _text(path: Path, description: str, limit_bytes: int, *, follow_links: bool = True) -> str:
     try:
-        return _content(path, what, limit_bytes, follow=follow).decode("utf-8")
+        return _content(path, description, limit_bytes, follow_links=follow_links).decode("utf-8")
     except UnicodeDecodeError as problem:
-        raise CardError(f"{path} can't be read as {what}: {problem}") from None
+        raise CardError(f"{path} can't be read as {description}: {problem}") from None
 
 
-def _content(path: Path, what: str, limit_bytes: int, *, follow: bool) -> bytes:
+def _content(path: Path, description: str, limit_bytes: int, *, follow_links: bool) -> bytes:
     try:
-        return read_plain(path, limit_bytes, follow=follow)
+        return read_plain(path, limit_bytes, follow_links=follow_links)
     except FileNotFoundError:
         raise CardError(f"{path}: file not found") from None
     except OSError as problem:
-        raise CardError(f"{path} can't be read as {what}: {problem.strerror or problem}") from None
+        raise CardError(f"{path} can't be read as {description}: {problem.strerror or problem}") from None
 
 
 def parse_card(
@@ -235,7 +235,7 @@ def parse_card(
     inputs: Sequence[TensorSpec] | None = None,
     outputs: Sequence[TensorSpec] | None = None,
     *,
-    where: str = "card",
+    location: str = "card",
     files: Callable[[str], bytes] | None = None,
 ) -> Card:
     """Read a card from what TOML or JSON gives.
@@ -243,26 +243,26 @@ def parse_card(
     Args:
         table: The card.
         inputs, outputs: Inputs and outputs of the model, to check against; None without a model.
-        where: Begins every error's text.
+        location: Begins every error's text.
         files: Reads a file that the card names, by name; None: a text can't be prepared.
 
     Raises:
         CardError: it is malformed, or does not describe the model.
     """
-    only(table, ("title", "inputs", "task", "latency", "schedule", "about", "states"), where)
-    title = get(table, "title", str, where)
-    entries = get(table, "inputs", dict, where)
+    only(table, ("title", "inputs", "task", "latency", "schedule", "about", "states"), location)
+    title = get(table, "title", str, location)
+    entries = get(table, "inputs", dict, location)
     if not entries:
-        raise CardError(f"{where}: inputs is empty; a card must describe at least one input")
-    parsed = {name: _input(name, entry, f"{where}: inputs.{name}") for name, entry in entries.items()}
-    task = read_task(get(table, "task", dict, where), f"{where}: task") if "task" in table else None
-    latency = read_latency(table["latency"], f"{where}: latency") if "latency" in table else None
-    when = _schedule(table["schedule"], f"{where}: schedule") if "schedule" in table else None
-    about, states = texts(table, "about", ABOUT, where), texts(table, "states", tuple(parsed), where)
-    named = _check_texts(parsed, where)
+        raise CardError(f"{location}: inputs is empty; a card must describe at least one input")
+    parsed = {name: _input(name, entry, f"{location}: inputs.{name}") for name, entry in entries.items()}
+    task = read_task(get(table, "task", dict, location), f"{location}: task") if "task" in table else None
+    latency = read_latency(table["latency"], f"{location}: latency") if "latency" in table else None
+    when = _schedule(table["schedule"], f"{location}: schedule") if "schedule" in table else None
+    about, states = texts(table, "about", ABOUT, location), texts(table, "states", tuple(parsed), location)
+    named = _check_texts(parsed, location)
     if own := getattr(task.options, "tokenizer", "") if task is not None else "":
         if Path(own).name != own:  # a card from elsewhere reads no other files
-            raise CardError(f"{where}: task.tokenizer is {own!r}; it must be a file beside the card")
+            raise CardError(f"{location}: task.tokenizer is {own!r}; it must be a file beside the card")
         named.append(own)
     contents = {name: files(name) for name in named} if files is not None else {}
     card = Card(title, parsed, task, latency, about, states, contents, when)
@@ -273,38 +273,38 @@ def parse_card(
     return card
 
 
-def _schedule(table: Json, where: str) -> Schedule:
+def _schedule(table: Json, location: str) -> Schedule:
     from edgekit.processing.schedule import read_schedule  # here: most cards have none
 
-    return read_schedule(table, where)
+    return read_schedule(table, location)
 
 
-def _input(name: str, table: Json, where: str) -> Input:
+def _input(name: str, table: Json, location: str) -> Input:
     if not isinstance(table, dict):
-        raise CardError(f"{where} must be a table, not {kind_of(table)}")
-    return READERS[choice(table, "kind", tuple(READERS), where)](name, table, where)
+        raise CardError(f"{location} must be a table, not {kind_of(table)}")
+    return READERS[choice(table, "kind", tuple(READERS), location)](name, table, location)
 
 
-def _read_audio(name: str, table: dict[str, Json], where: str) -> Input:
+def _read_audio(name: str, table: dict[str, Json], location: str) -> Input:
     from edgekit.processing.inputs.audio import read_audio  # here: most cards have none
 
-    return read_audio(name, table, where)
+    return read_audio(name, table, location)
 
 
-def _read_text(name: str, table: dict[str, Json], where: str) -> Input:
+def _read_text(name: str, table: dict[str, Json], location: str) -> Input:
     from edgekit.processing.inputs.text import read_text
 
-    return read_text(name, table, where)
+    return read_text(name, table, location)
 
 
-def _check_texts(inputs: Mapping[str, Input], where: str) -> list[str]:
+def _check_texts(inputs: Mapping[str, Input], location: str) -> list[str]:
     """The files that the parts of a text name, once these were found to fit each other."""
     if all(entry.kind != "text" for entry in inputs.values()):
         return []
     from edgekit.processing.inputs.text import TextInput, check_parts
 
     parts = {name: entry for name, entry in inputs.items() if isinstance(entry, TextInput)}
-    check_parts(parts, f"{where}: inputs")
+    check_parts(parts, f"{location}: inputs")
     return [entry.tokenizer for entry in parts.values() if entry.tokenizer]
 
 
@@ -321,5 +321,5 @@ def _kinds(entries: Sequence[Input]) -> str:
     return ", ".join(f"{entry.name} ({entry.kind})" for entry in entries) or "no other input"
 
 
-def _by(shape: Sequence[int]) -> str:
+def _shape_text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "scalar"

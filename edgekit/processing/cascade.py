@@ -64,42 +64,42 @@ class CascadeStage:
         return {key: value for key, value in table.items() if self.crop == "box" or key not in OF_BOXES}
 
 
-def read_stages(table: Json, where: str) -> tuple[CascadeStage, ...]:
+def read_stages(table: Json, location: str) -> tuple[CascadeStage, ...]:
     """The stages after the first, from what TOML or JSON gives.
 
     Raises:
         CardError: they are malformed.
     """
     if not isinstance(table, list) or not 1 <= len(table) < STAGES_LIMIT:
-        raise CardError(f"{where} must be a list of 2 to {STAGES_LIMIT} stages, the first one included")
-    stages = tuple(_stage(entry, f"{where}[{index + 1}]") for index, entry in enumerate(table))
+        raise CardError(f"{location} must be a list of 2 to {STAGES_LIMIT} stages, the first one included")
+    stages = tuple(_stage(entry, f"{location}[{index + 1}]") for index, entry in enumerate(table))
     names = [stage.name for stage in stages]
     for name in names:
         if names.count(name) > 1:
-            raise CardError(f"{where}: two stages are called {name!r}")
+            raise CardError(f"{location}: two stages are called {name!r}")
     return stages
 
 
-def stage_name(table: Mapping[str, Json], where: str) -> str:
+def stage_name(table: Mapping[str, Json], location: str) -> str:
     """Return the name of a stage: a word.
 
     Raises:
         CardError: it is not valid.
     """
-    name = get(table, "name", str, where)
+    name = get(table, "name", str, location)
     if not (name.replace("-", "_").isidentifier() and name.isascii() and len(name) <= NAME_LIMIT_CHARS):
         raise CardError(
-            f"{where}.name is {name[:60]!r}; it must be a word of letters, digits, '_' and '-', at most "
+            f"{location}.name is {name[:60]!r}; it must be a word of letters, digits, '_' and '-', at most "
             f"{NAME_LIMIT_CHARS} characters"
         )
     return str(name)
 
 
-def _stage(table: Json, where: str) -> CascadeStage:
-    only(table, [f.name for f in fields(CascadeStage)], where)
-    found: dict[str, Any] = {"name": stage_name(table, where)}
+def _stage(table: Json, location: str) -> CascadeStage:
+    only(table, [f.name for f in fields(CascadeStage)], location)
+    found: dict[str, Any] = {"name": stage_name(table, location)}
     if "crop" in table:
-        found["crop"] = choice(table, "crop", CROPS, where)
+        found["crop"] = choice(table, "crop", CROPS, location)
     for key, kind in (
         ("margin", float),
         ("square", bool),
@@ -108,34 +108,34 @@ def _stage(table: Json, where: str) -> CascadeStage:
         ("turn_score", float),
     ):
         if key in table:
-            found[key] = get(table, key, kind, where)
+            found[key] = get(table, key, kind, location)
     if "classes" in table:
-        found["classes"] = _labels(get(table, "classes", list, where), where)
+        found["classes"] = _labels(get(table, "classes", list, location), location)
     if "turn" in table:
-        found["turn"] = _angles(get(table, "turn", dict, where), where)
+        found["turn"] = _angles(get(table, "turn", dict, location), location)
     stage = CascadeStage(**found)
     for key in OF_BOXES:
         if key in table and stage.crop != "box":
-            raise CardError(f"{where}.{key} needs crop = 'box', but crop is {stage.crop!r}")
+            raise CardError(f"{location}.{key} needs crop = 'box', but crop is {stage.crop!r}")
     if not 0 <= stage.margin <= 1:
-        raise CardError(f"{where}.margin is {stage.margin:g}; it must be from 0 to 1")
+        raise CardError(f"{location}.margin is {stage.margin:g}; it must be from 0 to 1")
     for key, score in (("score", stage.score), ("turn_score", stage.turn_score)):
         if not 0 <= score <= 1:
-            raise CardError(f"{where}.{key} is {score:g}; it must be from 0 to 1")
+            raise CardError(f"{location}.{key} is {score:g}; it must be from 0 to 1")
     if not 1 <= stage.most <= 1024:
-        raise CardError(f"{where}.most is {stage.most}; it must be from 1 to 1024")
+        raise CardError(f"{location}.most is {stage.most}; it must be from 1 to 1024")
     return stage
 
 
-def _angles(table: Mapping[str, Json], where: str) -> dict[str, int]:
+def _angles(table: Mapping[str, Json], location: str) -> dict[str, int]:
     for label, degrees in table.items():
         if degrees not in (0, 90, 180, 270) or isinstance(degrees, bool):
-            raise CardError(f"{where}.turn.{label} is {degrees!r}; it must be 0, 90, 180 or 270 degrees")
+            raise CardError(f"{location}.turn.{label} is {degrees!r}; it must be 0, 90, 180 or 270 degrees")
     return {label: int(degrees) for label, degrees in table.items()}
 
 
-def _labels(labels: Sequence[Json], where: str) -> tuple[str, ...]:
+def _labels(labels: Sequence[Json], location: str) -> tuple[str, ...]:
     for label in labels:
         if not isinstance(label, str):
-            raise CardError(f"{where}.classes is {list(labels)}; it must be a list of labels")
+            raise CardError(f"{location}.classes is {list(labels)}; it must be a list of labels")
     return tuple(labels)

@@ -57,62 +57,64 @@ class Crop:
         return Crop(self.index, pixels, None if way is None else back)
 
 
-def cut(frame: Array, found: Any, stage: CascadeStage) -> list[Crop]:
+def cut(frame: Array, prediction: Any, stage: CascadeStage) -> list[Crop]:
     """The crops of what the first stage has found.
 
     Args:
         frame: uint8 [height, width, 3].
-        found: Its prediction, with ``boxes`` [n, 4] or ``corners`` [n, 4, 2] in the frame's pixels.
+        prediction: Its prediction, with ``boxes`` [n, 4] or ``corners`` [n, 4, 2] in the frame's pixels.
         stage: Stage that selects the objects and states how they are cut. Those without an area and those
             beyond SIDE_LIMIT are left out.
 
     Raises:
         EngineError: the prediction has no such places.
     """
-    chosen = _chosen(found, stage)
+    chosen = _chosen(prediction, stage)
     if stage.crop == "box":
-        boxes = boxes_of(found, stage.name)
+        boxes = boxes_of(prediction, stage.name)
         crops = [_box(frame, index, boxes[index], stage) for index in chosen]
     else:
-        corners = _corners_of(found, stage.name)
+        corners = _corners_of(prediction, stage.name)
         crops = [_corners(frame, index, corners[index], stage) for index in chosen]
     return [crop for crop in crops if crop is not None]
 
 
-def boxes_of(found: Any, stage: str) -> Array:
+def boxes_of(prediction: Any, stage: str) -> Array:
     """Upright boxes [n, 4] of the things in a prediction, around their corners where they have these only.
 
     Raises:
         EngineError: they have no places.
     """
-    boxes = getattr(found, "boxes", None)
+    boxes = getattr(prediction, "boxes", None)
     if boxes is None or boxes.shape[1] != 4:  # an oriented box has five numbers
-        corners = _corners_of(found, stage)
+        corners = _corners_of(prediction, stage)
         boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
     return np.asarray(boxes)
 
 
-def _corners_of(found: Any, stage: str) -> Array:
+def _corners_of(prediction: Any, stage: str) -> Array:
     """Corners [n, 4, 2] of the things, of their boxes where they have these only."""
-    boxes = getattr(found, "boxes", None)
+    boxes = getattr(prediction, "boxes", None)
     if boxes is not None and boxes.shape[1] == 4:
         return np.asarray(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
-    if not all(len(getattr(thing, "corners", ())) == 4 for thing in found) or isinstance(found, Classes):
+    if not all(len(getattr(thing, "corners", ())) == 4 for thing in prediction) or isinstance(
+        prediction, Classes
+    ):
         raise EngineError(
-            f"stage {stage}: the first stage predicts {type(found).__name__}, which has no regions to crop; "
-            "use a detector"
+            f"stage {stage}: the first stage predicts {type(prediction).__name__}, "
+            "which has no regions to crop; use a detector"
         )
-    return np.array([thing.corners for thing in found], np.float32).reshape(-1, 4, 2)
+    return np.array([thing.corners for thing in prediction], np.float32).reshape(-1, 4, 2)
 
 
-def _chosen(found: Any, stage: CascadeStage) -> list[int]:
-    labels, classes = getattr(found, "labels", ()), getattr(found, "classes", None)
+def _chosen(prediction: Any, stage: CascadeStage) -> list[int]:
+    labels, classes = getattr(prediction, "labels", ()), getattr(prediction, "classes", None)
     chosen = []
-    for index in range(len(found)):
+    for index in range(len(prediction)):
         label = label_of(labels, int(classes[index]) if classes is not None else 0)
-        if found.scores[index] >= stage.score and (not stage.classes or label in stage.classes):
+        if prediction.scores[index] >= stage.score and (not stage.classes or label in stage.classes):
             chosen.append(index)
-    best = sorted(chosen, key=lambda index: -found.scores[index])[: stage.most]
+    best = sorted(chosen, key=lambda index: -prediction.scores[index])[: stage.most]
     return sorted(best)  # in the order of the prediction, e.g. that of reading
 
 

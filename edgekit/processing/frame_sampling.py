@@ -30,7 +30,7 @@ class Taps(NamedTuple):
     weight: Array
 
 
-def planes_of(output: Array, layout: str, what: str) -> Array:
+def planes_of(output: Array, layout: str, description: str) -> Array:
     """An output as planes [channels, height, width]: a batch of one is left out, one plane may go without
     its channel.
 
@@ -44,7 +44,7 @@ def planes_of(output: Array, layout: str, what: str) -> Array:
         planes = output[None] if output.ndim == 2 else output
     if planes.ndim != 3 or not planes.size:
         shape = "[1, height, width, channels]" if layout == "NHWC" else "[1, channels, height, width]"
-        raise EngineError(f"{what} is {shape}, but the output is {list(output.shape)}")
+        raise EngineError(f"{description} is {shape}, but the output is {list(output.shape)}")
     return planes
 
 
@@ -70,11 +70,11 @@ def frame_taps(placed: ImagePlacement, shape: Sequence[int]) -> tuple[Taps, Taps
     return _taps(*down), _taps(*across)
 
 
-def _taps(size: int, scale: float, offset: float, cells_a_pixel: float, inside: slice) -> Taps:
+def _taps(size: int, scale: float, offset: float, cells_a_pixel: float, content: slice) -> Taps:
     at = ((np.arange(size) + 0.5) * scale + offset) * cells_a_pixel - 0.5
-    at = np.clip(at, inside.start, inside.stop - 1)
+    at = np.clip(at, content.start, content.stop - 1)
     first = np.floor(at).astype(np.intp)
-    return Taps(first, np.minimum(first + 1, inside.stop - 1), (at - first).astype(np.float32))
+    return Taps(first, np.minimum(first + 1, content.stop - 1), (at - first).astype(np.float32))
 
 
 def linear_to_frame(planes: Array, placed: ImagePlacement) -> Array:

@@ -76,18 +76,18 @@ def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
         )
 
 
-def read_generation(card: Mapping[str, Json], where: str) -> GenerationCard:
+def read_generation(card: Mapping[str, Json], location: str) -> GenerationCard:
     """Read the card of a language model.
 
     Args:
         card: A bundle's, for which ``is_generation`` is true.
-        where: Begins every error's text.
+        location: Begins every error's text.
 
     Raises:
         CardError: it is malformed.
     """
-    only(card, ("title", "task", "about"), where)
-    task, inside = get(card, "task", dict, where), f"{where}: task"
+    only(card, ("title", "task", "about"), location)
+    task, inside = get(card, "task", dict, location), f"{location}: task"
     only(task, ("kind", "tokenizer", "chat_template", "stop_ids", "bos_id", "context_length"), inside)
     tokenizer, template = get(task, "tokenizer", str, inside), get(task, "chat_template", str, inside)
     for name in (tokenizer, template):
@@ -102,7 +102,7 @@ def read_generation(card: Mapping[str, Json], where: str) -> GenerationCard:
     context = get(task, "context_length", int, inside)
     if not 0 < context <= CONTEXT_LIMIT_TOKENS:
         raise CardError(f"{inside}.context_length is {context}; it must be 1 to {CONTEXT_LIMIT_TOKENS}")
-    about = texts(card, "about", _ABOUT, where)
+    about = texts(card, "about", _ABOUT, location)
     return GenerationCard(
-        get(card, "title", str, where), tokenizer, template, stop_ids, bos_id, context, about
+        get(card, "title", str, location), tokenizer, template, stop_ids, bos_id, context, about
     )

@@ -30,27 +30,28 @@ class Latency:
         return {**table, "stages": dict(self.stages)} if self.stages else table
 
 
-def read_latency(table: Json, where: str) -> Latency:
+def read_latency(table: Json, location: str) -> Latency:
     """The contract of a card.
 
     Args:
         table: The card's ``latency``.
-        where: Begins every error's text.
+        location: Begins every error's text.
 
     Raises:
         CardError: it is malformed, or a stage may take longer than the whole.
     """
-    only(table, ("p95_ms", "stages"), where)
+    only(table, ("p95_ms", "stages"), location)
     assert isinstance(table, Mapping)
-    whole_ms = get(table, "p95_ms", float, where)
+    whole_ms = get(table, "p95_ms", float, location)
     if whole_ms <= 0:
-        raise CardError(f"{where}.p95_ms is {whole_ms:g}; it must be above 0")
-    given = get(table, "stages", dict, where) if "stages" in table else {}
-    only(given, STAGES, f"{where}.stages")
-    stages = {stage: get(given, stage, float, f"{where}.stages") for stage in given}
+        raise CardError(f"{location}.p95_ms is {whole_ms:g}; it must be above 0")
+    given = get(table, "stages", dict, location) if "stages" in table else {}
+    only(given, STAGES, f"{location}.stages")
+    stages = {stage: get(given, stage, float, f"{location}.stages") for stage in given}
     for stage, limit_ms in stages.items():
         if not 0 < limit_ms <= whole_ms:
             raise CardError(
-                f"{where}.stages.{stage} is {limit_ms:g}; it must be above 0 and at most p95_ms, {whole_ms:g}"
+                f"{location}.stages.{stage} is {limit_ms:g}; "
+                f"it must be above 0 and at most p95_ms, {whole_ms:g}"
             )
     return Latency(whole_ms, stages)

@@ -50,16 +50,16 @@ def _covered(boxes: Array, classes: Array, iou: float) -> Array:
     later = first < second
     first, second = first[later], second[later]
     covered = np.zeros(same.shape, np.bool_)
-    covered[first, second] = _over(boxes.T[:, first], boxes.T[:, second], iou)
+    covered[first, second] = _overlap(boxes.T[:, first], boxes.T[:, second], iou)
     return covered
 
 
 def overlaps(boxes: Array, others: Array, iou: float) -> Array:
     """Check whether each of boxes [n, 4] overlaps each of others [m, 4] by more than ``iou``: bool [n, m]."""
-    return _over(boxes.T[:, :, None], others.T[:, None, :], iou)
+    return _overlap(boxes.T[:, :, None], others.T[:, None, :], iou)
 
 
-def _over(boxes: Array, others: Array, iou: float) -> Array:
+def _overlap(boxes: Array, others: Array, iou: float) -> Array:
     """Check whether boxes [4, ...] overlap others [4, ...] by more than ``iou``."""
     (x1, y1, x2, y2), (left, top, right, bottom) = boxes, others
     wide = np.minimum(x2, right) - np.maximum(x1, left)

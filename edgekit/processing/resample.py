@@ -54,16 +54,16 @@ def resample(samples: Array, rate: int, new_rate: int) -> Array:
     return found
 
 
-def _reach(up: int, down: int) -> int:
+def _reach(factor: int, down: int) -> int:
     """Samples that an output takes to each side of it."""
-    return ceil(CROSSINGS * max(1.0, down / up)) + 1
+    return ceil(CROSSINGS * max(1.0, down / factor)) + 1
 
 
-def _taps(up: int, down: int, phase: int) -> Array:
+def _taps(factor: int, down: int, phase: int) -> Array:
     """Weights [2 reach + 1] of the samples around an output that lies phase / up after the middle one."""
-    reach = _reach(up, down)
-    lower = min(1.0, up / down)  # the lower rate, as a part of the samples' own
-    distance = np.abs(np.arange(-reach, reach + 1) - phase / up)
+    reach = _reach(factor, down)
+    lower = min(1.0, factor / down)  # the lower rate, as a part of the samples' own
+    distance = np.abs(np.arange(-reach, reach + 1) - phase / factor)
     taps: Array = lower * np.interp(distance * lower * STEPS, *_impulse_response())
     return taps
 

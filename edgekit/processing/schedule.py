@@ -51,25 +51,27 @@ class Schedule:
         return table if tuple(self.days) == DAYS else {**table, "days": list(self.days)}
 
 
-def read_schedule(table: Json, where: str) -> Schedule:
+def read_schedule(table: Json, location: str) -> Schedule:
     """The schedule of a card.
 
     Args:
         table: The card's ``schedule``.
-        where: Begins every error's text.
+        location: Begins every error's text.
 
     Raises:
         CardError: it is malformed.
     """
-    only(table, ("hours", "days"), where)
+    only(table, ("hours", "days"), location)
     assert isinstance(table, Mapping)
-    hours = get(table, "hours", list, where)
+    hours = get(table, "hours", list, location)
     for each in hours or [None]:
         if not isinstance(each, str) or not _HOURS.fullmatch(each) or _is_wrong(each):
-            raise CardError(f'{where}.hours has {each!r}; it must be a list of hours, e.g. ["06:00-09:30"]')
-    days = get(table, "days", list, where) if "days" in table else list(DAYS)
+            raise CardError(
+                f'{location}.hours has {each!r}; it must be a list of hours, e.g. ["06:00-09:30"]'
+            )
+    days = get(table, "days", list, location) if "days" in table else list(DAYS)
     if not days or any(day not in DAYS for day in days) or len(set(days)) < len(days):
-        raise CardError(f"{where}.days is {days!r}; it must be a list of {', '.join(DAYS)}, each once")
+        raise CardError(f"{location}.days is {days!r}; it must be a list of {', '.join(DAYS)}, each once")
     return Schedule(tuple(hours), tuple(day for day in DAYS if day in days))
 
 

@@ -45,7 +45,7 @@ class Task:
         return {**table, "labels": list(self.labels), **as_lists(asdict(self.options))}
 
 
-def read_task(table: dict[str, Json], where: str) -> Task:
+def read_task(table: dict[str, Json], location: str) -> Task:
     """The task of a card's table.
 
     Raises:
@@ -53,31 +53,31 @@ def read_task(table: dict[str, Json], where: str) -> Task:
     """
     kind: Any = table.get("kind")
     if not has_task(kind):
-        kind = choice(table, "kind", task_kinds(), where)
-    decode = choice(table, "decode", tuple(find_task(kind).decoders), where)
+        kind = choice(table, "kind", task_kinds(), location)
+    decode = choice(table, "decode", tuple(find_task(kind).decoders), location)
     decoder = find_decoder(kind, decode)
     options = {f.name: f for f in fields(decoder.options)}
-    only(table, ("kind", "decode", "outputs", "labels", *options), where)
-    outputs = get(table, "outputs", dict, where)
-    only(outputs, (*decoder.roles, *decoder.optional_roles), f"{where}.outputs")
+    only(table, ("kind", "decode", "outputs", "labels", *options), location)
+    outputs = get(table, "outputs", dict, location)
+    only(outputs, (*decoder.roles, *decoder.optional_roles), f"{location}.outputs")
     wanted = (*decoder.roles, *(role for role in decoder.optional_roles if role in outputs))
-    names = {role: get(outputs, role, str, f"{where}.outputs") for role in wanted}
-    labels = get(table, "labels", list, where) if "labels" in table else []
+    names = {role: get(outputs, role, str, f"{location}.outputs") for role in wanted}
+    labels = get(table, "labels", list, location) if "labels" in table else []
     for index, label in enumerate(labels):
         if not isinstance(label, str):
-            raise CardError(f"{where}.labels[{index}] must be a text, not {kind_of(label)}")
-    given = {key: _option(table, key, options[key], where) for key in options if key in table}
+            raise CardError(f"{location}.labels[{index}] must be a text, not {kind_of(label)}")
+    given = {key: _option(table, key, options[key], location) for key in options if key in table}
     try:
         return Task(kind, decode, names, tuple(labels), decoder.options(**given))
     except ValueError as problem:
-        raise CardError(f"{where}.{problem}") from None
+        raise CardError(f"{location}.{problem}") from None
 
 
-def _option(table: dict[str, Json], key: str, option: Field[Any], where: str) -> Any:
+def _option(table: dict[str, Json], key: str, option: Field[Any], location: str) -> Any:
     """An option has the type of its field; a tuple is one of texts, of pairs or numbers."""
     if str(option.type) in TUPLES:
-        return TUPLES[str(option.type)](table, key, where)
-    return get(table, key, type(option.default), where)
+        return TUPLES[str(option.type)](table, key, location)
+    return get(table, key, type(option.default), location)
 
 
 TUPLES: Mapping[str, Callable[[dict[str, Json], str, str], Any]] = {

@@ -86,6 +86,18 @@ def padding_id(content: bytes) -> int:
     return next((ids[name] for name in PADDING if isinstance(ids.get(name), int)), 0)
 
 
+def token_id(content: bytes, text: str) -> int | None:
+    """Return the id of a token; None if the tokenizer does not have it.
+
+    Raises:
+        CardError: the file is not a tokenizer.
+    """
+    table = _parsed(content)
+    vocabulary = _vocabulary(table)
+    found = {**(vocabulary if isinstance(vocabulary, dict) else {}), **_added(table)}.get(text)
+    return found if isinstance(found, int) else None
+
+
 def vocabulary_size(content: bytes) -> int:
     """Return the number of tokens. All ids are below it.
 

@@ -168,14 +168,14 @@ def _repeats_in_itself(pattern: str) -> bool:
     return False
 
 
-def _end_of_class(pattern: str, at: int) -> int:
+def _end_of_class(pattern: str, position: int) -> int:
     depth = 1
-    while at < len(pattern) and depth:
-        if pattern[at] == "\\":
-            at += 1
-        depth += {"[": 1, "]": -1}.get(pattern[at : at + 1], 0)
-        at += 1
-    return at
+    while position < len(pattern) and depth:
+        if pattern[position] == "\\":
+            position += 1
+        depth += {"[": 1, "]": -1}.get(pattern[position : position + 1], 0)
+        position += 1
+    return position
 
 
 def _state(part: Any) -> dict[str, Any]:
@@ -221,5 +221,5 @@ def _added(step: dict[str, Any]) -> int:
     return max(sum(ids.get(e.get("SpecialToken", {}).get("id"), 0) for e in step[form]) for form in _FORMS)
 
 
-def _unusable(why: str) -> CardError:
-    return CardError(f"the card's tokenizer can't be used: {why}")
+def _unusable(reason: str) -> CardError:
+    return CardError(f"the card's tokenizer can't be used: {reason}")

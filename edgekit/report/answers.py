@@ -182,18 +182,18 @@ def _sample(
     reference: Variant,
     expected: Mapping[str, Array],
     judged: Mapping[str, Fidelity],
-    found: Mapping[str, Sequence[Mapping[str, Array]]],
+    outputs: Mapping[str, Sequence[Mapping[str, Array]]],
     index: int,
 ) -> Sample:
     answers = [_answer(card, picture, placed, reference.name, "the float model", expected)]
     for variant, fidelity in judged.items():
-        answers.append(_answer(card, picture, placed, variant, str(fidelity.score), found[variant][index]))
+        answers.append(_answer(card, picture, placed, variant, str(fidelity.score), outputs[variant][index]))
     worst = min(judged.values(), key=_rank, default=None)
     return Sample(printable(name), f"worst {worst.score}" if worst is not None else "", tuple(answers))
 
 
 def _answer(
-    card: Card, picture: Array, placed: Any, variant: str, said: str, outputs: Mapping[str, Array]
+    card: Card, picture: Array, placed: Any, variant: str, score: str, outputs: Mapping[str, Array]
 ) -> SamplePrediction:
     from edgekit.processing import processing
 
@@ -203,9 +203,9 @@ def _answer(
     try:
         draw(prediction, canvas)
     except UsageError:  # predictions of this kind have no picture
-        return SamplePrediction(variant, said, text, "", 0, 0)
+        return SamplePrediction(variant, score, text, "", 0, 0)
     canvas.image.thumbnail((WIDTH_PIXELS, WIDTH_PIXELS))
     whole = io.BytesIO()
     canvas.image.convert("RGB").save(whole, "WEBP", quality=QUALITY)
     encoded = base64.b64encode(whole.getvalue()).decode("ascii")
-    return SamplePrediction(variant, said, text, encoded, canvas.image.width, canvas.image.height)
+    return SamplePrediction(variant, score, text, encoded, canvas.image.width, canvas.image.height)

@@ -50,19 +50,19 @@ def damage_row(damage: tuple[str, float, bool, str]) -> Row:
     return name, f"{snr_db:.1f} dB", "float" if repaired else "int8", kinds or "-"
 
 
-def time_rows(found: Explanation) -> list[Row]:
+def time_rows(explanation: Explanation) -> list[Row]:
     """node, op, time, share of the whole"""
-    total = found["nodes_ms"]
+    total = explanation["nodes_ms"]
     assert total is not None
     return [
         (shortened(called(n, n["node"])), n["op"], milliseconds(n["ms"]), f"{n['ms'] / total:.1%}")
-        for n in found["nodes"][:NODES]
+        for n in explanation["nodes"][:NODES]
     ]
 
 
-def value_rows(found: Explanation) -> list[Row]:
+def value_rows(explanation: Explanation) -> list[Row]:
     """node, op, SQNR that it alone would leave, SQNR of its value"""
-    noisy = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NODES]
+    noisy = [v for v in explanation["values"] if v["adds_db"] is not None or not v["finite"]][:NODES]
     return [
         (
             shortened(called(v, v["node"])),

@@ -266,13 +266,13 @@ def _points(variants: Sequence[Variant], metric: str) -> tuple[tuple[Point, ...]
     return tuple(marked), not_drawn
 
 
-def _with_front(point: Point, kept: Sequence[Point]) -> Point:
-    def cost(each: Point) -> tuple[float, float, float]:
-        return each.latency_ms, -each.accuracy, each.size_mb
+def _with_front(point: Point, points: Sequence[Point]) -> Point:
+    def cost(point: Point) -> tuple[float, float, float]:
+        return point.latency_ms, -point.accuracy, point.size_mb
 
     own = cost(point)
     beaten = any(
-        all(a <= b for a, b in zip(cost(other), own, strict=True)) and cost(other) != own for other in kept
+        all(a <= b for a, b in zip(cost(other), own, strict=True)) and cost(other) != own for other in points
     )
     return Point(**{**vars(point), "front": not point.rejected and not beaten})
 
@@ -325,15 +325,15 @@ def _called(block: str, names: SourceNames) -> str:
     return block if node is None or node.name == block else f"{node.name} ({block})"
 
 
-def _candidate(each: Mapping[str, Any]) -> SearchCandidate:
-    agreement = each.get("agreement")
+def _candidate(candidate: Mapping[str, Any]) -> SearchCandidate:
+    agreement = candidate.get("agreement")
     return SearchCandidate(
-        str(each["choice"]),
+        str(candidate["choice"]),
         None if not agreement or agreement["value"] is None else float(agreement["value"]),
-        each.get("snr_db"),
-        each.get("ratio"),
-        (each["recipe"]["ranges"], each["recipe"]["rounding"]) == ("minmax", "nearest"),
-        printable(str(each["lost"])),
+        candidate.get("snr_db"),
+        candidate.get("ratio"),
+        (candidate["recipe"]["ranges"], candidate["recipe"]["rounding"]) == ("minmax", "nearest"),
+        printable(str(candidate["lost"])),
     )
 
 

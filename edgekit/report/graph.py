@@ -127,10 +127,10 @@ def _floats(variants: Sequence[Variant]) -> dict[str, int]:
     return found
 
 
-def _times(found: Explanation) -> dict[str, float]:
+def _times(explanation: Explanation) -> dict[str, float]:
     """Source node -> ms of what the engine runs it in."""
     times: dict[str, float] = {}
-    for node in found["nodes"]:
+    for node in explanation["nodes"]:
         if node["source"] is not None:
             times[node["source"]] = times.get(node["source"], 0.0) + node["ms"]
     return times

@@ -68,28 +68,28 @@ class Cascade:
         return FrameAndPlacement(frame, order, placed)
 
     def decode(
-        self, card: Card, outputs: Mapping[str, Array], kept: Any, options: Mapping[str, Any]
+        self, card: Card, outputs: Mapping[str, Array], crops: Any, options: Mapping[str, Any]
     ) -> Cascaded:
         """Return the first stage's prediction, and what the later ones say of it.
 
         Raises:
             EngineError: things without a place; or as ``Session.predict`` of a stage.
         """
-        found = processing.decode(card, outputs, kept.placed, **options)
-        return self._look(found, kept.frame, kept.order)
+        found = processing.decode(card, outputs, crops.placed, **options)
+        return self._look(found, crops.frame, crops.order)
 
-    def _look(self, found: Any, frame: Array, order: str) -> Cascaded:
-        details: list[dict[str, Any]] = [{} for _ in range(len(found))]
+    def _look(self, prediction: Any, frame: Array, order: str) -> Cascaded:
+        details: list[dict[str, Any]] = [{} for _ in range(len(prediction))]
         quarters: dict[int, int] = {}
         for stage in self.stages:
             session = self.sessions[stage.name]
-            for crop in cut(frame, found, stage):
+            for crop in cut(frame, prediction, stage):
                 crop = crop.turned(quarters.get(crop.index, 0))
                 said = session.predict(crop.pixels, order)
                 details[crop.index][stage.name] = in_frame(said, crop)
                 if stage.turn:
                     quarters[crop.index] = quarters.get(crop.index, 0) + _quarters(said, stage)
-        return Cascaded(found, details)
+        return Cascaded(prediction, details)
 
     def close(self) -> None:
         """Close the sessions of all stages."""
@@ -97,12 +97,12 @@ class Cascade:
             session.close()
 
 
-def _quarters(said: Any, stage: CascadeStage) -> int:
+def _quarters(prediction: Any, stage: CascadeStage) -> int:
     """Return the number of quarter turns anticlockwise for a crop, from the best class of a stage."""
-    if not isinstance(said, Classes):
+    if not isinstance(prediction, Classes):
         raise EngineError(
-            f"stage {stage.name} turns crops by its class, and it predicts {type(said).__name__}; "
+            f"stage {stage.name} turns crops by its class, and it predicts {type(prediction).__name__}; "
             "use a classifier"
         )
-    best = said[0]
+    best = prediction[0]
     return stage.turn.get(best.label, 0) // 90 if best.score >= stage.turn_score else 0

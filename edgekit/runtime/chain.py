@@ -160,20 +160,20 @@ class Chain(Generic[R]):
 
     # --- failing -----------------------------------------------------------------------------------------
 
-    def _fail_running(self, problem: Exception, stuck: bool = False, rejected: bool = False) -> None:
+    def _fail_running(self, problem: Exception, timed_out: bool = False, rejected: bool = False) -> None:
         """Close the active variant, which failed at a request. Raises EngineError if strict.
 
         Args:
             problem: Its error.
-            stuck: Whether it timed out and may still be running.
+            timed_out: Whether it timed out and may still be running.
             rejected: See ``Failure``.
         """
-        if stuck or not self._options.strict:
+        if timed_out or not self._options.strict:
             self.drop_runner()
         self._refuse_fallback(self.candidate, problem)
         failure = Failure(
             reason_of(problem),
-            stuck=stuck,
+            stuck=timed_out,
             blame=blame_of(problem),
             non_finite=isinstance(problem, NonFiniteOutputError),
             rejected=rejected,

@@ -7,32 +7,32 @@ import math
 CONFIDENCE = 0.95
 
 
-def upper_bound(seen: int, trials: int, confidence: float = CONFIDENCE) -> float:
+def upper_bound(events: int, trials: int, confidence: float = CONFIDENCE) -> float:
     """Return the rate at which so few or fewer would be seen in only a share ``1 - confidence`` of the cases.
 
     Args:
-        seen: Number of trials with the event.
+        events: Number of trials with the event.
         trials: Independent ones.
         confidence: One-sided, above 0 and below 1.
 
     >>> round(upper_bound(0, 59), 4), round(upper_bound(5, 100), 4), upper_bound(0, 0)
     (0.0495, 0.1023, 1.0)
     """
-    if seen >= trials:
+    if events >= trials:
         return 1.0
-    low, high = seen / trials, 1.0
+    low, high = events / trials, 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        few = binomial_cdf(seen, trials, middle) < 1 - confidence
+        few = binomial_cdf(events, trials, middle) < 1 - confidence
         low, high = (low, middle) if few else (middle, high)
     return high
 
 
-def binomial_cdf(seen: int, trials: int, rate: float) -> float:
-    """Cumulative binomial distribution: the probability of at most ``seen`` of ``trials`` at this rate."""
+def binomial_cdf(events: int, trials: int, rate: float) -> float:
+    """Cumulative binomial distribution: the probability of at most ``events`` of ``trials`` at this rate."""
     logs = (
         math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
         + k * math.log(rate) + (trials - k) * math.log1p(-rate)
-        for k in range(seen + 1)
+        for k in range(events + 1)
     )  # fmt: skip
     return sum(math.exp(log) for log in logs)

@@ -81,7 +81,7 @@ class Gallery:
         Args:
             embedding: An embedding [d].
             top: Maximum number of entries.
-            least: Least cosine similarity.
+            least: Minimum cosine similarity.
 
         Returns:
             Nearest first; equal ones in the order in which they were put in.

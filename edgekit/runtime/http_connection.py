@@ -133,7 +133,7 @@ class HttpConnection:
                 raise ConnectionFailedError(f"the response is {response.length} bytes short")
         except (OSError, HTTPException, ValueError, ConnectionFailedError) as problem:
             connection.drop()
-            text = str(problem) if isinstance(problem, ConnectionFailedError) else _why(problem)
+            text = str(problem) if isinstance(problem, ConnectionFailedError) else _reason(problem)
             raise ConnectionFailedError(text, unsent) from None
         except BaseException:
             connection.drop()
@@ -243,7 +243,7 @@ def _left_s(end_s: float) -> float:
     return left_s
 
 
-def _why(problem: Exception) -> str:
+def _reason(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
         return "no response in time"
     return f"{type(problem).__name__}: {str(problem).strip()}"[:200]

@@ -336,10 +336,10 @@ class SessionChain(Chain["Runner"]):
             self.deadline.set_active(self.runner)
         super()._activate(candidate)
 
-    def _fail_running(self, problem: Exception, stuck: bool = False, rejected: bool = False) -> None:
+    def _fail_running(self, problem: Exception, timed_out: bool = False, rejected: bool = False) -> None:
         name, deadline = self.candidate.variant.name, self.deadline
-        stuck = deadline is not None and deadline.note_if_hung(name, self.runner)
-        super()._fail_running(problem, stuck, rejected)
+        timed_out = deadline is not None and deadline.note_if_hung(name, self.runner)
+        super()._fail_running(problem, timed_out, rejected)
 
     def _end_change(self) -> None:
         """After a request: load the standby, and note whether anything may change before the next one."""
@@ -356,9 +356,9 @@ class SessionChain(Chain["Runner"]):
         self._changing = False
         self.changes_pending = bool(cooling or standby or self.preparations.waiting or self._retries.waiting)
 
-    def _standby_failed(self, name: str, why: str) -> None:
+    def _standby_failed(self, name: str, reason: str) -> None:
         if name != self._active_name():
-            self._health.failed_loading(name, Failure(why))
+            self._health.failed_loading(name, Failure(reason))
         self._end_change()
 
 

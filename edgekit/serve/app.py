@@ -215,7 +215,7 @@ def make_app(
     memory: RequestMemory | None = None,
     shared: WorkerMetrics | None = None,
     group: WorkerGroup | None = None,
-    beside: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
+    companion: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
     traces: ServerTraces | None = None,
 ) -> Starlette:
     """Create the app of some models, which it closes when it ends.
@@ -227,7 +227,7 @@ def make_app(
         memory: Memory for the bodies and tensors of requests; None: a quarter of the free memory.
         shared: Metrics of all workers; None: this is the only worker.
         group: Group of several workers, which load and unload models together; None: they never do.
-        beside: Context that runs as long as the app and uses the same service, e.g. gRPC.
+        companion: Context that runs as long as the app and uses the same service, e.g. gRPC.
         traces: Records spans of requests, and is closed with the app; None: none.
     """
     fixed = shared is not None and group is None
@@ -261,7 +261,7 @@ def make_app(
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with (
             nullcontext() if group is None else group.member(),
-            nullcontext() if beside is None else beside(service),
+            nullcontext() if companion is None else companion(service),
         ):
             running = [asyncio.ensure_future(_keep_hours(models))]
             if shared is not None:

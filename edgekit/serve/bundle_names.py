@@ -17,7 +17,7 @@ Key = tuple[str, str]
 """A model's name and version."""
 
 
-def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Paths]:
+def bundles_by_name(arguments: Sequence[str]) -> dict[tuple[str, str], Paths]:
     """Parse the bundles of a command line: ``PATH``, named as its file, or ``NAME=PATH``. Versions are those
     in the bundles (``edgekit build --bundle-version``), or 1. A file's name may end with the bundle's version
     or batch size: ``net-3.edgekit`` and ``net-8.edgekit`` are then bundles of ``net``. Two bundles with the
@@ -29,7 +29,7 @@ def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Paths]:
     """
     found: dict[tuple[str, str], list[Path]] = {}
     sizes: dict[Path, tuple[str, int]] = {}
-    for each in given:
+    for each in arguments:
         before, equals, after = each.partition("=")
         named = bool(equals) and not Path(each).exists()
         path = Path(after if named else each)

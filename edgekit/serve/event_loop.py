@@ -20,10 +20,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         loop = uvloop.new_event_loop()
     create_server = loop.create_server
 
-    async def with_limit(*given: Any, **options: Any) -> Any:
+    async def with_limit(*config: Any, **options: Any) -> Any:
         if options.get("ssl") is not None:
             options["ssl_handshake_timeout"] = HANDSHAKE_SECONDS
-        return await create_server(*given, **options)
+        return await create_server(*config, **options)
 
     loop.create_server = with_limit
     found: asyncio.AbstractEventLoop = loop

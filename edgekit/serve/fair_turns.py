@@ -43,7 +43,7 @@ class FairTurns:
             size_bytes: Size of the piece.
         """
         used = self._pieces.get(network, 0)
-        if used >= self._most(network) or self._all_pieces >= TURN_PIECES:
+        if used >= self._limit(network) or self._all_pieces >= TURN_PIECES:
             return False
         pieces = 1 + size_bytes // PIECE_BYTES
         self._pieces[network] = used + pieces
@@ -51,7 +51,7 @@ class FairTurns:
         self._begin()
         return True
 
-    def _most(self, network: str) -> int:
+    def _limit(self, network: str) -> int:
         """Return how many pieces an address may have in a turn."""
         now = time.monotonic()
         if network != self._last[0]:

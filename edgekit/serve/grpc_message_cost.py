@@ -67,10 +67,10 @@ def _check_count(count: int) -> None:
         raise RequestError(f"the message has more than {FIELDS} fields")
 
 
-def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _fields(message: bytes, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Number, start and end of each field's content."""
-    while at < end:
-        tag, start = _varint(message, at, end)
+    while offset < end:
+        tag, start = _varint(message, offset, end)
         kind = tag & 7
         if kind == 0:
             _, stop = _varint(message, start, end)
@@ -86,19 +86,19 @@ def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]
         if stop > end:
             raise _no_message()
         yield tag >> 3, start, stop
-        at = stop
+        offset = stop
 
 
-def _varint(message: bytes, at: int, end: int) -> tuple[int, int]:
+def _varint(message: bytes, offset: int, end: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if at >= end:
+        if offset >= end:
             break
-        byte = message[at]
-        at += 1
+        byte = message[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, offset
     raise _no_message()
 
 

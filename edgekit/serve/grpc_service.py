@@ -231,9 +231,9 @@ class _Infer:
                     answer.infer_response.id = request.id  # the client knows by it which one failed
                 return answer
 
-    def _response(self, asked: Request, arrays: Mapping[str, Array], model: ServedModel) -> Any:
-        answer = self._answer(model_name=model.name, model_version=model.version, id=asked.id)
-        for name in asked.wanted:
+    def _response(self, request: Request, arrays: Mapping[str, Array], model: ServedModel) -> Any:
+        answer = self._answer(model_name=model.name, model_version=model.version, id=request.id)
+        for name in request.wanted:
             array = arrays[name]
             answer.outputs.add(name=name, datatype=DATATYPES[array.dtype.name], shape=array.shape)
             answer.raw_output_contents.append(

@@ -134,7 +134,9 @@ class RequestReader:
         name = head.get("id", "")
         if not isinstance(name, str) or len(name) > 256:
             raise RequestError("id must be a string of at most 256 characters")
-        wanted = _wanted(head.get("outputs"), self._outputs, parameters.get("binary_data_output") is True)
+        wanted = _requested_outputs(
+            head.get("outputs"), self._outputs, parameters.get("binary_data_output") is True
+        )
         asked = Request(feeds, wanted, name, timeout_ms(parameters), priority(parameters))
         if binary and len(json_part) <= KEPT_BYTES:
             if len(self._plans) >= KEPT:
@@ -288,15 +290,15 @@ def _parameters(table: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _wanted(given: Json, outputs: Sequence[TensorSpec], binary: bool) -> dict[str, bool]:
+def _requested_outputs(requested: Json, outputs: Sequence[TensorSpec], binary: bool) -> dict[str, bool]:
     """The outputs that are asked for, and whether in the binary form; all where none is named."""
-    if not given:
+    if not requested:
         return {spec.name: binary for spec in outputs}
     known = {spec.name for spec in outputs}
-    if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
+    if not isinstance(requested, list) or not all(isinstance(entry, dict) for entry in requested):
         raise RequestError("outputs must be a list of objects with a name")
     wanted = {}
-    for entry in given:
+    for entry in requested:
         name = entry.get("name")
         if not isinstance(name, str) or name not in known:
             raise RequestError(f"there is no output {brief(name)}; the model has {', '.join(sorted(known))}")
@@ -323,7 +325,7 @@ def _tensor(entry: Mapping[str, Any], spec: TensorSpec, tail: memoryview) -> tup
     return from_bytes(tail[:size], spec), tail[size:]
 
 
-def from_bytes(given: memoryview, spec: TensorSpec) -> Array:
+def from_bytes(data: memoryview, spec: TensorSpec) -> Array:
     """The array of an input from its little-endian bytes; a copy.
 
     Raises:
@@ -331,11 +333,11 @@ def from_bytes(given: memoryview, spec: TensorSpec) -> Array:
     """
     dtype = np.dtype(spec.dtype)
     size = math.prod(spec.shape) * dtype.itemsize
-    if len(given) != size:
-        raise RequestError(f"input {spec.name} has {len(given)} bytes; the model takes {size}")
-    if dtype.kind == "b" and np.frombuffer(given, np.uint8).max(initial=0) > 1:
+    if len(data) != size:
+        raise RequestError(f"input {spec.name} has {len(data)} bytes; the model takes {size}")
+    if dtype.kind == "b" and np.frombuffer(data, np.uint8).max(initial=0) > 1:
         raise RequestError(f"input {spec.name} is BOOL, and a byte of it is neither 0 nor 1")
-    array: Array = np.frombuffer(given, dtype.newbyteorder("<")).astype(dtype).reshape(spec.shape)
+    array: Array = np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype).reshape(spec.shape)
     return array
 
 

@@ -18,10 +18,10 @@ def snapshots(models: Iterable[ServedModel | ServedText]) -> list[dict[str, Json
     return [{**m.metrics.snapshot(), "model": m.name, "version": m.version} for m in models]
 
 
-def text(found: Iterable[Mapping[str, Json]]) -> str:
+def text(snapshots: Iterable[Mapping[str, Json]]) -> str:
     """The text; each metric is declared once, as the format has it."""
     families: dict[str, list[str]] = {}
-    for snapshot in found:
+    for snapshot in snapshots:
         family = ""
         for line in prometheus.text(snapshot).splitlines():
             if line.startswith("# HELP "):

@@ -68,7 +68,7 @@ class EdgeKitRuntime(MLModel):  # type: ignore[misc]
             MLServerError: 503: refused, because it would be answered too late.
         """
         try:
-            asked = self._asked(payload)
+            asked = self._request(payload)
             arrays = await asyncio.wrap_future(self._served.run(asked))
         except RequestError as problem:
             raise MLServerError(str(problem), problem.status) from None
@@ -81,7 +81,7 @@ class EdgeKitRuntime(MLModel):  # type: ignore[misc]
             model_name=self.name, model_version=self.version, id=payload.id, outputs=outputs
         )
 
-    def _asked(self, payload: InferenceRequest) -> Request:
+    def _request(self, payload: InferenceRequest) -> Request:
         session = self._served.session
         specs = by_input([tensor.name for tensor in payload.inputs], session.inputs)
         feeds = {spec.name: _array(tensor, spec) for tensor, spec in zip(payload.inputs, specs, strict=True)}

@@ -46,11 +46,11 @@ class Candidate:
         self.watched = WatchedBundle(now_s)
 
 
-def scanned(repository: Path, known: set[Path]) -> Mapping[Key, Paths]:
+def scanned(repository: Path, paths: set[Path]) -> Mapping[Key, Paths]:
     """Return the new bundles of a folder; skip those that are damaged or still being copied."""
     whole: list[str] = []
     for path in sorted(repository.glob("*.edgekit")):
-        if path in known:
+        if path in paths:
             continue
         try:
             bundles_by_name([*whole, str(path)])

@@ -203,7 +203,7 @@ class ModelTable:
             entry.schedule = model.schedule
         self._make_room(0, key)
 
-    def _make_room(self, more_bytes: int, but: Key) -> None:
+    def _make_room(self, more_bytes: int, requested: Key) -> None:
         """Evict the least recently used versions, and scheduled ones last. Never evict versions that run or
         are under observation."""
         if self._memory_bytes is None:
@@ -213,7 +213,10 @@ class ModelTable:
             idle = sorted(
                 (self._is_scheduled(entry), entry.used_s, key)
                 for key, entry in self._entries.items()
-                if entry.model is not None and not entry.model.users and key != but and key not in watched
+                if entry.model is not None
+                and not entry.model.users
+                and key != requested
+                and key not in watched
             )
             for _, _, key in idle:
                 taken = sum(entry.size_bytes for entry in self._entries.values() if entry.model is not None)

@@ -143,9 +143,9 @@ class _Feed:
         self.listeners.add(waiting)
         return waiting
 
-    def add(self, found: dict[str, Json]) -> None:
+    def add(self, prediction: dict[str, Json]) -> None:
         self._number += 1
-        event = (self._number, json.dumps(found))
+        event = (self._number, json.dumps(prediction))
         self._kept.append(event)
         self._hold()
         for waiting in self.listeners:

@@ -41,14 +41,14 @@ class ModelReplica:
     Args:
         paths: Name -> path of a bundle.
         options: Options for running models.
-        kept: Maximum number of models in memory; the least recently used one is evicted.
+        max_models: Maximum number of models in memory; the least recently used one is evicted.
     """
 
-    def __init__(self, paths: Mapping[str, str], options: ServeOptions, kept: int) -> None:
+    def __init__(self, paths: Mapping[str, str], options: ServeOptions, max_models: int) -> None:
         from ray import serve
 
         self._paths, self._options = dict(paths), options
-        self._load = serve.multiplexed(max_num_models_per_replica=kept)(_load)
+        self._load = serve.multiplexed(max_num_models_per_replica=max_models)(_load)
         self._first = next(iter(self._paths))
         self._warm: ServedModel | None = None
         if len(self._paths) == 1:  # open before the first request: a warm pool is min_replicas of these
@@ -148,7 +148,7 @@ def deployment(
     gpus: float = 0,
     engine: str | None = None,
     deadline_ms: float = 1000.0,
-    kept: int = 3,
+    max_models: int = 3,
     scaling: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return an application of Ray Serve, for ``serve.run``.
@@ -166,7 +166,7 @@ def deployment(
         gpus: Number of GPUs of each replica.
         engine: Engine to try first.
         deadline_ms: Maximum waiting time of a request in milliseconds; longer ones are rejected.
-        kept: Number of models in a replica's memory, if there are several (model multiplexing).
+        max_models: Number of models in a replica's memory, if there are several (model multiplexing).
         scaling: Other settings of Ray's ``AutoscalingConfig``, e.g. ``downscale_delay_s``.
 
     Raises:
@@ -181,7 +181,7 @@ def deployment(
     wrong = [name for name in bundles if not NAME.fullmatch(name)]
     if not bundles or wrong:
         raise UsageError(f"bundles is {dict(bundles)}; give at least one, with names for a URL")
-    if not (0 <= min_replicas <= max_replicas and max_replicas >= 1 and kept >= 1 and deadline_ms > 0):
+    if not (0 <= min_replicas <= max_replicas and max_replicas >= 1 and max_models >= 1 and deadline_ms > 0):
         raise UsageError(
             "min_replicas must be at most max_replicas, max_replicas and kept at least 1, "
             "and deadline_ms above 0"
@@ -201,7 +201,7 @@ def deployment(
             **(scaling or {}),
         },
     )
-    return made.bind(paths, options, kept)
+    return made.bind(paths, options, max_models)
 
 
 def infer(

@@ -71,7 +71,7 @@ class RequestMemory:
         share: Part of it that one address may hold, unless it holds nothing else.
 
     Attributes:
-        held_bytes: Held now.
+        held_bytes: Number of bytes in use now.
         peak_bytes: Most that was held.
         share: Part of it that one address may hold.
     """
@@ -136,7 +136,7 @@ class Lease:
 
     Attributes:
         network: Address of its client; see ``network_of``.
-        size_bytes: Held now.
+        size_bytes: Number of bytes in use now.
     """
 
     __slots__ = ("_memory", "network", "size_bytes")

@@ -140,7 +140,7 @@ class ServedModel:
 
     def run(
         self,
-        asked: Request,
+        request: Request,
         spent_s: float = 0.0,
         reading_s: float = 0.0,
         record: RunRecord | None = None,
@@ -148,7 +148,7 @@ class ServedModel:
         """Queue a request.
 
         Args:
-            asked: The request.
+            request: The request.
             spent_s: Time that has passed since its arrival, in seconds.
             reading_s: Part of that spent on receiving its body; only a client's own deadline counts it.
             record: Is filled in, for traces.
@@ -158,16 +158,18 @@ class ServedModel:
                 that the client can try another server.
         """
         left_ms = self.options.deadline_ms - 1000 * (spent_s - reading_s)
-        if asked.timeout_ms is not None:
-            left_ms = min(left_ms, asked.timeout_ms - 1000 * spent_s)
+        if request.timeout_ms is not None:
+            left_ms = min(left_ms, request.timeout_ms - 1000 * spent_s)
         if left_ms <= 0:
             self.metrics.answered("refused")
-            deadline_ms = min(self.options.deadline_ms, asked.timeout_ms or math.inf)
+            deadline_ms = min(self.options.deadline_ms, request.timeout_ms or math.inf)
             raise self.overdue(
                 BusyError(f"not run: its deadline of {deadline_ms:g} ms passed while it was read")
             )
         try:
-            return self.requests.run_async(asked.feeds, left_ms, asked.priority or DEFAULT_PRIORITY, record)
+            return self.requests.run_async(
+                request.feeds, left_ms, request.priority or DEFAULT_PRIORITY, record
+            )
         except BusyError as problem:
             raise self.overdue(problem) from None
 

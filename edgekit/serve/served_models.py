@@ -232,20 +232,20 @@ class ServedModels(ModelTable):
         if problems:
             raise RequestError(problems[0], 409)
 
-    def _take_over(self, name: str, wanted: Mapping[str, Any]) -> None:
+    def _take_over(self, name: str, status: Mapping[str, Any]) -> None:
         loaded = self.versions(name)
-        if wanted["current"] in loaded:
-            self._current[name] = wanted["current"]
-        watched, now = wanted["watched"], self._candidates.get(name)
+        if status["current"] in loaded:
+            self._current[name] = status["current"]
+        watched, now = status["watched"], self._candidates.get(name)
         if watched is None:
             self._candidates.pop(name, None)
         elif now is None or [now.version, now.before] != watched:
             self._candidates[name] = Candidate(watched[0], watched[1], self._clock())
-        self._given_up |= {(name, version) for version in wanted["given_up"]}
-        self._given_up -= {(name, version) for version in wanted["loaded"]}
+        self._given_up |= {(name, version) for version in status["given_up"]}
+        self._given_up -= {(name, version) for version in status["loaded"]}
         for version in loaded:
-            if version not in wanted["loaded"]:
-                self._retire((name, version), wanted["reasons"].get(version, ""))
+            if version not in status["loaded"]:
+                self._retire((name, version), status["reasons"].get(version, ""))
         if self._current.get(name) not in self.versions(name):
             self._current.pop(name, None)
 

@@ -149,7 +149,7 @@ def serve(request: ServeRequest) -> None:
         address = replace(address, port=listening.getsockname()[1])
         target = None
         if grpc is not None:
-            port, held = _held(grpc)
+            port, held = _reserved_port(grpc)
             sockets.enter_context(held)
             target = f"{grpc.shown}:{port}"
         exposed = grpc is not None and not grpc.loopback
@@ -266,7 +266,7 @@ def _app_of(
         memory=memory,
         shared=shared,
         group=group,
-        beside=beside_it,
+        companion=beside_it,
         traces=traces_of_environment(),
     )
 
@@ -295,7 +295,7 @@ def _listening(address: Address) -> socket.socket:
     return found
 
 
-def _held(address: Address) -> tuple[int, socket.socket]:
+def _reserved_port(address: Address) -> tuple[int, socket.socket]:
     """gRPC's port, and a socket that keeps it until its servers, one in each process, listen there too; on
     systems whose sockets share no port it keeps nothing.
 

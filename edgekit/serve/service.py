@@ -267,7 +267,7 @@ class Service:
     async def run(
         self,
         model: ServedModel,
-        asked: Request,
+        request: Request,
         since_s: float | None = None,
         reading_s: float = 0.0,
     ) -> Mapping[str, Array]:
@@ -275,7 +275,7 @@ class Service:
 
         Args:
             model: Name of the model.
-            asked: Request to run.
+            request: Request to run.
             since_s: From when its deadline counts, on the clock of ``time.monotonic``; None: from now.
             reading_s: See ``ServedModel.run``.
 
@@ -287,7 +287,9 @@ class Service:
         waiting: asyncio.Future[Mapping[str, Array]] = loop.create_future()
         trace = current_trace()
         record = None if trace is None else RunRecord(trace.context)
-        running = model.run(asked, 0.0 if since_s is None else time.monotonic() - since_s, reading_s, record)
+        running = model.run(
+            request, 0.0 if since_s is None else time.monotonic() - since_s, reading_s, record
+        )
 
         def hand_over(done: Future[dict[str, Array]]) -> None:  # in the thread that ran it
             if not loop.is_closed():
@@ -297,7 +299,7 @@ class Service:
         try:
             return await waiting
         except NoVariantError as problem:
-            lines = non_finite_inputs(asked.feeds)
+            lines = non_finite_inputs(request.feeds)
             if not lines and isinstance(problem, NonFiniteOutputError):
                 lines = ["the inputs are extreme"]
             if lines:  # the client's fault, not the engine's

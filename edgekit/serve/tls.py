@@ -58,13 +58,13 @@ def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> 
         context.load_cert_chain(certificate, key, password=_no_password)
     except (OSError, ValueError) as problem:  # ssl.SSLError is an OSError
         raise UsageError(
-            f"{certificate} and {key} can't be used as a certificate and its key: {_why(problem)}"
+            f"{certificate} and {key} can't be used as a certificate and its key: {_reason(problem)}"
         ) from None
     if clients is not None:
         try:
             context.load_verify_locations(clients)
         except (OSError, ValueError) as problem:
-            raise UsageError(f"{clients} does not hold a certificate: {_why(problem)}") from None
+            raise UsageError(f"{clients} does not hold a certificate: {_reason(problem)}") from None
     return Tls(str(certificate), str(key), None if clients is None else str(clients))
 
 
@@ -72,5 +72,5 @@ def _no_password() -> str:
     raise ValueError("the key has a password; save it without one, readable by this user only")
 
 
-def _why(problem: Exception) -> str:
+def _reason(problem: Exception) -> str:
     return getattr(problem, "reason", None) or getattr(problem, "strerror", None) or str(problem)

@@ -59,14 +59,14 @@ class WorkerGroup:
         def changed() -> None:
             loop.call_soon_threadsafe(self._share_later)
 
-        server = await asyncio.start_unix_server(self._told, self._own)
+        server = await asyncio.start_unix_server(self._receive, self._own)
         self._models.changed = changed
         try:
-            async with self._alone():
+            async with self._only_worker():
                 problem = await self._follow()
                 if problem:
                     print(f"error: this worker lacks a model: {problem}", file=sys.stderr, flush=True)
-                await self._tell()  # who made the last change may have died before it told all
+                await self._notify()  # who made the last change may have died before it told all
             yield
         finally:
             self._models.changed = None
@@ -83,19 +83,19 @@ class WorkerGroup:
             RequestError: ``act`` fails; 409: another worker cannot follow, and the change is undone; 503:
                 another change does not end.
         """
-        async with self._alone():
+        async with self._only_worker():
             before = self._models.state()
             await run_in_threadpool(act)
             self._write(self._models.state())
-            problem = await self._tell()
+            problem = await self._notify()
             if problem:
                 self._write(before)
                 await self._follow()
-                await self._tell()
+                await self._notify()
                 raise RequestError(f"another worker could not make the same change: {problem}", 409)
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
+    async def _only_worker(self) -> AsyncIterator[None]:
         with ExitStack() as held:
             try:
                 await run_in_threadpool(held.enter_context, locked(self._folder / "models.lock", SECONDS))
@@ -128,13 +128,13 @@ class WorkerGroup:
             return str(problem)
         return ""
 
-    async def _tell(self) -> str:
+    async def _notify(self) -> str:
         """Notify the others to follow. Return the first error, or ""."""
         others = [path for path in sorted(self._folder.glob("*.sock")) if path != self._own]
         problems = await asyncio.gather(*(_ask(path) for path in others))
         return next(filter(None, problems), "")
 
-    async def _told(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError):
                 await reader.readline()

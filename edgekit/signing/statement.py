@@ -54,16 +54,16 @@ def signed_digest(statement: bytes) -> str:
         JsonError: it is malformed, of another kind, or about a folder.
     """
     found = strict_json.decode(statement, "its statement", LIMIT_BYTES)
-    _expect(_at(found, "_type") == STATEMENT, "its statement is not in-toto's version 1")
-    _expect(_at(found, "predicateType") == PREDICATE, "it is not OpenSSF model signing's version 1.0")
-    method = _at(found, "predicate", "serialization", "method")
-    resources, subjects = _at(found, "predicate", "resources"), _at(found, "subject")
+    _expect(_member(found, "_type") == STATEMENT, "its statement is not in-toto's version 1")
+    _expect(_member(found, "predicateType") == PREDICATE, "it is not OpenSSF model signing's version 1.0")
+    method = _member(found, "predicate", "serialization", "method")
+    resources, subjects = _member(found, "predicate", "resources"), _member(found, "subject")
     _expect(isinstance(resources, list) and isinstance(subjects, list), "its statement names no files")
-    one = method == "files" and len(resources) == 1 == len(subjects) and _at(resources[0], "name") == "."
+    one = method == "files" and len(resources) == 1 == len(subjects) and _member(resources[0], "name") == "."
     _expect(one, "it was made for a folder or for parts of a file; a bundle is one file")
-    algorithm, digest = _at(resources[0], "algorithm"), _at(resources[0], "digest")
+    algorithm, digest = _member(resources[0], "algorithm"), _member(resources[0], "digest")
     _expect(algorithm == "sha256" and _is_sha256(digest), "the file's digest is not a sha256")
-    root = _at(subjects[0], "digest", "sha256")
+    root = _member(subjects[0], "digest", "sha256")
     _expect(root == _root(digest), "its subject is not what its resources hash to")
     return str(digest)
 
@@ -76,13 +76,13 @@ def _is_sha256(text: Json) -> bool:
     return isinstance(text, str) and len(text) == 64 and set(text) <= set("0123456789abcdef")
 
 
-def _at(value: Json, *keys: str) -> Json:
+def _member(value: Json, *keys: str) -> Json:
     for key in keys:
         _expect(isinstance(value, dict) and key in value, f"its statement has no {key!r}")
         value = value[key]
     return value
 
 
-def _expect(holds: bool, why: str) -> None:
+def _expect(holds: bool, reason: str) -> None:
     if not holds:
-        raise JsonError(why)
+        raise JsonError(reason)

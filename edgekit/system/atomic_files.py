@@ -85,7 +85,7 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
         return
     import fcntl
 
-    with open_regular(path, follow=False, create=True) as file:
+    with open_regular(path, follow_links=False, create=True) as file:
         end = time.monotonic() + seconds
         while True:
             try:

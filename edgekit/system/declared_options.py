@@ -203,14 +203,14 @@ def called_with(
     return made
 
 
-def _documented(text: str, found: Iterable[Declared]) -> str:
+def _documented(text: str, declared: Iterable[Declared]) -> str:
     """Return a docstring with the arguments before its section ``Returns:``."""
     rows = [
         textwrap.fill(
             f"{each.name}: {each.option.doc}", DOCSTRING_COLUMNS,
             initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False, break_long_words=False,
         )
-        for each in found
+        for each in declared
     ]  # fmt: skip
     before, section, after = text.partition("Returns:")
     return before + "\n".join(["Args:", *rows, "", ""]) + section + after

@@ -33,7 +33,7 @@ def recall(folder: Path, name: str, limit_bytes: int) -> Json:
 def read_object(path: Path, limit_bytes: int) -> dict[str, Json]:
     """Return a small JSON object that a child process left; empty if missing or invalid."""
     try:
-        with open_regular(path, follow=False) as file:  # a child may leave anything here
+        with open_regular(path, follow_links=False) as file:  # a child may leave anything here
             found = strict_json.decode(file.read(limit_bytes + 1), path.name, limit_bytes)
     except (OSError, JsonError):
         return {}

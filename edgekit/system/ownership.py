@@ -47,7 +47,7 @@ def read_own(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
         PermissionError: it belongs to another user, or others may write to it.
         OSError: it is not a regular file, or cannot be read.
     """
-    handle, facts = open_descriptor(path, follow=False)
+    handle, facts = open_descriptor(path, follow_links=False)
     try:
         if why := why_foreign(facts):
             raise PermissionError(0, why)

@@ -37,7 +37,7 @@ class Stage(NamedTuple):
 Progress = Callable[[Stage], None]
 
 
-class Say(Protocol):
+class Notify(Protocol):
     """Function that describes the running stage."""
 
     def __call__(
@@ -76,7 +76,7 @@ def report(stage: Stage) -> None:
 
 
 @contextmanager
-def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Say]:
+def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Notify]:
     """Report that a stage begins and, with its last description, that it ended. The memory that it no longer
     uses is returned to the system.
 
@@ -103,7 +103,7 @@ def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Say]
 
 
 @contextmanager
-def step(name: str) -> Iterator[Say]:
+def step(name: str) -> Iterator[Notify]:
     """Report work that leaves no line when it ends, for commands whose result is all that stays."""
 
     def say(detail: str, *figures: object, **more: object) -> None:

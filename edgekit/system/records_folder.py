@@ -81,14 +81,14 @@ def _digest(files: Iterable[Path]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _remove_oldest(folder: Path, kept: Path) -> None:
+def _remove_oldest(folder: Path, current: Path) -> None:
     """Remove the folders that were used least recently, above the limits. Links in them are not followed."""
     found = []
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False) and entry.path != str(kept):
+            if entry.is_dir(follow_symlinks=False) and entry.path != str(current):
                 found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.path))
-    size = _size_bytes(str(kept))
+    size = _size_bytes(str(current))
     for number, (_, path) in enumerate(sorted(found, reverse=True), 1):
         size += _size_bytes(path)
         if number >= FOLDERS_LIMIT or size > BYTES_LIMIT:

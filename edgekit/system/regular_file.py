@@ -14,8 +14,8 @@ from typing import BinaryIO, Protocol
 class NotRegularFileError(OSError):
     """It is not a regular file, or too large; ``strerror`` says which."""
 
-    def __init__(self, why: str, path: str | os.PathLike[str]) -> None:
-        super().__init__(0, why, os.fspath(path))
+    def __init__(self, reason: str, path: str | os.PathLike[str]) -> None:
+        super().__init__(0, reason, os.fspath(path))
 
 
 class Readable(Protocol):
@@ -23,8 +23,8 @@ class Readable(Protocol):
 
     size: int
 
-    def read(self, at: int, size: int) -> bytes:
-        """Return up to ``size`` bytes at offset ``at``; fewer at the end."""
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset`` on; fewer at the end."""
 
     def close(self) -> None:
         """Release the file."""
@@ -56,16 +56,16 @@ class PlainFile:
         if self.size > limit_bytes:
             raise ValueError(f"it has {self.size} bytes; the limit is {limit_bytes}")
 
-    def read(self, at: int, size: int) -> bytes:
-        """Return up to ``size`` bytes at offset ``at``; fewer at the end of the file.
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset`` on; fewer at the end of the file.
 
         Raises:
             OSError: they cannot be read.
         """
         if sys.platform != "win32":
-            return os.pread(self._handle, size, at)
+            return os.pread(self._handle, size, offset)
         with self._lock:  # Windows: the descriptor has a single position
-            os.lseek(self._handle, at, os.SEEK_SET)
+            os.lseek(self._handle, offset, os.SEEK_SET)
             return os.read(self._handle, size)
 
     def close(self) -> None:
@@ -90,14 +90,14 @@ class Section:
     def __init__(self, whole: Readable | memoryview, start: int, size: int) -> None:
         self._whole, self._start, self.size = whole, start, size
 
-    def read(self, at: int, size: int) -> bytes:
-        """Return up to ``size`` bytes at offset ``at`` of the part; fewer at its end.
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset`` on of the part; fewer at its end.
 
         Raises:
             OSError: they cannot be read.
         """
-        size = max(0, min(size, self.size - at))
-        first = self._start + at
+        size = max(0, min(size, self.size - offset))
+        first = self._start + offset
         if isinstance(self._whole, memoryview):
             return bytes(self._whole[first : first + size])
         return self._whole.read(first, size)
@@ -106,12 +106,12 @@ class Section:
         """Do nothing: the whole file belongs to another reader."""
 
 
-def open_regular(path: Path, *, follow: bool = True, create: bool = False) -> BinaryIO:
+def open_regular(path: Path, *, follow_links: bool = True, create: bool = False) -> BinaryIO:
     """Open a regular file for reading.
 
     Args:
         path: The file.
-        follow: Whether the name may be a symbolic link.
+        follow_links: Whether the name may be a symbolic link.
         create: Open it for writing too, and create it, private to this user, if it is missing.
 
     Raises:
@@ -120,24 +120,24 @@ def open_regular(path: Path, *, follow: bool = True, create: bool = False) -> Bi
     """
     if "\0" in str(path):
         raise NotRegularFileError("its name contains a zero byte", path)
-    handle, _ = open_descriptor(path, follow=follow, create=create)
+    handle, _ = open_descriptor(path, follow_links=follow_links, create=create)
     return os.fdopen(handle, "r+b" if create else "rb")
 
 
 def open_descriptor(
-    path: str | os.PathLike[str], *, follow: bool = True, create: bool = False
+    path: str | os.PathLike[str], *, follow_links: bool = True, create: bool = False
 ) -> tuple[int, os.stat_result]:
     """Open like :func:`open_regular`; return a descriptor, which the caller closes, and its status."""
-    if not follow and not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
+    if not follow_links and not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
         raise NotRegularFileError("it is a symbolic link", path)
     flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
     # O_NONBLOCK: opening a pipe without a writer returns at once.
-    for name in ("O_NONBLOCK", "O_BINARY", "O_CLOEXEC", *(() if follow else ("O_NOFOLLOW",))):
+    for name in ("O_NONBLOCK", "O_BINARY", "O_CLOEXEC", *(() if follow_links else ("O_NOFOLLOW",))):
         flags |= getattr(os, name, 0)
     try:
         handle = os.open(path, flags, 0o600)
     except OSError:
-        if not follow and os.path.islink(path):
+        if not follow_links and os.path.islink(path):
             raise NotRegularFileError("it is a symbolic link", path) from None
         raise
     try:
@@ -150,14 +150,14 @@ def open_descriptor(
         raise
 
 
-def read_plain(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
+def read_plain(path: Path, limit_bytes: int, *, follow_links: bool = True) -> bytes:
     """Return the content of a regular file of at most ``limit_bytes``.
 
     Raises:
         NotRegularFileError: as :func:`open_regular`, or it is larger.
         OSError: it can't be read.
     """
-    with open_regular(path, follow=follow) as file:
+    with open_regular(path, follow_links=follow_links) as file:
         content = file.read(limit_bytes + 1)
     if len(content) > limit_bytes:
         limit = f"{limit_bytes >> 20} MB" if limit_bytes >> 20 else f"{limit_bytes >> 10} kB"

@@ -25,13 +25,13 @@ def check_canonical(model: ir.Model, targets: Sequence[BuildTarget]) -> list[Fin
     return sorted(found, key=severity_rank)
 
 
-def refuse_unsupported(name: str, model: ir.Model, found: Sequence[Finding]) -> None:
+def refuse_unsupported(name: str, model: ir.Model, all_findings: Sequence[Finding]) -> None:
     """Refuse a model with all errors that targets found in it. Warnings go into the report instead.
 
     Raises:
         UnsupportedError: at least one finding is an error.
     """
-    errors = findings.errors(found)
+    errors = findings.errors(all_findings)
     if errors:
         lines = []
         for profile in sorted({f.target for f in errors}):

@@ -196,14 +196,14 @@ def check_step(tokens: Sequence[int], rows: int, length: int, capacity: int, voc
         raise UsageError(f"token {wrong} is not in the vocabulary, which has {vocabulary}")
 
 
-def check_length(length: int, held: int) -> None:
+def check_length(length: int, cached: int) -> None:
     """Check the argument of ``truncate``.
 
     Raises:
         UsageError: ``length`` is negative, or more than the cache holds.
     """
-    if not 0 <= length <= held:
-        raise UsageError(f"the cache can't be cut to {length} tokens: it holds {held}")
+    if not 0 <= length <= cached:
+        raise UsageError(f"the cache can't be cut to {length} tokens: it holds {cached}")
 
 
 def check_saved(saved: Array, shape: DecoderShape, capacity: int) -> int:

@@ -193,7 +193,7 @@ class EncoderDecoderRunner:
             )
         return prompt, max(0, min(int(feeds["limit"][0]), self._shape.context - len(prompt)))
 
-    def _stepper(self, heard: Mapping[str, Array]) -> Callable[[int], Array]:
+    def _stepper(self, encoded: Mapping[str, Array]) -> Callable[[int], Array]:
         """Return a function that runs the next token and returns its logits, float32 [vocabulary]."""
         self._mask[...] = HIDDEN
         self._position[0] = -1
@@ -202,7 +202,7 @@ class EncoderDecoderRunner:
             "position": self._position,
             "mask": self._mask,
             **self._caches,
-            **heard,
+            **encoded,
         }
 
         def step(token: int) -> Array:

@@ -28,7 +28,7 @@ _OWN = {"deferral": "edgekit.target.deferral"}
 
 
 @cache
-def _found(group: str) -> dict[str, EntryPoint]:
+def _entry_points(group: str) -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points  # here: it costs 15 ms, and imports socket
 
     return {point.name: point for point in entry_points(group=group)}
@@ -36,7 +36,7 @@ def _found(group: str) -> dict[str, EntryPoint]:
 
 def target_names() -> list[str]:
     """Names of the installed targets, sorted."""
-    return sorted(_found("edgekit.runners"))
+    return sorted(_entry_points("edgekit.runners"))
 
 
 def target_package(name: str) -> str:
@@ -162,9 +162,9 @@ def _by_its_name(name: str) -> ModuleType | None:
 
 def _find(group: str, name: str) -> EntryPoint:
     try:
-        return _found(group)[name]
+        return _entry_points(group)[name]
     except KeyError:
-        raise ProfileError(f"unknown target {name!r}; available: {', '.join(_found(group))}") from None
+        raise ProfileError(f"unknown target {name!r}; available: {', '.join(_entry_points(group))}") from None
 
 
 def open_runner(

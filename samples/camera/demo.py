@@ -1,11 +1,11 @@
-"""The whole way in one run: fetch a detector, package it for the engines here, run it, live on a page.
+"""Run the whole sample: download a detector, build a bundle for the engines here, and serve a live page.
 
 python samples/camera/demo.py                    # persons in a street; the page is on http://127.0.0.1:8787
-python samples/camera/demo.py 0                  # on a webcam; a video, a folder or rtsp://... likewise
+python samples/camera/demo.py 0                  # a webcam; also a video, a folder or rtsp://...
 python samples/camera/demo.py --detector face 0
-python samples/camera/demo.py --once             # a photograph: writes out/detector.edgekit and out/photo.jpg
+python samples/camera/demo.py --once             # one photo: writes out/detector.edgekit and out/photo.jpg
 
-Without a terminal, or where CI is set, nobody could end the page: that runs the photograph too.
+Without a terminal, or if CI is set, nobody could stop the server, so the demo processes the photo instead.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ PHOTO = Path(__file__).resolve().parent / "photo.jpg"
 OUT = Path("out")
 SEARCH_S = "15"
 SAMPLES = 18
-"""Frames of the street that int8 is calibrated on; a third of them is held out."""
+"""Number of frames for the calibration of int8; a third of them is held out."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the demo until Ctrl-C, or on the photograph."""
+    """Run the demo until Ctrl-C, or on one photo."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("source", nargs="?", help="a video, a folder, a webcam's number or an RTSP address")
     parser.add_argument("--detector", choices=sorted(package.DETECTORS), default="person")
-    parser.add_argument("--bundle", type=Path, help="a bundle that package.py made, instead of building one")
-    parser.add_argument("--once", action="store_true", help="the photograph, and no page")
+    parser.add_argument("--bundle", type=Path, help="use this bundle of package.py instead of building one")
+    parser.add_argument("--once", action="store_true", help="process one photo instead of serving a page")
     parser.add_argument("--port", default="8787")
     options = parser.parse_args(arguments)
     if options.once or not has_terminal():
@@ -49,21 +49,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def has_terminal() -> bool:
-    """Whether somebody is there to look at a page and to end it."""
+    """Return whether a user can look at the page and stop the server."""
     if os.environ.get("CI") or not os.environ.get("TERM"):
         return False
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def once() -> None:
-    """A face in a photograph."""
+    """Detect the face in a photo."""
     bundle = package.main(["--detector", "face", "--precision", "fp32", "--samples", str(PHOTO)])
     print()
     app.main([str(bundle), str(PHOTO), "-o", "out/photo.jpg"])
 
 
 def live(source: str | None, detector: str, bundle: Path | None, port: str) -> None:
-    """The page, until Ctrl-C. A bundle that was built before is used again."""
+    """Serve the page until Ctrl-C. Use an existing bundle, or build one."""
     import watch  # here: only the page needs a server
 
     video = street_video() if source is None or bundle is None else None
@@ -79,7 +79,7 @@ def live(source: str | None, detector: str, bundle: Path | None, port: str) -> N
 
 
 def write_samples(video: Path, folder: Path) -> None:
-    """Frames of a video, evenly apart, as PNG."""
+    """Write evenly spread frames of a video as PNG files."""
     capture = cv2.VideoCapture(str(video))
     count = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
     for number in range(SAMPLES):

@@ -80,8 +80,8 @@ def _converted(model: ir.Model, profile: Profile, precision: str) -> tuple[dict[
     lowered = converter().supported_ops()
     wrong = wrong_forms(model, profile.name)
 
-    def attempt(each: ir.Model) -> tuple[dict[str, bytes], list[Finding]]:
-        written = each if precision == "fp32" else with_float16(each)
+    def attempt(model: ir.Model) -> tuple[dict[str, bytes], list[Finding]]:
+        written = model if precision == "fp32" else with_float16(model)
         files, refused = convert(onnx.ModelProto.FromString(save_model(written)), profile.name)
         named = {finding.node for finding in wrong}
         found = wrong + [finding for finding in refused if finding.node not in named]

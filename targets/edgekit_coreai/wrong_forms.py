@@ -36,7 +36,7 @@ def wrong_forms(model: ir.Model, target: str) -> list[Finding]:
     """
     found = open_shapes(model, target)
     for node in model.graph:
-        why = "" if node.domain else _why(node)
+        why = "" if node.domain else _reason(node)
         if why:
             found.append(Finding("EK1002", "error", target, node_name(node), node.op_type, why, ELSEWHERE))
     return found
@@ -48,7 +48,7 @@ def is_nearest_sample(node: ir.Node) -> bool:
     return nearest and not node.domain
 
 
-def _why(node: ir.Node) -> str:
+def _reason(node: ir.Node) -> str:
     """Return why Core AI is wrong about a node, or nothing."""
     if is_nearest_sample(node) and grid_sample(node) is None:
         return "mode nearest: Core AI takes another point where two are equally near"

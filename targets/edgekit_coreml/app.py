@@ -75,16 +75,16 @@ def app_files(
 def _edit(
     function: Any,
     card: Card,
-    ins: Mapping[str, Json],
-    outs: Mapping[str, Json],
+    inputs: Mapping[str, Json],
+    outputs: Mapping[str, Json],
     scores: str,
     fp16: bool,
     ios: int,
 ) -> None:
     """Edit the inputs, states and outputs; with ``fp16``, arrays are float16."""
-    by_mil = {entry["mil"]: name for name, entry in outs.items()}
+    by_mil = {entry["mil"]: name for name, entry in outputs.items()}
     given = {by_mil[str(var.name)]: var for var in function.outputs}
-    for name, entry in ins.items():
+    for name, entry in inputs.items():
         declared = card.inputs.get(name)
         if name in card.states:
             _as_state(function, entry["mil"], given.pop(card.states[name]), ios)
@@ -95,7 +95,7 @@ def _edit(
     ready = {name: _inner(var) if fp16 and name != scores else var for name, var in given.items()}
     if scores:
         ready[scores] = _probabilities(_inner(given[scores]), card)
-    _set_outputs(function, {outs[name]["mil"]: var for name, var in ready.items()})
+    _set_outputs(function, {outputs[name]["mil"]: var for name, var in ready.items()})
 
 
 def _loaded(files: Mapping[str, bytes]) -> tuple[Any, Any]:
@@ -279,20 +279,20 @@ def _classifier(card: Card, mil: str) -> Any:
     )
 
 
-def _describe(spec: Any, card: Card, ins: Mapping[str, Json]) -> None:
+def _describe(spec: Any, card: Card, inputs: Mapping[str, Json]) -> None:
     """Write the author and a description of each input."""
     about = spec.description.metadata
     about.shortDescription = card.about.get("description", card.title)
     about.author, about.license = card.about.get("author", ""), card.about.get("license", "")
     about.versionString = card.about.get("version", "")
-    declared = {ins[name]["mil"]: entry for name, entry in card.inputs.items()}
+    declared = {inputs[name]["mil"]: entry for name, entry in card.inputs.items()}
     for feature in spec.description.input:
         entry = declared.get(feature.name)
         if isinstance(entry, ImageInput):
-            feature.shortDescription = _wanted(entry)
+            feature.shortDescription = _fitting_text(entry)
 
 
-def _wanted(image: ImageInput) -> str:
+def _fitting_text(image: ImageInput) -> str:
     """Describe in words how a picture must be fitted."""
     size = f"{image.width} x {image.height} pixels"
     exact = image.resize == "stretch" or (image.resize == "center-crop" and image.crop == 1)

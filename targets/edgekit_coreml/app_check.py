@@ -94,16 +94,16 @@ def _prepared(pixels: Array, image: ImageInput) -> Array:
     return result.transpose(0, 2, 3, 1) if image.layout == "NHWC" else result
 
 
-def _same_label(scores: Array, got: Mapping[str, Array], card: Card) -> None:
+def _same_label(scores: Array, outputs: Mapping[str, Array], card: Card) -> None:
     """Check that the label has the greatest score, or one that equals it up to float16's rounding."""
 
     assert card.task is not None
     names = class_names(card.task.labels)
     flat = scores.ravel().astype(np.float64)
-    picked = flat[names.index(str(got[LABEL].item()))]
+    picked = flat[names.index(str(outputs[LABEL].item()))]
     if flat.max() - picked > 0.01 * max(float(np.ptp(flat)), 1e-6):
         raise UsageError(
-            f"the package for apps differs: {got[LABEL].item()} instead of {names[int(flat.argmax())]}"
+            f"the package for apps differs: {outputs[LABEL].item()} instead of {names[int(flat.argmax())]}"
         )
 
 

@@ -69,7 +69,7 @@ class Builder(LoweredNode):
         self.origins: dict[str, str] = {}
         self._full = full
         self._mil: Any = MilBuilder
-        self._constants = Constants(MilBuilder, ios, palette_bits, self._fresh)
+        self._constants = Constants(MilBuilder, ios, palette_bits, self._new_name)
         self._values: dict[ir.Value, Value] = {}
         self._casts: dict[tuple[int, str], Any] = {}
         self._taken: set[str] = set()
@@ -164,7 +164,7 @@ class Builder(LoweredNode):
             return value.var
         key = (id(value.var), wanted)
         if key not in self._casts:
-            self._casts[key] = self._mil.cast(x=value.var, dtype=MIL_DTYPES[wanted], name=self._fresh())
+            self._casts[key] = self._mil.cast(x=value.var, dtype=MIL_DTYPES[wanted], name=self._new_name())
         return self._casts[key]
 
     def output(self, x: Value, name: str) -> tuple[Any, str]:
@@ -172,7 +172,7 @@ class Builder(LoweredNode):
         var = self.var(x)
         taken = var.op is None or var.op.op_type == "const" or any(var is other for other in self._given)
         if taken:
-            var = self._mil.identity(x=var, name=self._fresh())
+            var = self._mil.identity(x=var, name=self._new_name())
         self._given.append(var)
         plain = plain_name(name)
         inner = self._named.get(plain)
@@ -202,7 +202,7 @@ class Builder(LoweredNode):
     def _prefix(self) -> str:
         return plain_name(f"op_{node_name(self.node) if self.node else 'graph'}__")
 
-    def _fresh(self) -> str:
+    def _new_name(self) -> str:
         fresh = self.unique(self._prefix())
         if self.node is not None:
             self.origins[fresh] = node_name(self.node)
@@ -254,7 +254,7 @@ class Builder(LoweredNode):
     def _emit(self, op: str, operands: dict[str, Any]) -> Any:
         ready = {key: self._operand(operand) for key, operand in operands.items() if operand is not None}
         try:
-            return getattr(self._mil, op)(name=self._fresh(), **ready)
+            return getattr(self._mil, op)(name=self._new_name(), **ready)
         except (ValueError, TypeError, AssertionError, IndexError, NotImplementedError) as problem:
             story = " ".join(str(problem).split()) or type(problem).__name__
             raise Inexpressible(f"Core ML's {op} rejects it: {story[:300]}") from None
@@ -331,7 +331,7 @@ class Builder(LoweredNode):
     def _typed(self, op: str, x: Value, **options: Any) -> Value:
         """Emit an operator that moves data, in the type of the data."""
         try:
-            return self.value_of(getattr(self._mil, op)(x=self.var(x), name=self._fresh(), **options))
+            return self.value_of(getattr(self._mil, op)(x=self.var(x), name=self._new_name(), **options))
         except (ValueError, TypeError, AssertionError) as problem:
             story = " ".join(str(problem).split())
             raise Inexpressible(f"Core ML's {op} rejects it: {story[:300]}") from None

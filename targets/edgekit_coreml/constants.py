@@ -25,14 +25,14 @@ class Constants:
         mil: coremltools' builder.
         ios: The iOS version that the program is built for.
         palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values; 0: plain values.
-        fresh: Function that returns an unused name.
+        new_name: Function that returns an unused name.
     """
 
-    def __init__(self, mil: Any, ios: int, palette_bits: int, fresh: Callable[[], str]) -> None:
+    def __init__(self, mil: Any, ios: int, palette_bits: int, new_name: Callable[[], str]) -> None:
         self._mil = mil
         self._ios = ios
         self._palette_bits = palette_bits
-        self._fresh = fresh
+        self._fresh = new_name
         self._arrays: dict[tuple[bytes, str, Shape], Any] = {}
         self._views: dict[Hashable, tuple[Any, Array]] = {}
         self._packed: dict[tuple[object, ...], list[tuple[Packed, Any]]] = {}

@@ -123,7 +123,7 @@ class _LoadedProgram:
 
 
 def find_float32_regions(
-    model: ir.Model, ios: int, samples: Sequence[Mapping[str, Array]], known: Collection[str]
+    model: ir.Model, ios: int, samples: Sequence[Mapping[str, Array]], fixed: Collection[str]
 ) -> Float32Regions:
     """Find the nodes that must compute in float32 for every output to reach ENOUGH_DB, and no others.
 
@@ -131,19 +131,19 @@ def find_float32_regions(
         model: The canonical model, which can be lowered.
         ios: The iOS version to build for.
         samples: Inputs; the first LAST_SAMPLES are used.
-        known: Nodes that compute in float32 in any case.
+        fixed: Nodes that compute in float32 in any case.
     """
     samples = samples[:LAST_SAMPLES]
-    full, fp16 = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(known))
+    full, fp16 = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(fixed))
     seen, exact, noises = _compared(model, full, fp16, samples)
     found = Float32Regions(seen=seen)
     near = {s.node for s in seen if s.headroom_db < 20 * math.log10(HEADROOM)}
-    found.why = {name: why for name, why in _overflows(model, near, seen).items() if name not in known}
+    found.why = {name: why for name, why in _overflows(model, near, seen).items() if name not in fixed}
     if found.why:
-        found.lowered, noises = _measured(model, ios, frozenset({*known, *found.why}), samples, exact)
+        found.lowered, noises = _measured(model, ios, frozenset({*fixed, *found.why}), samples, exact)
     if _db(noises[_worst(noises)]) >= ENOUGH_DB:
         return found
-    taken, worst = {*known, *found.why}, _worst(noises)
+    taken, worst = {*fixed, *found.why}, _worst(noises)
     costs = _costs(full, samples[worst], exact[worst], [n for n in _order(full) if n not in taken])
     goal = 10 ** (-(ENOUGH_DB + MARGIN_DB) / 10)
     for _ in range(ROUNDS):
@@ -153,7 +153,7 @@ def find_float32_regions(
         if reached >= ENOUGH_DB:
             break
         goal *= min(10 ** ((reached - ENOUGH_DB - MARGIN_DB) / 10), 0.5)
-    found.why |= {name: _alone(name, costs[name]) for name in _order(full) if name in picked}
+    found.why |= {name: _noise_reason(name, costs[name]) for name in _order(full) if name in picked}
     return found
 
 
@@ -278,10 +278,10 @@ def _rounded(value: float | None) -> float | None:
     return value if value is None or not math.isfinite(value) else round(value, 1)
 
 
-def _overflows(model: ir.Model, near: set[str], seen: Sequence[NodeAccuracy]) -> dict[str, str]:
+def _overflows(model: ir.Model, near: set[str], nodes: Sequence[NodeAccuracy]) -> dict[str, str]:
     """Return the nodes whose values leave float16's range, and their readers, with the reasons."""
     why = {}
-    room = {s.node: s.headroom_db for s in seen}
+    room = {s.node: s.headroom_db for s in nodes}
     for node in model.graph:
         name = node_name(node)
         if name in near:
@@ -301,7 +301,7 @@ def _costs(
 
     The entry "" is the total noise of all other nodes.
     """
-    kept = _kept(full, sample)
+    kept = _float32_values(full, sample)
     rounded: dict[int, tuple[Any, Array]] = {}  # with the array itself: a key by id() holds while it lives
     node_of = dict(zip((op.outputs[0][0] for op in full.executor.steps), full.nodes, strict=True))
 
@@ -329,7 +329,7 @@ def _costs(
     return costs
 
 
-def _kept(full: _LoadedProgram, sample: Mapping[str, Array]) -> dict[str, Array]:
+def _float32_values(full: _LoadedProgram, sample: Mapping[str, Array]) -> dict[str, Array]:
     """Return every value of the float32 run, or none if they exceed KEPT_BYTES."""
     kept: dict[str, Array] = {}
     room = KEPT_BYTES
@@ -381,7 +381,7 @@ def _picked(costs: Mapping[str, Noise], goal: float) -> set[str]:
     return picked
 
 
-def _alone(name: str, noise: Noise) -> str:
+def _noise_reason(name: str, noise: Noise) -> str:
     """Explain in words why a node was picked."""
     output = max(noise, key=lambda one: noise[one])
     if not math.isfinite(noise[output]):

@@ -12,11 +12,11 @@ from edgekit.tensor_spec import Array
 from edgekit_coreml.builder import NARROW_IOS, Builder, Value, lower
 
 
-def _constant(value: Value | None, what: str) -> Array | None:
+def _constant(value: Value | None, description: str) -> Array | None:
     if value is None:
         return None
     if value.const is None:
-        raise Inexpressible(f"the model computes its {what}; they must be constant")
+        raise Inexpressible(f"the model computes its {description}; they must be constant")
     return np.asarray(value.const, np.float32)
 
 
@@ -31,7 +31,7 @@ def _refuse_options(
     clip: float | None,
     layout: int,
     activations: Sequence[str] | None,
-    usual: Sequence[str],
+    defaults: Sequence[str],
     sequence_lens: Value | None,
     steps: int,
 ) -> None:
@@ -39,8 +39,8 @@ def _refuse_options(
         raise Inexpressible(f"clip={clip} is not supported by Core ML")
     if layout:
         raise Inexpressible("layout=1 is not supported by Core ML", "export it with layout 0")
-    if activations and [a.lower() for a in activations] != [*usual]:
-        raise Inexpressible(f"activations {list(activations)} are not {', '.join(usual)}")
+    if activations and [a.lower() for a in activations] != [*defaults]:
+        raise Inexpressible(f"activations {list(activations)} are not {', '.join(defaults)}")
     if sequence_lens is not None and (sequence_lens.const is None or np.any(sequence_lens.const != steps)):
         raise Inexpressible("sequence_lens that differ from the length are not supported by Core ML")
 

@@ -103,7 +103,8 @@ def _bilinear(
         return None
     for mode in ("UNALIGN_CORNERS", "STRICT_ALIGN_CORNERS", "DEFAULT"):
         if all(
-            _same_place(lines[a].at, _at(lines[a].size, lines[a].out, mode), lines[a].size) for a in changed
+            _same_place(lines[a].at, _positions(lines[a].size, lines[a].out, mode), lines[a].size)
+            for a in changed
         ):
             flat = x if x.rank == 4 else b.reshape(x, (*x.shape[:2], 1, x.shape[2]))
             height, width = (shape[2], shape[3]) if x.rank == 4 else (1, shape[2])
@@ -115,7 +116,7 @@ def _bilinear(
     return None
 
 
-def _at(size: int, out: int, mode: str) -> Array:
+def _positions(size: int, out: int, mode: str) -> Array:
     """Compute resize_bilinear's input positions, by coremltools' reference of iOS15.resize_bilinear."""
     i = np.arange(out)
     if mode == "UNALIGN_CORNERS":

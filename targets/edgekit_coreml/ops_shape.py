@@ -145,12 +145,12 @@ def _pad_by_parts(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: s
     """Repeat the edge, mirror at it, or wrap around to the other end, axis by axis."""
     for axis, (before, after) in enumerate(pads):
         if before or after:
-            front, back = (_taken(b, x, axis, p) for p in pad_parts(mode, x.shape[axis], before, after))
+            front, back = (_part(b, x, axis, p) for p in pad_parts(mode, x.shape[axis], before, after))
             x = b.emit("concat", values=[*front, x, *back], axis=axis)
     return x
 
 
-def _taken(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
+def _part(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
     """Return the elements of ``x`` along ``axis`` that are repeated beyond an end."""
     if part.count == 0:
         return []

@@ -83,13 +83,12 @@ def lower_model(
         full: Nodes that compute in float32 whatever ``precision`` is.
         palette_bits: 4 or 6: large weights are indices into a table of 16 or 64 values; 0: plain values.
     """
-    findings = open_shapes(model, lower.target)
-    if findings:
-        return Lowered(findings=findings)
 
-    def attempt(each: ir.Model) -> tuple[Lowered, list[Finding]]:
+    def attempt(model: ir.Model) -> tuple[Lowered, list[Finding]]:
+        if any(static_dims(value) is None for value in model.graph.inputs):
+            return (lowered := Lowered(findings=open_shapes(model, lower.target))), lowered.findings
         with alone():
-            lowered = _lowered(each, Builder(precision, ios, full, palette_bits))
+            lowered = _lowered(model, Builder(precision, ios, full, palette_bits))
         return lowered, lowered.findings
 
     return with_expansions(model, attempt)[0]
@@ -118,7 +117,8 @@ def _lowered(model: ir.Model, build: Builder) -> Lowered:
                 _take_input(build, value, function.inputs[entry["mil"]])
             else:
                 build.bind_unknown(value)
-        lowered.findings += lower.lower(build, model.graph, opset_of(model.opset_imports.items()))
+        dynamic, opset = open_shapes(model, lower.target), opset_of(model.opset_imports.items())
+        lowered.findings += lower.lower(build, model.graph, opset, dynamic)
         if not lowered.findings:
             outputs = []
             for value in model.graph.outputs:

@@ -143,7 +143,7 @@ class CoreMlRunner:
 
 
 def value_bindings(
-    specs: Sequence[TensorSpec], described: Sequence[Mapping[str, Json]], what: str
+    specs: Sequence[TensorSpec], described: Sequence[Mapping[str, Json]], description: str
 ) -> list[tuple[str, str, np.dtype[Any], tuple[int, ...]]]:
     """Return each value's name, name in the package, and the dtype and shape that it is converted to."""
     by_name = {entry["name"]: entry for entry in described}
@@ -151,10 +151,12 @@ def value_bindings(
     for spec in specs:
         entry = by_name.get(spec.name)
         if entry is None:
-            raise EngineError(f"the package has no {what[:-1]} {spec.name!r}; it has {', '.join(by_name)}")
+            raise EngineError(
+                f"the package has no {description[:-1]} {spec.name!r}; it has {', '.join(by_name)}"
+            )
         if int(np.prod(entry["shape"])) != int(np.prod(spec.shape)):
             raise EngineError(f"the package holds {spec.name} as {entry['shape']}, the model as {spec}")
-        inward = what == "inputs"
+        inward = description == "inputs"
         dtype = np.dtype(entry["dtype"] if inward else spec.dtype)
         shape = tuple(entry["shape"]) if inward else spec.shape
         bindings.append((spec.name, str(entry["mil"]), dtype, shape))

@@ -49,7 +49,7 @@ def open_on(
         found = ", ".join(openvino().Core().available_devices)
         raise EngineError(f"{engine_version()} found no {kind.upper()} on this machine; it found {found}")
     settings = {"PERFORMANCE_HINT": "LATENCY", **PRECISION[kind]}
-    compiled = compiled_model(files, options, None, on=(kind.upper(), settings))
+    compiled = compiled_model(files, options, None, placement=(kind.upper(), settings))
     try:
         runner = OpenvinoRunner(compiled, inputs, outputs, bool(options.get("stored_weights")))
     except RuntimeError as problem:

@@ -111,12 +111,12 @@ class OpenvinoDecoder:
         return self._row_consistent
 
     @row_consistent.setter
-    def row_consistent(self, wanted: bool) -> None:
-        if wanted != self._row_consistent and self._loaded.rounds:
+    def row_consistent(self, enabled: bool) -> None:
+        if enabled != self._row_consistent and self._loaded.rounds:
             saved = self.save()
-            self._open(exact=wanted)
+            self._open(exact=enabled)
             self.restore(saved)
-        self._row_consistent = wanted
+        self._row_consistent = enabled
 
     def _open(self, *, exact: bool) -> None:
         self._compiled = self._loaded.compiled(exact)
@@ -206,7 +206,7 @@ class OpenvinoDecoder:
         del self._request, self._compiled, self._loaded
 
 
-def _as_mask(seen: Array) -> Array:
+def _as_mask(visible: Array) -> Array:
     """Return a mask, float32 [1, 1, tokens, total]: 0 where a token sees another, -inf elsewhere."""
-    mask: Array = np.where(seen, np.float32(0), np.float32(-np.inf))[None, None]
+    mask: Array = np.where(visible, np.float32(0), np.float32(-np.inf))[None, None]
     return mask

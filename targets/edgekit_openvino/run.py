@@ -93,7 +93,7 @@ def compiled_model(
     options: Mapping[str, Json],
     threads: int | None,
     counted: bool = False,
-    on: tuple[str, dict[str, str]] | None = None,
+    placement: tuple[str, dict[str, str]] | None = None,
 ) -> Any:
     """Return an ``openvino.CompiledModel`` with EdgeKit's settings.
 
@@ -102,7 +102,7 @@ def compiled_model(
         options: Options as given to ``open_runner``.
         threads: Threads for one run; None is OpenVINO's default.
         counted: Measure every layer's time, for ``OpenvinoRunner.counters``.
-        on: Another device than the CPU, and its settings.
+        placement: Another device than the CPU, and its settings.
 
     Raises:
         MissingDependency: openvino is not installed.
@@ -121,7 +121,7 @@ def compiled_model(
         settings["INFERENCE_NUM_THREADS"] = str(threads)
     if counted:
         settings["PERF_COUNT"] = "YES"
-    path, (device, settings) = files[XML_FILE], on or ("CPU", settings)
+    path, (device, settings) = files[XML_FILE], placement or ("CPU", settings)
     try:
         return core.compile_model(core.read_model(str(path), str(files[BIN_FILE])), device, settings)
     except RuntimeError as problem:

@@ -24,12 +24,12 @@ def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifac
     for artifact in shorter:
         own = artifact.files[BIN_FILE]
 
-        def moved(match: re.Match[bytes], own: bytes = own) -> bytes:
-            digest = _digest(own, match)
+        def moved(match: re.Match[bytes], data: bytes = own) -> bytes:
+            digest = _digest(data, match)
             if digest not in places:
                 weights.extend(bytes(-len(weights) % ALIGNMENT_BYTES))
                 places[digest] = len(weights)
-                weights.extend(own[int(match[2]) : int(match[2]) + int(match[4])])
+                weights.extend(data[int(match[2]) : int(match[2]) + int(match[4])])
             return match[1] + str(places[digest]).encode() + match[3] + match[4] + match[5]
 
         described.append(_PLACE.sub(moved, artifact.files[XML_FILE]))

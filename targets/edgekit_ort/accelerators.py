@@ -95,7 +95,7 @@ def open_on(
         MissingDependency: onnxruntime is not installed.
         EngineError: there is no such accelerator, it refused the model, or it runs no node.
     """
-    found = _found(kind)
+    found = _require_device(kind)
     with TemporaryDirectory(prefix="edgekit-ort-") as folder:
         session = _session(found, files[MODEL_FILE], options, threads, Path(folder, "profile"))
         runner = AcceleratedRunner(session, [spec.name for spec in outputs], options.get("precision", "fp32"))
@@ -123,7 +123,7 @@ def run_on(
         MissingDependency: onnxruntime is not installed.
         EngineError: there is no such accelerator, or it refused the model.
     """
-    found = _found(kind)
+    found = _require_device(kind)
     session = _session(found, model, options, None)
     names = [output.name for output in session.get_outputs()]
     return OrtRunner(session, names, "fp32").run(feeds)
@@ -148,7 +148,7 @@ class AcceleratedRunner(OrtRunner):
 
 
 def _session(
-    found: _AvailableDevice,
+    device: _AvailableDevice,
     model: Path | bytes,
     options: Mapping[str, Json],
     threads: int | None,
@@ -161,13 +161,13 @@ def _session(
             keep_float_regions=bool(options.get("float_islands")),
             widened_weights=bool(options.get("widened_weights")),
             profile_into=profile_into,
-            accelerator=(found.provider.name, dict(found.provider.options), found.devices),
+            accelerator=(device.provider.name, dict(device.provider.options), device.devices),
         )
     except EngineError as problem:
-        raise EngineError(f"{found.provider.label}: {problem}") from None
+        raise EngineError(f"{device.provider.label}: {problem}") from None
 
 
-def _found(kind: str) -> _AvailableDevice:
+def _require_device(kind: str) -> _AvailableDevice:
     found = _find(kind)
     if found is None:
         raise EngineError(f"{engine_version()} found no {kind.upper()} on this machine")

@@ -128,14 +128,17 @@ def _source_names(model: ir.Model) -> dict[str, str]:
     return {str(node.name): node.metadata_props.get(PART_OF, str(node.name)) for node in model.graph}
 
 
-def refused_nodes(content: bytes, profile: Profile, message: str, known: Mapping[str, str]) -> list[Finding]:
+def refused_nodes(
+    content: bytes, profile: Profile, message: str, original_names: Mapping[str, str]
+) -> list[Finding]:
     """Return a finding for each node that is not on the NPU.
 
     Args:
         content: The rejected model, as in the file.
         profile: The target or profile named in the findings.
         message: The error for the whole model; the finding if each node alone is accepted.
-        known: Node before types were set -> its name for the user; casts between types are not named.
+        original_names: Node before types were set -> its name for the user; casts between types are
+            not named.
     """
     arch = npu_of(profile) or DEFAULT_ARCH
     proto = onnx.ModelProto.FromString(content)
@@ -148,7 +151,9 @@ def refused_nodes(content: bytes, profile: Profile, message: str, known: Mapping
     else:
         names = [name for provider, own in placement(session).items() if provider != PROVIDER for name in own]
         what = f"not supported by the NPU (Hexagon v{arch})"
-    unique = {known[name]: ops[name] for name in reversed(names) if name in ops and name in known}
+    unique = {
+        original_names[name]: ops[name] for name in reversed(names) if name in ops and name in original_names
+    }
     found = [Finding("EK1001", "error", profile.name, *row, what) for row in reversed(unique.items())]
     return found or [Finding("EK1002", "error", profile.name, "", "", message)]
 

@@ -45,6 +45,6 @@ def _build(request: dict[str, Any], folder: str) -> dict[str, Any]:
     return {}
 
 
-def _done(code: int, what: str) -> None:
+def _done(code: int, description: str) -> None:
     if code != 0:
-        raise RuntimeError(f"{what} failed with {code}")
+        raise RuntimeError(f"{description} failed with {code}")

@@ -103,16 +103,16 @@ def layouts(arrays: Sequence[Array]) -> list[str] | None:
     return ["nchw"] * len(arrays) if any(array.ndim == 4 for array in arrays) else None
 
 
-def named(found: Sequence[Any] | None, outputs: Sequence[TensorSpec], engine: str) -> dict[str, Array]:
+def named(returned: Sequence[Any] | None, outputs: Sequence[TensorSpec], engine: str) -> dict[str, Array]:
     """The toolkit's outputs by name, with the model's dtypes and shapes.
 
     Raises:
         EngineError: there are none, or others.
     """
-    if found is None or len(found) != len(outputs):
-        raise EngineError(f"{engine} gave {len(found or ())} outputs; the model has {len(outputs)}")
+    if returned is None or len(returned) != len(outputs):
+        raise EngineError(f"{engine} gave {len(returned or ())} outputs; the model has {len(outputs)}")
     arrays = {}
-    for spec, array in zip(outputs, found, strict=True):
+    for spec, array in zip(outputs, returned, strict=True):
         if array.size != int(np.prod(spec.shape)):
             raise EngineError(f"{engine} gave {spec.name} as {list(array.shape)}, the model has {spec}")
         arrays[spec.name] = np.array(array, dtype=spec.dtype).reshape(spec.shape)

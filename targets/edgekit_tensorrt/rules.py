@@ -134,18 +134,18 @@ def _open(node: ir.Node) -> str | None:
     return None
 
 
-def _not_constant(*indices: int, what: str) -> Callable[[ir.Node], str | None]:
+def _not_constant(*indices: int, description: str) -> Callable[[ir.Node], str | None]:
     def breaks(node: ir.Node) -> str | None:
         values = [input_of(node, index) for index in indices]
         open_ones = [value for value in values if value is not None and array_of(value) is None]
-        return f"its {what} not constant" if open_ones else None
+        return f"its {description} not constant" if open_ones else None
 
     return breaks
 
 
-def _attribute(name: str, default: int, what: str) -> Callable[[ir.Node], str | None]:
+def _attribute(name: str, default: int, description: str) -> Callable[[ir.Node], str | None]:
     def breaks(node: ir.Node) -> str | None:
-        return None if int_of(node, name, default) == default else what
+        return None if int_of(node, name, default) == default else description
 
     return breaks
 
@@ -308,7 +308,7 @@ RULES: tuple[FormRule, ...] = (
     FormRule("scale", QDQ, "EK1002", _scale, "", f"{PARSER}: one that is not constant crashes it"),
     FormRule("type", (), "EK1004", _type, "cast it in the model", LIST),
     FormRule("uint8 inside", (), "EK1004", _narrow, "cast it in the model", LIST),
-    FormRule("dynamic", (), "EK1003", _open, "give --shape", PARSER),
+    FormRule("dynamic", (), "EK1003", _open, "cut the model before it, or build it for ort", PARSER),
     FormRule(
         "pool rank", ("AveragePool", "MaxPool"), "EK1002", _rank(3, 4, 5), "", f"{LIST}; {PARSER} for 1-D"
     ),
@@ -334,12 +334,12 @@ RULES: tuple[FormRule, ...] = (
         PARSER,
     ),
     FormRule("int32 activation", ("Relu",), "EK1004", _int32, "cast it in the model", PARSER),
-    FormRule("constant axis", ("CumSum",), "EK1002", _not_constant(1, what="axis is"), "", LIST),
+    FormRule("constant axis", ("CumSum",), "EK1002", _not_constant(1, description="axis is"), "", LIST),
     FormRule(
         "constant axes",
         (*REDUCTIONS, "Squeeze", "Unsqueeze"),
         "EK1002",
-        _not_constant(1, what="axes are"),
+        _not_constant(1, description="axes are"),
         "",
         LIST,
     ),
@@ -347,17 +347,19 @@ RULES: tuple[FormRule, ...] = (
         "constant slice",
         ("Slice",),
         "EK1002",
-        _not_constant(1, 2, 3, 4, what="starts, ends, axes or steps are"),
+        _not_constant(1, 2, 3, 4, description="starts, ends, axes or steps are"),
         "",
         LIST,
     ),
-    FormRule("constant pads", ("Pad",), "EK1002", _not_constant(1, 3, what="pads or axes are"), "", LIST),
-    FormRule("constant depth", ("OneHot",), "EK1002", _not_constant(1, what="depth is"), "", LIST),
+    FormRule(
+        "constant pads", ("Pad",), "EK1002", _not_constant(1, 3, description="pads or axes are"), "", LIST
+    ),
+    FormRule("constant depth", ("OneHot",), "EK1002", _not_constant(1, description="depth is"), "", LIST),
     FormRule(
         "constant sizes",
         ("Reshape", "Expand", "Tile"),
         "EK1002",
-        _not_constant(1, what="sizes are"),
+        _not_constant(1, description="sizes are"),
         "",
         PARSER,
     ),

@@ -114,7 +114,7 @@ class GpuRunner:
                 {end: at for at, end in enumerate(ends[side])},
                 {at: detail[end] for at, end in enumerate(ends[side])},
                 path,
-                into=side == "inputs",
+                is_input=side == "inputs",
             )
             for side, specs, detail in zip(("inputs", "outputs"), (inputs, outputs), details, strict=True)
         )

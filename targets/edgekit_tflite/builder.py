@@ -58,13 +58,13 @@ class Builder(StoredValues):
                 raise ValueError(f"{value.name} is used before it is made")
         return self._values[value]
 
-    def _constant_of(self, value: ir.Value, held: ir.TensorProtocol) -> Value:
+    def _constant_of(self, value: ir.Value, tensor: ir.TensorProtocol) -> Value:
         if self.node is None or self.node.op_type not in PAIR or value.dtype in STORED:
             dtype = stored_dtype(value)
-            array = held.numpy()
+            array = tensor.numpy()
             return self.constant(array.astype(np.float32) if array.dtype == np.float16 else array, dtype)
         if value.dtype in WIDENED and self.node.op_type == "DequantizeLinear":
-            return self.constant(held.numpy().astype(WIDENED[value.dtype]))
+            return self.constant(tensor.numpy().astype(WIDENED[value.dtype]))
         name = next(str(v.name) for v in (*self.node.inputs[:1], *self.node.outputs) if v is not None)
         dtype = "an unknown type" if value.dtype is None else value.dtype.name
         raise Inexpressible(
@@ -167,8 +167,8 @@ class Builder(StoredValues):
 
     # Layout
 
-    def to(self, x: Value, perm: Perm, why: str = "") -> Value:
-        """Return ``x`` stored by ``perm``; ``why`` is the reason in the report if that takes a TRANSPOSE."""
+    def to(self, x: Value, perm: Perm, reason: str = "") -> Value:
+        """Return ``x`` stored by ``perm``; ``reason`` is reported if that takes a TRANSPOSE."""
         if x.perm == perm:
             return x
         if x.const is not None:
@@ -181,8 +181,8 @@ class Builder(StoredValues):
                 self._moved[key] = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
             else:
                 moved = self.new(x.shape, x.dtype, perm, x.quantization)
-                why = why or f"{self.node.op_type if self.node else ''} takes its data {words(perm)}"
-                stored_as = f"{why}, and it is stored {words(x.perm)}"
+                reason = reason or f"{self.node.op_type if self.node else ''} takes its data {words(perm)}"
+                stored_as = f"{reason}, and it is stored {words(x.perm)}"
                 self.emit_transpose(x.tensor, order, moved.tensor, stored_as)
                 self._moved[key] = moved.tensor
         return replace(x, perm=perm, tensor=self._moved[key], view=None)
@@ -210,7 +210,7 @@ class Builder(StoredValues):
             result = prefer
             needed = layout.grouped_perm(x.shape, shape, prefer)
         if moves:
-            x = self.to(x, needed, why=f"Reshape {x.shape} to {shape} takes its data {words(needed)}")
+            x = self.to(x, needed, reason=f"Reshape {x.shape} to {shape} takes its data {words(needed)}")
         stored = layout.physical(shape, result)
         tensor = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
         return Value(shape, x.dtype, result, tensor, quantization=x.quantization)

@@ -13,6 +13,7 @@ from edgekit.compiler.lowering.byte_pairs import with_bytes_read
 from edgekit.compiler.lowering.io_layouts import LAYOUTS
 from edgekit.compiler.lowering.op_table import open_shapes
 from edgekit.compiler.lowering.wide_floats import narrowed_floats
+from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.rewriting import opset_of
 from edgekit.compiler.passes.expand_functions import with_expansions
 from edgekit.diagnostics import Finding, Inexpressible, as_lines, errors
@@ -147,10 +148,9 @@ def _lowered(model: ir.Model, precision: str, plain: bool) -> tuple[Builder, lis
 def _lowered_once(model: ir.Model, precision: str, plain: bool) -> tuple[Builder, list[Finding]]:
     builder = Builder(precision)
     builder.plain = plain
-    findings = open_shapes(model, lower.target)
-    if findings:
-        return builder, findings
-    graph = model.graph
+    graph, dynamic = model.graph, open_shapes(model, lower.target)
+    if any(static_dims(value) is None for value in graph.inputs):
+        return builder, dynamic
     findings = []
     builder.plan = plan_integers(graph, PLAIN_RULES if plain else RULES)
     for value in graph.inputs:
@@ -160,7 +160,7 @@ def _lowered_once(model: ir.Model, precision: str, plain: bool) -> tuple[Builder
             name = str(value.name)
             findings.append(Finding(reason.code, "error", lower.target, name, "", reason.why, reason.fix))
             builder.bind_unknown(value)
-    findings += lower.lower(builder, graph, opset_of(model.opset_imports.items()))
+    findings += lower.lower(builder, graph, opset_of(model.opset_imports.items()), dynamic)
     if not findings:
         for value in graph.outputs:
             builder.add_output(value)

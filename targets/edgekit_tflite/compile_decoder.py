@@ -90,10 +90,10 @@ class _TfliteDecoder(DecoderWriter):
     slides = False
 
     def __init__(
-        self, turned: RotatedModel, weights: Mapping[str, BlockWeights], context: int, tokens: int = 1
+        self, model: RotatedModel, weights: Mapping[str, BlockWeights], context: int, tokens: int = 1
     ) -> None:
-        super().__init__(turned.model, weights, context)
-        self.turned, self.tokens = turned, tokens
+        super().__init__(model.model, weights, context)
+        self.turned, self.tokens = model, tokens
 
     def begin(self) -> str:
         g, c, count = self.graph, self.config, self.tokens

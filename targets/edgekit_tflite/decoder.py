@@ -235,7 +235,7 @@ class TfliteDecoder:
         del self._loaded
 
 
-def _write_mask(memory: Array, seen: Array) -> None:
-    """Write a mask; ``seen``: [context], or [tokens, context], repeated for each head that shares keys."""
-    added = np.atleast_2d(np.where(seen, np.float32(0), HIDDEN))
+def _write_mask(memory: Array, visible: Array) -> None:
+    """Write a mask; ``visible``: [context], or [tokens, context], repeated for each head that shares keys."""
+    added = np.atleast_2d(np.where(visible, np.float32(0), HIDDEN))
     memory[0, 0] = np.tile(added, (memory.shape[2] // len(added), 1))

@@ -162,14 +162,16 @@ class Emitter(LoweredNode):
         self.emit_many(code, inputs, [out], **options)
         return out
 
-    def emit_many(self, code: str, inputs: Sequence[Operand], outs: Sequence[Value], **options: Any) -> None:
+    def emit_many(
+        self, code: str, inputs: Sequence[Operand], outputs: Sequence[Value], **options: Any
+    ) -> None:
         """Emit one operator. The inputs are taken in the layouts they have.
 
         Raises:
             Inexpressible: the kernel doesn't take the element type.
         """
         tensors = tuple(-1 if x is None else x if isinstance(x, int) else self.tensor(x) for x in inputs)
-        self.emit_op(code, tensors, tuple(out.tensor for out in outs), options)
+        self.emit_op(code, tensors, tuple(out.tensor for out in outputs), options)
 
     def emit_op(
         self,
@@ -177,7 +179,7 @@ class Emitter(LoweredNode):
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
         options: dict[str, Any],
-        why: str = "",
+        reason: str = "",
     ) -> None:
         data = self.graph.tensors[inputs[DATA_OPERAND.get(code, 0)]]
         dtype = data.dtype
@@ -185,20 +187,20 @@ class Emitter(LoweredNode):
         if dtype not in KERNEL_TYPES[code] and not (is_quantized and code in INTEGER_KERNELS):
             takes = ", ".join(sorted(KERNEL_TYPES[code]))
             raise Inexpressible(f"TFLite's {code} supports {takes}, but the data is {dtype}", code="EK1004")
-        self.graph.add_op(Op(code, inputs, outputs, options, self.name, why))
+        self.graph.add_op(Op(code, inputs, outputs, options, self.name, reason))
 
-    def emit_transpose(self, source: int, order: Sequence[int], target: int, why: str) -> None:
+    def emit_transpose(self, source: int, order: Sequence[int], target: int, reason: str) -> None:
         """Emit TRANSPOSE; plain kernels take few axes, so axes that stay together are merged for them."""
         shape = self.graph.tensors[source].shape
         if not self.plain or len(order) <= PLAIN_TRANSPOSE_AXES:
-            self.emit_op("TRANSPOSE", (source, self.ints(order)), (target,), {}, why)
+            self.emit_op("TRANSPOSE", (source, self.ints(order)), (target,), {}, reason)
             return
         merged, places = layout.merged_axes(shape, order)
         held = self.graph.tensors[source]
         narrow = self.reshape_tensor(source, merged, held.dtype, held.quantization)
         moved = tuple(merged[axis] for axis in places)
         between = self.graph.add_tensor(Tensor(self.name, moved, held.dtype, quantization=held.quantization))
-        self.emit_op("TRANSPOSE", (narrow, self.ints(places)), (between,), {}, why)
+        self.emit_op("TRANSPOSE", (narrow, self.ints(places)), (between,), {}, reason)
         self.emit_reshape(between, target)
 
     def reshape_tensor(

@@ -81,10 +81,10 @@ class Form:
     dtype: str = "int8"
 
 
-Held = Mapping[ir.Value, TensorQuantization]
+Quantizations = Mapping[ir.Value, TensorQuantization]
 """Float value -> the quantization of the int8 that it is held as."""
 
-Rule = Callable[[ir.Node, Held], Form]
+Rule = Callable[[ir.Node, Quantizations], Form]
 """How a node computes. Raises InFloat."""
 
 
@@ -93,10 +93,10 @@ def data_of(node: ir.Node) -> list[ir.Value]:
     return [v for v in node.inputs if v is not None and v.name and not is_constant(v)]
 
 
-def need_integers(node: ir.Node, held: Held) -> list[ir.Value]:
+def need_integers(node: ir.Node, quantizations: Quantizations) -> list[ir.Value]:
     """Return the non-constant inputs. Raises InFloat: some are not held as integers."""
     data = data_of(node)
-    missing = [str(v.name) for v in data if v not in held]
+    missing = [str(v.name) for v in data if v not in quantizations]
     if missing or not data:
         raise InFloat(f"{missing[0] if missing else 'nothing it reads'} is not stored as int8 by one scale")
     return data
@@ -114,29 +114,29 @@ def _shape(value: ir.Value | None) -> tuple[int, ...]:
     return () if value is None else static_dims(value) or ()
 
 
-def _moves(node: ir.Node, held: Held) -> Form:
+def _moves(node: ir.Node, quantizations: Quantizations) -> Form:
     """Keep the input's numbers and scale; only positions change."""
-    if node.inputs[0] is None or node.inputs[0] not in held:
+    if node.inputs[0] is None or node.inputs[0] not in quantizations:
         need_integers(node, {})
     return Form()
 
 
-def own_scale(node: ir.Node, held: Held) -> Form:
+def own_scale(node: ir.Node, quantizations: Quantizations) -> Form:
     """Give the output its own scale, independent of the inputs' scales."""
-    need_integers(node, held)
+    need_integers(node, quantizations)
     return Form(need_following_pair(node.outputs[0]))
 
 
-def _table(node: ir.Node, held: Held) -> Form:
+def _table(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use a table, for a function of one number."""
-    if len(need_integers(node, held)) != 1:
+    if len(need_integers(node, quantizations)) != 1:
         raise InFloat("it is not a function of one value")
     return Form(need_following_pair(node.outputs[0]), table=True)
 
 
-def _clamps(node: ir.Node, held: Held) -> Form:
+def _clamps(node: ir.Node, quantizations: Quantizations) -> Form:
     """Clamp (Relu, Clip) in the pair after or kernel before it; else by a table, or numbers of its scale."""
-    data = need_integers(node, held)[0]
+    data = need_integers(node, quantizations)[0]
     bounds = clip_bounds(node)
     if bounds is None:
         raise InFloat("the model computes its bounds")
@@ -145,7 +145,7 @@ def _clamps(node: ir.Node, held: Held) -> Form:
     if output is not None:
         return Form() if fused or _covers(output, bounds) else Form(output, table=True)
     for bound in bounds:
-        if bound is not None and not _is_exact(bound, held[data]):
+        if bound is not None and not _is_exact(bound, quantizations[data]):
             raise InFloat(f"its bound {bound:.6g} cannot be stored with its input's scale")
     return Form()
 
@@ -163,37 +163,37 @@ def _is_exact(number: float, quantization: TensorQuantization) -> bool:
     return stored <= -128 or stored >= 127 or abs(stored - round(stored)) < 1e-4
 
 
-def _joins(node: ir.Node, held: Held) -> Form:
+def _joins(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use one scale for all: that of the pair after it, or the common one of all inputs."""
-    data = need_integers(node, held)
+    data = need_integers(node, quantizations)
     if len(data) != len(node.inputs):
         raise InFloat("one of its inputs is a constant")
-    scales = {held[v] for v in data}
+    scales = {quantizations[v] for v in data}
     output = following_quantization(node.outputs[0])
     if output is None and len(scales) > 1:
         raise InFloat("its inputs have different scales, and its result is read in float")
     return Form(output if output is not None else scales.pop())
 
 
-def _compares(node: ir.Node, held: Held) -> Form:
+def _compares(node: ir.Node, quantizations: Quantizations) -> Form:
     if len(node.inputs) != 2:
         raise InFloat(f"TFLite's kernel compares two, and it has {len(node.inputs)} inputs")
-    return _joins(node, held)
+    return _joins(node, quantizations)
 
 
-def _arithmetic(node: ir.Node, held: Held) -> Form:
+def _arithmetic(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use three scales; a constant is stored as integers, but a single number makes a table."""
-    found = own_scale(node, held)
+    found = own_scale(node, quantizations)
     for value in node.inputs:
         if value is None or not is_constant(value):
             continue
         if int(np.prod(_shape(value))) == 1:
-            return _table(node, held)
+            return _table(node, quantizations)
         maker = value.producer()
         if maker is None or per_tensor(maker) is None:
             raise InFloat(f"its constant {value.name} is not stored as 8-bit integers by one scale")
     if node.op_type != "Mul" and found.output is not None:
-        coarsest = max(held[v].scale[0] for v in data_of(node)) / found.output.scale[0]
+        coarsest = max(quantizations[v].scale[0] for v in data_of(node)) / found.output.scale[0]
         if coarsest >= COARSEST:
             raise InFloat(
                 f"its inputs' steps are {coarsest:.0f} of its output's; the kernel takes {COARSEST}"
@@ -201,22 +201,22 @@ def _arithmetic(node: ir.Node, held: Held) -> Form:
     return found
 
 
-def _divides(node: ir.Node, held: Held) -> Form:
+def _divides(node: ir.Node, quantizations: Quantizations) -> Form:
     """Divide by a single number, which makes a table."""
     if node.inputs[1] is None or not is_constant(node.inputs[1]) or int(np.prod(_shape(node.inputs[1]))) != 1:
         raise InFloat("TFLite has no integer kernel for a division")
-    return _table(node, held)
+    return _table(node, quantizations)
 
 
-def _fixed(node: ir.Node, held: Held) -> Form:
+def _fixed(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use the scale that the specification fixes; for another one, a table."""
-    found = _table(node, held)
+    found = _table(node, quantizations)
     return Form(found.output) if found.output == FIXED[node.op_type] else found
 
 
-def _softmax(node: ir.Node, held: Held) -> Form:
+def _softmax(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use the scale that the specification fixes; a coarser one after it takes a requantization."""
-    need_integers(node, held)
+    need_integers(node, quantizations)
     output, fixed = need_following_pair(node.outputs[0]), FIXED[node.op_type]
     if int(np.prod(_shape(node.outputs[0]))) > SOFTMAX_NUMBERS:
         raise InFloat("on so many numbers TFLite's integer kernel is slower than the float one in XNNPACK")
@@ -231,12 +231,12 @@ def _softmax(node: ir.Node, held: Held) -> Form:
 def _only(names: Mapping[str, float], rule: Rule) -> Rule:
     """Return ``rule``, limited to nodes whose attributes have these values."""
 
-    def checked(node: ir.Node, held: Held) -> Form:
+    def checked(node: ir.Node, quantizations: Quantizations) -> Form:
         for name, wanted in names.items():
             given = attributes_of(node).get(name, wanted)
             if given != wanted:
                 raise InFloat(f"TFLite's integer kernel has no {name} {given:g}")
-        return rule(node, held)
+        return rule(node, quantizations)
 
     return checked
 
@@ -244,10 +244,10 @@ def _only(names: Mapping[str, float], rule: Rule) -> Rule:
 def _multiplies(weight_axis: Callable[[ir.Node], int]) -> Rule:
     """Return the rule of a product with constant weights and a constant bias."""
 
-    def rule(node: ir.Node, held: Held) -> Form:
+    def rule(node: ir.Node, quantizations: Quantizations) -> Form:
         data, weights = node.inputs[:2]
         bias = node.inputs[2] if len(node.inputs) > 2 else None
-        if data is None or data not in held:
+        if data is None or data not in quantizations:
             raise InFloat(f"{data.name if data else ''} is not stored as int8 by one scale")
         if weights is None or not _is_kernel(weights, weight_axis(node)):
             raise InFloat(
@@ -301,17 +301,17 @@ def added_vector(node: ir.Node) -> ir.Value | None:
     return bias if width and _shape(bias)[-1:] == width and int(np.prod(_shape(bias))) == width[0] else None
 
 
-def _mat_mul(node: ir.Node, held: Held) -> Form:
+def _mat_mul(node: ir.Node, quantizations: Quantizations) -> Form:
     if any(is_constant(v) for v in node.inputs if v is not None):
         if len(_shape(node.inputs[1])) != 2:
             raise InFloat("its constant operand is not a matrix on the right")
-        return _multiplies(lambda _: 1)(node, held)
+        return _multiplies(lambda _: 1)(node, quantizations)
     raise InFloat("TFLite's integer product of two computed matrices is a plain kernel, slower than in float")
 
 
-def _average_pool(node: ir.Node, held: Held) -> Form:
+def _average_pool(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use a depthwise convolution with equal weights: all windows must have equally many elements."""
-    found = own_scale(node, held)
+    found = own_scale(node, quantizations)
     source, out = _shape(node.inputs[0]), _shape(node.outputs[0])
     _, counts = average_window(source[2:], out[2:], **attributes_of(node))
     if np.any(counts != counts.flat[0]):
@@ -319,12 +319,12 @@ def _average_pool(node: ir.Node, held: Held) -> Form:
     return found
 
 
-def _pads(node: ir.Node, held: Held) -> Form:
-    found = _moves(node, held)
+def _pads(node: ir.Node, quantizations: Quantizations) -> Form:
+    found = _moves(node, quantizations)
     fill = constant_array(node, 2)
     if fill is None or node.inputs[0] is None:
         return found
-    number, source = float(fill.ravel()[0]), held[node.inputs[0]]
+    number, source = float(fill.ravel()[0]), quantizations[node.inputs[0]]
     stored = number / source.scale[0] + source.zero_point[0]
     held_exactly = -128 <= stored <= 127 and _is_exact(number, source)
     if not held_exactly and following_quantization(node.outputs[0]) != source:
@@ -332,8 +332,8 @@ def _pads(node: ir.Node, held: Held) -> Form:
     return found
 
 
-def _resizes(node: ir.Node, held: Held) -> Form:
-    found = _moves(node, held)
+def _resizes(node: ir.Node, quantizations: Quantizations) -> Form:
+    found = _moves(node, quantizations)
     given = attributes_of(node)
     mode = given.get("mode", "nearest")
     if mode == "nearest":
@@ -349,7 +349,7 @@ def _resizes(node: ir.Node, held: Held) -> Form:
     if mode != "linear" or shrinks or given.get("exclude_outside") or bilinear_options(lines) is None:
         raise InFloat("TFLite has no integer kernel for its mode and coordinates")
     output, data = following_quantization(node.outputs[0]), node.inputs[0]
-    if output is None or data is None or output.scale[0] < held[data].scale[0] * 0.999:
+    if output is None or data is None or output.scale[0] < quantizations[data].scale[0] * 0.999:
         raise InFloat("it rounds to steps of its input's scale, and its result is not stored in such steps")
     return found
 

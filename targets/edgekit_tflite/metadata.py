@@ -50,9 +50,9 @@ def normalization(mean: Array, std: Array) -> Record:
     )
 
 
-def stats(least: Array, greatest: Array) -> Record:
+def stats(lowest: Array, greatest: Array) -> Record:
     """Range of the values, by channel."""
-    return Record("Stats", max=greatest, min=least)
+    return Record("Stats", max=greatest, min=lowest)
 
 
 def tensor(

@@ -59,7 +59,7 @@ def op_times(
     ops = [op for op in graph.ops if any(i >= 0 and i not in constant for i in op.inputs)]
     calls: list[Callable[[], object]] = [_empty_call(folder)]
     for number, op in enumerate(ops):
-        part, fed = _alone(graph, op, constant)
+        part, fed = _single_operator(graph, op, constant)
         interpreter = _opened(part, folder / f"{number}.tflite", threads)
         for detail, index in zip(interpreter.get_input_details(), fed, strict=True):
             interpreter.set_tensor(detail["index"], values[index])
@@ -90,7 +90,7 @@ def _constants(graph: Graph) -> set[int]:
     return known
 
 
-def _alone(graph: Graph, op: Op, constant: set[int]) -> tuple[Graph, list[int]]:
+def _single_operator(graph: Graph, op: Op, constant: set[int]) -> tuple[Graph, list[int]]:
     """A program of this operator, with those before it that compute its constants; and what it is fed."""
     ops, wanted = [op], list(op.inputs)
     while wanted:

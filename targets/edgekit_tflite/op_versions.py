@@ -34,9 +34,9 @@ def _rank_over_4(op: Op, inputs: list[Tensor]) -> int:
     return _int8(op, inputs)
 
 
-def _by_rank(over_4: int) -> Rule:
+def _by_rank(for_more_axes: int) -> Rule:
     def rule(op: Op, inputs: list[Tensor]) -> int:
-        return over_4 if len(inputs[0].shape) > 4 else _int8(op, inputs)
+        return for_more_axes if len(inputs[0].shape) > 4 else _int8(op, inputs)
 
     return rule
 

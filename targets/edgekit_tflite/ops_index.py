@@ -99,8 +99,8 @@ def gather_elements(b: Builder, data: Value, indices: Value, *, axis: int = 0) -
     return _gathered_nd(b, x, at, indices.shape)
 
 
-def _gathered_nd(b: Builder, x: Value, at: Value, shape: tuple[int, ...]) -> Value:
-    return b.emit("GATHER_ND", [x, at], b.new(shape, x.dtype, None, x.quantization))
+def _gathered_nd(b: Builder, x: Value, indices: Value, shape: tuple[int, ...]) -> Value:
+    return b.emit("GATHER_ND", [x, indices], b.new(shape, x.dtype, None, x.quantization))
 
 
 def element_positions(b: Builder, data: Value, indices: Value, axis: int) -> Value:

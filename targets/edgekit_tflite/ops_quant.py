@@ -15,7 +15,7 @@ from edgekit_tflite.ops_math import to_dtype
 from edgekit_tflite.stored import LIMITS, shifted
 
 
-def _held(scale: Array, zero_point: Array, axis: int = 0) -> TensorQuantization:
+def _quantization(scale: Array, zero_point: Array, axis: int = 0) -> TensorQuantization:
     scales = tuple(float(v) for v in scale.ravel())
     return TensorQuantization(
         scales, tuple(int(z) for z in zero_point.ravel()), axis if len(scales) > 1 else 0
@@ -42,7 +42,7 @@ def quantize_linear(
     if dtype not in LIMITS:
         raise Inexpressible(f"it quantizes to {dtype}; TFLite supports int8, uint8 and int16", code="EK1004")
     if scale.size == 1:
-        held = _held(scale, zero_point)
+        held = _quantization(scale, zero_point)
         if b.node is not None and b.node.outputs[0] in b.plan.shifted:
             dtype, held = "int8", shifted(held, -128)
         if x.quantization is not None and x.dtype in LIMITS and dtype in ("int8", "uint8"):
@@ -80,10 +80,10 @@ def dequantize_linear(
     scale, zero_point = parameters
     one_each = scale.size == 1 or not block_size
     if x.const is not None and one_each:
-        held = _held(scale, zero_point, axis % max(x.rank, 1))
+        held = _quantization(scale, zero_point, axis % max(x.rank, 1))
         return replace(b.constant(x.const, x.dtype), quantization=held)
     if scale.size == 1 and x.dtype in LIMITS:
-        held = _held(scale, zero_point)
+        held = _quantization(scale, zero_point)
         held = held if x.dtype == b.in_dtype() else shifted(held, -128)
         if b.declared(x, held) == held:
             return replace(x, quantization=held)

@@ -245,12 +245,12 @@ def pad(
 def _pad_by_slices(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
     """Repeat the edge, or wrap around to the other end, axis by axis."""
     for axis, (before, after) in enumerate(pads):
-        front, back = (_taken(b, x, axis, p) for p in pad_parts(mode, x.shape[axis], before, after))
+        front, back = (_part(b, x, axis, p) for p in pad_parts(mode, x.shape[axis], before, after))
         x = joined(b, [*front, x, *back], axis)
     return x
 
 
-def _taken(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
+def _part(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
     """Return the elements of ``x`` along ``axis`` that are repeated beyond an end."""
     if part.count == 0:
         return []

@@ -20,8 +20,8 @@ from edgekit_tflite.integer_rules import (
     FIXED,
     RULES,
     Form,
-    Held,
     InFloat,
+    Quantizations,
     Rule,
     data_of,
     need_following_pair,
@@ -37,22 +37,22 @@ WIDE = TensorQuantization((1 / 65536,), (-32768,))
 """Of a SOFTMAX from int8 to int16: tensorflow/lite/micro/kernels/softmax_common.cc."""
 
 
-def _fixed(node: ir.Node, held: Held) -> Form:
+def _fixed(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use the scale that the specification fixes; another one after it takes a requantization."""
-    need_integers(node, held)
+    need_integers(node, quantizations)
     need_following_pair(node.outputs[0])
     return Form(FIXED[node.op_type])
 
 
-def _softmax(node: ir.Node, held: Held) -> Form:
+def _softmax(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use the scale that the specification fixes; for another one 16 bits, which the next pair rounds."""
-    found = _fixed(node, held)
+    found = _fixed(node, quantizations)
     return found if need_following_pair(node.outputs[0]) == found.output else Form(WIDE, dtype="int16")
 
 
-def _clamps(node: ir.Node, held: Held) -> Form:
+def _clamps(node: ir.Node, quantizations: Quantizations) -> Form:
     """Clamp as with XNNPACK, but use a kernel instead of a table if TFLite has these bounds."""
-    found = RULES[node.op_type](node, held)
+    found = RULES[node.op_type](node, quantizations)
     if not found.table:
         return found
     bounds = clip_bounds(node)
@@ -61,25 +61,25 @@ def _clamps(node: ir.Node, held: Held) -> Form:
     return Form(found.output)
 
 
-def _arithmetic(node: ir.Node, held: Held) -> Form:
+def _arithmetic(node: ir.Node, quantizations: Quantizations) -> Form:
     """Use three scales; a constant is stored as integers, even a single number."""
-    found = own_scale(node, held)
+    found = own_scale(node, quantizations)
     for value in node.inputs:
         maker = value.producer() if value is not None and is_constant(value) else None
         if value is not None and is_constant(value) and (maker is None or per_tensor(maker) is None):
-            return RULES[node.op_type](node, held)
+            return RULES[node.op_type](node, quantizations)
     if len(data_of(node)) == 1 and following_quantization(node.outputs[0]) is None:
         raise InFloat("its result is read in float")
     if node.op_type != "Mul" and found.output is not None:
-        steps = [_step(v, held) for v in node.inputs if v is not None]
+        steps = [_step(v, quantizations) for v in node.inputs if v is not None]
         if max(steps) / found.output.scale[0] >= COARSEST:
-            return RULES[node.op_type](node, held)
+            return RULES[node.op_type](node, quantizations)
     return found
 
 
-def _step(value: ir.Value, held: Held) -> float:
+def _step(value: ir.Value, quantizations: Quantizations) -> float:
     maker = value.producer()
-    found: TensorQuantization | None = held.get(value)
+    found: TensorQuantization | None = quantizations.get(value)
     if found is None and maker is not None:
         found = per_tensor(maker)
     return float(np.inf) if found is None else found.scale[0]

@@ -76,25 +76,25 @@ def read(table: Table, name: str) -> Record:
     return record
 
 
-def _member(union: str, number: int, what: str) -> str:
+def _member(union: str, number: int, description: str) -> str:
     names = list(NUMBERS[union])
     if not 0 < number < len(names):
-        raise DamagedFileError(f"{what} has a table of an unknown kind, {union} {number}")
+        raise DamagedFileError(f"{description} has a table of an unknown kind, {union} {number}")
     return names[number]
 
 
-def _value(table: Table, slot: int, kind: str, what: str) -> Any:
+def _value(table: Table, slot: int, kind: str, description: str) -> Any:
     if kind in FORMS:
         return table.number(slot, FORMS[kind])
     if kind == "text":
         return bytes(table.content(slot))
     if kind[0] != "[":
-        child = table.table(slot, what)
+        child = table.table(slot, description)
         return child and read(child, kind)
     item = kind[1:-1]
     if item in FORMS:
         return table.array(slot, item)
-    return [read(each, item) for each in table.tables(slot, what)]
+    return [read(each, item) for each in table.tables(slot, description)]
 
 
 def _written(builder: Any, record: Record) -> int:

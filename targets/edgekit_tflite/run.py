@@ -83,9 +83,9 @@ def open_runner(
         raise EngineError(f"{path} has no signature {options['signature']!r}; it has {found}")
     ends = (*interpreter.get_input_details(), *interpreter.get_output_details())
     details = {detail["index"]: detail for detail in ends}
-    into = bindings(inputs, options["inputs"], signature["inputs"], details, path, into=True)
+    into = bindings(inputs, options["inputs"], signature["inputs"], details, path, is_input=True)
     _refuse_unfed(interpreter, signature["inputs"], into, path)
-    out_of = bindings(outputs, options["outputs"], signature["outputs"], details, path, into=False)
+    out_of = bindings(outputs, options["outputs"], signature["outputs"], details, path, is_input=False)
     precision = "fp32" if watched or cpu.lacking(options) else options["precision"]
     return TfliteRunner(interpreter, version, into, out_of, precision)
 
@@ -256,9 +256,9 @@ def bindings(
     details: Mapping[int, Mapping[str, Any]],
     path: Path,
     *,
-    into: bool,
+    is_input: bool,
 ) -> list[Binding]:
-    """Return the tensor of each input (``into``) or output, and the conversion of its array."""
+    """Return the tensor of each input (``is_input``) or output, and the conversion of its array."""
     entries = {entry["name"]: entry for entry in described}
     names = {name: entry["signature_name"] for name, entry in entries.items()}
     bindings: list[Binding] = []
@@ -279,27 +279,27 @@ def bindings(
         if (ours != theirs and not alike) or not fits:
             found = TensorSpec(str(names[spec.name]), theirs.name, shape)
             raise EngineError(f"{path} holds {found} where the model has {spec}")
-        dtype = None if ours == theirs else (theirs if into else ours)
-        given = None if shape == spec.shape or order is not None else shape if into else spec.shape
-        if order is not None and not into:
+        dtype = None if ours == theirs else (theirs if is_input else ours)
+        given = None if shape == spec.shape or order is not None else shape if is_input else spec.shape
+        if order is not None and not is_input:
             order = tuple(order.index(axis) for axis in range(len(order)))
         bindings.append((spec.name, index, dtype, given, order))
     return bindings
 
 
 def _refuse_unfed(
-    interpreter: Any, signature: Mapping[str, int], into: Sequence[Binding], path: Path
+    interpreter: Any, signature: Mapping[str, int], inputs: Sequence[Binding], path: Path
 ) -> None:
     """Reject unknown inputs: the engine would compute an input that is not set from stale memory.
 
     Raises:
         EngineError: the file reads a value that is not an input of the model.
     """
-    fed, names = {index for _, index, *_ in into}, {index: name for name, index in signature.items()}
+    fed, names = {index for _, index, *_ in inputs}, {index: name for name, index in signature.items()}
     for detail in interpreter.get_input_details():
         if detail["index"] not in fed:
             unfed = names.get(detail["index"], detail["name"])
-            given = ", ".join(name for name, *_ in into) or "none"
+            given = ", ".join(name for name, *_ in inputs) or "none"
             raise EngineError(
                 f"{path} reads {unfed}, which is not an input of the model; its inputs are {given}"
             )

@@ -208,9 +208,9 @@ def dequantized(stored: Array, quantization: TensorQuantization) -> Array:
     return np.asarray((stored.astype(np.int64) - zero_point).astype(np.float32) * scale, np.float32)
 
 
-def shifted(quantization: TensorQuantization, by: int) -> TensorQuantization:
-    """Return the quantization of the same reals, stored ``by`` higher."""
-    return replace(quantization, zero_point=tuple(z + by for z in quantization.zero_point))
+def shifted(quantization: TensorQuantization, amount: int) -> TensorQuantization:
+    """Return the quantization of the same reals, stored ``amount`` higher."""
+    return replace(quantization, zero_point=tuple(z + amount for z in quantization.zero_point))
 
 
 def _words(quantization: TensorQuantization) -> str:

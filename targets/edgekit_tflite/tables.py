@@ -35,16 +35,16 @@ class Table:
 
     Args:
         data: The flatbuffer.
-        at: Offset of the table in bytes.
-        what: Name of the table, for messages.
+        offset: Offset of the table in bytes.
+        description: Name of the table, for messages.
 
     Raises:
         DamagedFileError: it does not lie within the data.
     """
 
-    def __init__(self, data: memoryview, at: int, what: str) -> None:
-        self._data, self._at, self.what = data, at, what
-        self._vtable = at - self._number("<i", at)
+    def __init__(self, data: memoryview, offset: int, description: str) -> None:
+        self._data, self._at, self.what = data, offset, description
+        self._vtable = offset - self._number("<i", offset)
         self._vtable_bytes = self._number("<H", self._vtable)
         if self._vtable_bytes < 4 or self._vtable + self._vtable_bytes > len(data):
             raise self._damaged()
@@ -61,18 +61,18 @@ class Table:
         offset = self._number("<H", self._vtable + entry) if entry + 2 <= self._vtable_bytes else 0
         return self._at + offset if offset else None
 
-    def table(self, slot: int, what: str) -> Table | None:
+    def table(self, slot: int, description: str) -> Table | None:
         """Return the table of a field, or None."""
         at = self.place(slot)
-        return None if at is None else Table(self._data, self._forward(at), what)
+        return None if at is None else Table(self._data, self._forward(at), description)
 
-    def tables(self, slot: int, what: str, limit: float = math.inf) -> list[Table]:
+    def tables(self, slot: int, description: str, limit: float = math.inf) -> list[Table]:
         """Read a vector of tables; ``limit`` is the maximum number that is accepted."""
         start, count = self._vector(slot, 4)
         if count > limit:
-            raise DamagedFileError(f"it claims {count} {what}s; at most {limit} are supported")
+            raise DamagedFileError(f"it claims {count} {description}s; at most {limit} are supported")
         starts = range(start, start + 4 * count, 4)
-        return [Table(self._data, self._forward(at), f"{what} {n}") for n, at in enumerate(starts)]
+        return [Table(self._data, self._forward(at), f"{description} {n}") for n, at in enumerate(starts)]
 
     def array(self, slot: int, dtype: str) -> Array:
         """Return a vector of numbers, as a view of the file."""
@@ -114,22 +114,22 @@ class Table:
         at = self.place(slot)
         return (0, 0) if at is None else self._counted(self._forward(at), item_bytes)
 
-    def _counted(self, at: int, item_bytes: int) -> tuple[int, int]:
-        count = self._number("<I", at)
-        if at + 4 + count * item_bytes > len(self._data):
+    def _counted(self, offset: int, item_bytes: int) -> tuple[int, int]:
+        count = self._number("<I", offset)
+        if offset + 4 + count * item_bytes > len(self._data):
             raise self._damaged()
-        return at + 4, count
+        return offset + 4, count
 
-    def _forward(self, at: int) -> int:
-        distance = self._number("<I", at)
+    def _forward(self, offset: int) -> int:
+        distance = self._number("<I", offset)
         if distance == 0:
             raise self._damaged()
-        return at + int(distance)
+        return offset + int(distance)
 
-    def _number(self, form: str, at: int) -> Any:
-        if at < 0 or at + struct.calcsize(form) > len(self._data):
+    def _number(self, form: str, offset: int) -> Any:
+        if offset < 0 or offset + struct.calcsize(form) > len(self._data):
             raise self._damaged()
-        return struct.unpack_from(form, self._data, at)[0]
+        return struct.unpack_from(form, self._data, offset)[0]
 
     def _damaged(self) -> DamagedFileError:
         return DamagedFileError(
@@ -137,7 +137,7 @@ class Table:
         )
 
 
-def root_table(data: memoryview, what: str) -> Table:
+def root_table(data: memoryview, description: str) -> Table:
     """Return the root table of a flatbuffer.
 
     Raises:
@@ -145,4 +145,4 @@ def root_table(data: memoryview, what: str) -> Table:
     """
     if len(data) < 8:
         raise DamagedFileError(f"it has {len(data)} bytes, fewer than any flatbuffer")
-    return Table(data, struct.unpack_from("<I", data)[0], what)
+    return Table(data, struct.unpack_from("<I", data)[0], description)

@@ -59,11 +59,11 @@ def _joined(output: ir.Value) -> list[ir.Node]:
         if node.domain or node.op_type not in MOVES or len({*value.uses()}) != (value is not output):
             return []
         nodes[node] = None
-        pending += list(_moved(node))
+        pending += list(_moved_inputs(node))
     return list(nodes) if len(scales) > 1 else []
 
 
-def _moved(node: ir.Node) -> Iterator[ir.Value]:
+def _moved_inputs(node: ir.Node) -> Iterator[ir.Value]:
     """Yield the inputs that a node moves: all inputs of a Concat, else the first one."""
     for value in node.inputs if node.op_type == "Concat" else node.inputs[:1]:
         if value is not None:
@@ -88,7 +88,7 @@ def _join(model: ir.Model, index: int, nodes: list[ir.Node]) -> None:
         for node in nodes
         for at, value in enumerate(node.inputs)
         if value is not None and (maker := value.producer()) is not None
-        if maker.op_type == "DequantizeLinear" and value in set(_moved(node))
+        if maker.op_type == "DequantizeLinear" and value in set(_moved_inputs(node))
     ]
     found = [_scale(maker) for _, _, value in leaves if (maker := value.producer()) is not None]
     largest = max(scale * max(128 + zero, 127 - zero) for scale, zero in filter(None, found))

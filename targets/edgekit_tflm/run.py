@@ -196,7 +196,9 @@ class TflmRunner:
         except (RuntimeError, ValueError) as problem:
             raise EngineError(f"{self._version} failed to run: {' '.join(str(problem).split())}") from None
         self._ran = True
-        return {end.name: _given(self._interpreter.get_output(i), end) for i, end in self._outputs.items()}
+        return {
+            end.name: _converted(self._interpreter.get_output(i), end) for i, end in self._outputs.items()
+        }
 
     def facts(self) -> dict[str, Json]:
         """Return the arena that TFLM recorded and the smallest one that the file loaded with, in bytes."""
@@ -241,7 +243,7 @@ def _stored(array: Array, end: _End) -> Array:
     return np.array(array, end.stored, order="C")  # ascontiguousarray gives a scalar an axis
 
 
-def _given(stored: Array, end: _End) -> Array:
+def _converted(stored: Array, end: _End) -> Array:
     """Convert a stored array to the model's output, in its own memory."""
     array = np.asarray(stored)
     if end.scale is not None:

@@ -87,9 +87,9 @@ def _estimate(
     options: list[str],
     summary: Mapping[str, str],
     layers: list[dict[str, str]],
-    why: Mapping[tuple[str, str], str],
+    reasons: Mapping[tuple[str, str], str],
 ) -> CostEstimate:
-    nodes = [_node(row, why) for row in layers]
+    nodes = [_node(row, reasons) for row in layers]
     on_cpu = sum(node.device != "NPU" for node in nodes)
     flash = sum(float(summary[f"{where}_flash_memory_used"]) for where in ("on_chip", "off_chip"))
     memory = {"ram": float(summary["sram_memory_used"]), "flash": flash}
@@ -107,22 +107,22 @@ def _estimate(
     )
 
 
-def _node(row: Mapping[str, str], why: Mapping[tuple[str, str], str]) -> NodeEstimate:
+def _node(row: Mapping[str, str], reasons: Mapping[tuple[str, str], str]) -> NodeEstimate:
     name, op, device = row["Name"], row["Original Operator"], row["Target"]
     if device == "NPU":
         return NodeEstimate(name, op, device, round(float(row["Op Cycles"])))
-    reason = why.get((_spelled(op), name)) or why.get(("", name), "vela gives no reason")
+    reason = reasons.get((_spelled(op), name)) or reasons.get(("", name), "vela gives no reason")
     return NodeEstimate(name, op, device, None, reason)
 
 
-def reasons(said: str) -> dict[tuple[str, str], str]:
+def reasons(output: str) -> dict[tuple[str, str], str]:
     """Return (operator, output) that vela leaves to the CPU -> reason; operator "" matches any operator.
 
     >>> reasons("Warning (supported operators) operator: EXP, ofm: 'y'\\nReason: Float32\\nno INT8\\n\\n")
     {('', 'y'): 'Float32; no INT8', ('EXP', 'y'): 'Float32; no INT8'}
     """
     why: dict[tuple[str, str], str] = {}
-    for found in PLACED.finditer(said):
+    for found in PLACED.finditer(output):
         text = "; ".join(found["why"].strip().removeprefix("Reason: ").splitlines())
         why[("", found["node"])] = why[(_spelled(found["op"]), found["node"])] = text
     return why

@@ -31,6 +31,16 @@ NEGATION = re.compile(
 """Negated nouns, as in "is no JSON"; "there is no" and comparisons are English."""
 SHARED_NAMES = {"Builder", "Op", "Value"}
 """Counterparts in the targets: each lowers ONNX to its own format, with these parts."""
+RIDDLES = {
+    *("said", "asked", "told", "heard", "seen", "found", "given", "wanted", "held", "kept", "known", "made"),
+    *("taken", "moved", "turned", "got", "why", "why_not", "what", "who", "where", "when", "how", "which"),
+    *("say", "tell", "hear", "see", "again", "here", "there", "these", "those", "each", "own", "thing"),
+    *("beside", "besides", "among", "across", "inside", "into", "over", "by", "at", "of", "up", "but"),
+    *("room", "least", "most", "usual", "few", "late", "stuck", "fresh", "good", "alone", "instead"),
+}
+"""Words that say nothing about a parameter: it is named by a noun of the field, with its unit."""
+KEPT_PARAMETERS = {"edgekit/runtime/gallery.py search: least"}
+"""Parameters of users' code, whose names do not change for style."""
 Documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
@@ -108,6 +118,30 @@ def test_verbs_are_negated_instead_of_nouns() -> None:
         if found
     ]
     assert wrong == []
+
+
+def parameters(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the name of each function with the name of each of its parameters.
+
+    >>> list(parameters(ast.parse("def load(path, *, what=1, **given): pass")))
+    [('load', 'path'), ('load', 'what'), ('load', 'given')]
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            listed = node.args
+            rest = [each for each in (listed.vararg, listed.kwarg) if each is not None]
+            for each in (*listed.posonlyargs, *listed.args, *listed.kwonlyargs, *rest):
+                yield node.name, each.arg
+
+
+def test_parameters_are_named_by_nouns_of_the_field() -> None:
+    wrong = {
+        f"{path} {function}: {name}"
+        for path, tree in trees()
+        for function, name in parameters(tree)
+        if name in RIDDLES
+    }
+    assert wrong == KEPT_PARAMETERS
 
 
 def homonyms(classes: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -76,6 +76,7 @@ FLOORS = (
     "serve",
     "batch",
     "native",
+    "web",
     "cli",
 )
 """From the ground up: a file imports its own floor and those below it."""

@@ -116,7 +116,7 @@ def conversations(path: Path, tokens: int) -> None:
         for thread in threads:
             thread.start()
         one_ended.wait()
-        made = [stream._made for stream in streams]
+        made = [stream._generated for stream in streams]
         for thread in threads:
             thread.join()
         together_s = time.process_time() - began

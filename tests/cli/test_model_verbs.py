@@ -20,6 +20,30 @@ def test_check_says_what_it_assumed(tmp_path: Path, call: Call) -> None:
     assert (found["ok"], [f["code"] for f in found["findings"]]) == (True, ["EK1107"])
 
 
+def test_check_says_first_what_holds_for_all_targets(tmp_path: Path, call: Call) -> None:
+    path = models.write(tmp_path, models.SEVERAL_DYNAMIC)
+    result = call("check", path, "-t", "ort", "-t", "tensorrt")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "  model.onnx can't be built until its shapes are given",
+        "    EK1003  x    it has dynamic dimensions; suggested: batch 1, L 16000 (an example); --shape "
+        "x=1x16000",
+        "",
+        "  with them, it can't be built for tensorrt",
+        "  with them, it can be built for ort",
+        "",
+        "  tensorrt",
+        "    EK1003  NonZero_3  NonZero  found has a dynamic dimension; cut the model before it, or "
+        "build it for ort",
+        "    EK1002  TopK_1     TopK     k is 16000 and must be less than 3840; not with --shape x=1x512",
+        "",
+        f"  next: edgekit build {path} -t ort --shape x=1x16000 -o model.edgekit",
+    ]
+    found = answer(call("check", path, "-t", "tensorrt", "--json"))
+    assert found["ok"] is False
+    assert [row["avoided_by"] for row in found["findings"]] == ["", "", "--shape x=1x512"]
+
+
 @pytest.mark.parametrize(
     ("given", "made"), [("2x3x16x16", [2, 3, 16, 16]), ("image=4x3x16x16", [4, 3, 16, 16])]
 )

@@ -108,8 +108,8 @@ def test_ctrl_c(model: Path, call: Call, monkeypatch: pytest.MonkeyPatch, verb: 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for module in ("compiler.build.stages", "compiler.build.check"):
-        monkeypatch.setattr(f"edgekit.{module}.open_source_model", stop)
+    monkeypatch.setattr("edgekit.compiler.build.stages.open_source_model", stop)
+    monkeypatch.setattr("edgekit.compiler.build.check.import_source", stop)
     output = ["-o", "m.edgekit"] if verb == "build" else []
     result = call(verb, model, "-t", "ort", *output)
     assert result.exit_code == 130
@@ -380,6 +380,16 @@ def test_card_drafts_a_card_and_says_what_it_guessed(call: Call, model: Path, tm
         "inputs.image.std",
     ]
     assert call("build", model, "--card", card, "-t", "ort", "-o", tmp_path / "x.edgekit").exit_code == 0
+
+
+def test_the_step_after_a_trusted_pickle_trusts_it_too(call: Call, model: Path, tmp_path: Path) -> None:
+    card = tmp_path / "card.toml"
+    result = call("model", "card", model, "--trust-pickle", "-o", card)
+    assert result.stdout.splitlines()[-1] == (
+        f"  next: check the guessed lines, then edgekit build {model} --trust-pickle --card {card} -t ort"
+    )
+    result = call("check", model, "--trust-pickle", "-t", "ort")
+    assert f"edgekit build {model} --trust-pickle -t ort" in result.stdout
 
 
 def test_card_of_no_model_writes_nothing(call: Call, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ EdgeKit reads opset {OPSETS[0]} to {OPSETS[-1]} and converts every operator to o
 (EdgeKit's and ONNX's own), of all cases. A case with several operators counts for each. Codes say why the
 other cases are refused:
 
-| code | |
+| code | meaning |
 |---|---|
 | EK1001 | the target does not support the operator, nor a decomposition of it |
 | EK1002 | supported, but not in this form: an attribute, a size, or an input that must be constant |

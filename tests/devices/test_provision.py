@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.devices.inventory import Inventory, read_inventory
-from edgekit.devices.provision import Wanted, _platforms, edgekit_archive, packages_archive, wanted
+from edgekit.devices.provision import MissingPackages, _platforms, edgekit_archive, packages_archive, wanted
 from edgekit.errors import DeviceError
 
 PI5 = Inventory("aarch64", system="Linux 6.6", libc=("glibc", "2.36"), python=(3, 11, 2))
@@ -49,7 +49,7 @@ def test_another_python_is_told() -> None:
         read_inventory({**FOUND, "implementation": "pypy"}, "pi@board")
 
 
-def names(found: Wanted) -> list[str]:
+def names(found: MissingPackages) -> list[str]:
     return sorted(text.split(">")[0].split("<")[0] for text in found.missing)
 
 
@@ -111,7 +111,7 @@ def no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_pip_takes_the_wheel_of_the_device(no_index: Path) -> None:
     for tag in ("cp311-cp311-manylinux_2_28_aarch64", "cp311-cp311-manylinux_2_28_x86_64"):
         wheel(no_index, tag, f"TAG = {tag!r}\n")
-    archive = packages_archive(Wanted(("board-engine>=1",), {}, {}), PI5, "pi@board")
+    archive = packages_archive(MissingPackages(("board-engine>=1",), {}, {}), PI5, "pi@board")
     assert archive is not None
     assert archive.holds == ("board-engine 1.5",)
     with tarfile.open(fileobj=io.BytesIO(archive.content)) as packed:
@@ -120,13 +120,15 @@ def test_pip_takes_the_wheel_of_the_device(no_index: Path) -> None:
         assert b"aarch64" in module.read()
     for path in no_index.iterdir():
         path.unlink()
-    assert packages_archive(Wanted(("board-engine>=1",), {}, {}), PI5, "pi@board") == archive  # it was kept
+    assert (
+        packages_archive(MissingPackages(("board-engine>=1",), {}, {}), PI5, "pi@board") == archive
+    )  # it was kept
 
 
 def test_a_device_without_wheels_is_told(no_index: Path) -> None:
     wheel(no_index, "cp311-cp311-manylinux_2_39_aarch64", "")  # for a newer libc
     with pytest.raises(DeviceError) as caught:
-        packages_archive(Wanted(("board-engine>=1",), {}, {}), PI5, "pi@board")
+        packages_archive(MissingPackages(("board-engine>=1",), {}, {}), PI5, "pi@board")
     assert str(caught.value).startswith(
         "pi@board lacks board-engine>=1, and pip has no wheels for its CPython 3.11.2 on aarch64, glibc 2.36:"
         "\n  ERROR: No matching distribution found for board-engine>=1"

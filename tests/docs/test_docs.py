@@ -6,6 +6,7 @@ import ast
 import re
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -99,6 +100,7 @@ def test_names_and_paths_in_backticks_exist(path: Path) -> None:
     quoted = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL))
     paths = [name for name in quoted if name.startswith(TREE) and not set(name) & set(" <>*{}()")]
     names = [name for name in quoted if re.fullmatch(r"edgekit(\.[a-z_]\w*)+(\.[A-Z]\w*)?", name)]
+    names = [name for name in names if not name.endswith((".h", ".js", ".lock", ".wasm"))]  # files
     metrics = {"edgekit.inference.duration", "edgekit.stage.duration", "edgekit.inferences"}
     metrics |= {
         "edgekit.fallbacks",
@@ -151,6 +153,15 @@ def test_every_document_is_linked_from_the_list_of_documents() -> None:
 def test_the_readme_is_short() -> None:
     """A reader sees the whole in one screen and a half; what is longer has a page in docs/."""
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_every_column_of_a_table_has_a_heading(path: Path) -> None:
+    """A screen reader names a cell by its column."""
+    lines = path.read_text("utf-8").splitlines()
+    heads = [head for head, rule in pairwise(lines) if re.fullmatch(r"\|[-:| ]+\|", rule)]
+    empty = [head for head in heads if "" in [cell.strip() for cell in head.strip("|").split("|")]]
+    assert empty == []
 
 
 def test_the_readme_has_exactly_two_commands_and_ci_runs_the_second() -> None:

@@ -177,6 +177,31 @@ def test_in_a_browser_a_page_fetches_nothing_fits_and_search_finds(site: Path, s
         assert [line for line in said if not line.startswith((site.as_uri(), "data:", "blob:"))] == []
 
 
+AXE_PAGES = (
+    *(
+        "index",
+        "documents",
+        "tutorial",
+        "install",
+        "raspberry-pi",
+        "deploy-android",
+        "deploy-iphone",
+        "cards",
+    ),
+    *(
+        "quantization",
+        "accuracy-drop",
+        "serving",
+        "refused-builds",
+        "environment",
+        "commands",
+        "errors",
+        "ops",
+    ),
+)
+"""Pages that newcomers read first, and one of each generated kind."""
+
+
 @pytest.mark.needs_site
 @pytest.mark.needs_browser
 @pytest.mark.parametrize("size", [DESK, PHONE])
@@ -185,7 +210,7 @@ def test_pages_pass_axe(site: Path, size: tuple[int, int]) -> None:
 
     with browser() as running:
         page = running.new_page(viewport={"width": size[0], "height": size[1]})
-        for name in ("index", "raspberry-pi", "environment", "tutorial"):
+        for name in AXE_PAGES:
             page.goto((site / f"{name}.html").as_uri())
             page.wait_for_function("document.querySelector('.md-nav--primary').ariaLabel === 'All pages'")
             found = Axe().run(page).response["violations"]

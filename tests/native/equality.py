@@ -14,6 +14,7 @@ import collections
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,11 +52,16 @@ class Totals:
         return f"{self.cases.total()} cases ({kinds})\n{self.predictions} classes and boxes; largest: {worst}"
 
 
-def write_bundle(case: Case, path: Path) -> tuple[list[TensorSpec], list[TensorSpec]]:
-    """Write a bundle without variants that holds the case's card."""
+def specs_of(case: Case) -> tuple[list[TensorSpec], list[TensorSpec]]:
+    """Return the input and the output of a case's model."""
     image, output = case.card["inputs"]["x"], case.output
     inputs = [TensorSpec("x", image["dtype"], tuple(image["shape"]))]
-    outputs = [TensorSpec("y", str(output.dtype), output.shape)]
+    return inputs, [TensorSpec("y", str(output.dtype), output.shape)]
+
+
+def write_bundle(case: Case, path: Path) -> tuple[list[TensorSpec], list[TensorSpec]]:
+    """Write a bundle without variants that holds the case's card."""
+    inputs, outputs = specs_of(case)
     source = {"file": "m.onnx", "sha256": "0" * 64, "opset": 17, "nodes": 1}
     manifest = {
         "source": source,
@@ -68,17 +74,38 @@ def write_bundle(case: Case, path: Path) -> tuple[list[TensorSpec], list[TensorS
     return inputs, outputs
 
 
+class Answer(NamedTuple):
+    """What a core computed for a case.
+
+    Attributes:
+        prepared: Bytes of the prepared input.
+        placement: Numbers of the placement, in the order of ``edgekit_placement``.
+        found: The decoded outputs.
+    """
+
+    prepared: bytes
+    placement: list[float]
+    found: Found
+
+
 def compare(case: Case, path: Path, totals: Totals) -> None:
     """Run a case in both. Raises AssertionError where they differ."""
-    inputs, outputs = write_bundle(case, path)
-    card = parse_card(case.card, inputs, outputs)
-    feeds, placed = prepare(card, case.frame, case.order)
-    expected = decode(card, {"y": case.output}, placed)
+    inputs, _ = write_bundle(case, path)
     with NativeBundle(path) as bundle:
         made, placement = bundle.prepare(case.frame, case.order, inputs[0].dtype, inputs[0].shape)
         found = bundle.decode({"y": case.output}, placement)
-    assert made.tobytes() == feeds["x"].tobytes(), "the prepared inputs differ"
-    assert ImagePlacement(*(getattr(placement, name) for name, *_ in placement._fields_)) == placed
+    numbers = [getattr(placement, name) for name, *_ in placement._fields_]
+    judge(case, Answer(made.tobytes(), numbers, found), totals)
+
+
+def judge(case: Case, answer: Answer, totals: Totals) -> None:
+    """Compare a core's answer with Python's. Raises AssertionError where they differ."""
+    card = parse_card(case.card, *specs_of(case))
+    feeds, placed = prepare(card, case.frame, case.order)
+    expected = decode(card, {"y": case.output}, placed)
+    found = answer.found
+    assert answer.prepared == feeds["x"].tobytes(), "the prepared inputs differ"
+    assert ImagePlacement(*answer.placement) == placed  # type: ignore[arg-type]
     task = case.card["task"]
     totals.cases[f"{task['kind']} {task['decode']}"] += 1
     totals.predictions += len(found.indices)

@@ -49,3 +49,10 @@ def test_every_entry_point_has_its_functions(setup_cfg: configparser.ConfigParse
     for line in setup_cfg["options.entry_points"][group].strip().splitlines():
         module = import_module(line.split(" = ")[1])
         assert [name for name in names if not hasattr(module, name)] == []
+
+
+def test_serve_decodes_the_photos_that_its_page_sends(setup_cfg: configparser.ConfigParser) -> None:
+    """An environment with ``[serve]`` and an engine runs the first request of docs/serving.md, a JPEG."""
+    assert "image/jpeg" in (ROOT / "docs" / "serving.md").read_text("utf-8").partition("## ")[0]
+    lines = setup_cfg["options.extras_require"]["serve"].split()
+    assert "pillow" in [line.partition(">")[0] for line in lines]

@@ -139,6 +139,8 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
             "report/*.html",
             "report/*.js",
             "toolchain.lock",
+            "web/README.md",
+            *(f"web/*.{kind}" for kind in ("css", "html", "js", "lock", "ts", "wasm")),
         )
         for path in (root / top).glob(pattern)
     }

@@ -152,7 +152,7 @@ def test_a_rolling_update_fails_no_request(served: Callable[..., Any], bundle: P
 
 
 def test_several_models_share_a_replica(served: Callable[..., Any], bundle: Path) -> None:
-    handle = served({"one": bundle, "other": bundle}, kept=1)
+    handle = served({"one": bundle, "other": bundle}, max_models=1)
     for name in ("one", "other", "one"):
         assert infer(handle, FEEDS, name)["sum"].tolist() == [[3.0] * 8]
     with pytest.raises(UsageError) as error:

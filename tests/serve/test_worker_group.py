@@ -55,7 +55,7 @@ def test_a_worker_that_fails_to_follow_does_not_keep_the_others_waiting(folder: 
     async def ask() -> str:
         (folder / worker_group.STATE).write_text("{}")
         group, path = worker_group.WorkerGroup(folder, Models()), folder / "own.sock"
-        server = await asyncio.start_unix_server(group._told, path)
+        server = await asyncio.start_unix_server(group._receive, path)
         try:
             return await asyncio.wait_for(worker_group._ask(path), 60)
         finally:
@@ -158,7 +158,8 @@ def test_a_load_whose_client_is_gone_ends_in_all_workers(
 
 def test_more_loads_than_may_wait_are_refused(folder: Path, repository: Path) -> None:
     async def test() -> None:
-        async with workers(folder, repository, 1) as (one,), one.group._alone():  # another worker's change
+        # Another worker's change holds the lock.
+        async with workers(folder, repository, 1) as (one,), one.group._only_worker():
             calls = [asyncio.ensure_future(one.service.load("small", "1")) for _ in range(CHANGES)]
             await asyncio.sleep(0)
             for call in calls:

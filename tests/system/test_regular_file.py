@@ -41,5 +41,5 @@ def test_pipes_folders_links_and_odd_names_are_no_files(tmp_path: Path) -> None:
         ("link", False, "it is a symbolic link"),
     ):
         with pytest.raises(NotRegularFileError, match=why):
-            read_plain(tmp_path / name, 9, follow=follow)
+            read_plain(tmp_path / name, 9, follow_links=follow)
     assert read_plain(tmp_path / "link", 9) == b"1"

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.needs_ort
 
 
 def forget_installed() -> None:
-    registry._found.cache_clear()
+    registry._entry_points.cache_clear()
     registry._by_its_name.cache_clear()
     for module in [name for name in sys.modules if name.partition(".")[0] == "edgekit_numpyref"]:
         del sys.modules[module]

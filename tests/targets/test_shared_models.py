@@ -69,10 +69,10 @@ def test_each_model_with_open_dimensions_says_so(shared: Path) -> None:
         open_model(shared / "models" / "silero_vad.onnx")
     assert str(caught.value) == (
         "silero_vad.onnx: has dimensions that are not fixed; add a shape, with your numbers:\n"
-        "  --shape input=1x512 --shape state=2x1x128\n"
+        "  --shape input=1x576 --shape state=2x1x128\n"
         "  batch (dimension 0 of input): 1\n"
-        "  length (dimension 1 of input): 512, an example\n"
-        "  length (dimension 1 of state): 1, an example"
+        "  length (dimension 1 of input): 576, Silero's at 16 kHz\n"
+        "  length (dimension 1 of state): 1, Silero's at 16 kHz"
     )
 
 

@@ -231,16 +231,16 @@ def _in_turns(
     return taken
 
 
-def statement(found: LatencyRatio) -> str:
+def statement(comparison: LatencyRatio) -> str:
     """Return the result as a sentence.
 
     >>> statement({"first": "A", "second": "B", "ratio": 0.959, "low": 0.95, "high": 0.968,
     ...     "confidence": 0.95, "differs": True})  # type: ignore[typeddict-item]
     'A is 4.1 % faster than B, 95 %: 3.2 to 5.0'
     """
-    first, second, sure = found["first"], found["second"], f"{100 * found['confidence']:g} %"
-    ratio, low, high = (100 * (found[key] - 1) for key in ("ratio", "low", "high"))
-    if not found["differs"]:
+    first, second, sure = comparison["first"], comparison["second"], f"{100 * comparison['confidence']:g} %"
+    ratio, low, high = (100 * (comparison[key] - 1) for key in ("ratio", "low", "high"))
+    if not comparison["differs"]:
         return (
             f"no significant difference ({sure}): {first} takes {low:+.1f} to {high:+.1f} % more time "
             f"than {second}"
@@ -250,21 +250,21 @@ def statement(found: LatencyRatio) -> str:
     return f"{first} is {ratio:.1f} % slower than {second}, {sure}: {low:.1f} to {high:.1f}"
 
 
-def render_comparisons(found: Sequence[LatencyRatio]) -> str:
+def render_comparisons(ratios: Sequence[LatencyRatio]) -> str:
     """Format the output of ``edgekit bench --against``."""
-    return "\n\n".join("\n".join(_lines(each)) for each in found)
+    return "\n\n".join("\n".join(_lines(each)) for each in ratios)
 
 
-def _lines(found: LatencyRatio) -> list[str]:
-    threads = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''}"
-    kind = "CPU time" if found["clock"] == "cpu" else "wall time"
-    first, second = (milliseconds(ms) for ms in found["ms"])
+def _lines(ratio: LatencyRatio) -> list[str]:
+    threads = f"{ratio['threads']} thread{'s' if ratio['threads'] > 1 else ''}"
+    kind = "CPU time" if ratio["clock"] == "cpu" else "wall time"
+    first, second = (milliseconds(ms) for ms in ratio["ms"])
     lines = [
-        f"  {statement(found)}",
-        f"  measured  {first} and {second} a run, {kind} on {threads}, {found['rounds']} rounds in "
-        f"{found['blocks']} blocks",
+        f"  {statement(ratio)}",
+        f"  measured  {first} and {second} a run, {kind} on {threads}, {ratio['rounds']} rounds in "
+        f"{ratio['blocks']} blocks",
     ]
-    if found["busy"] and found["clock"] == "wall":
+    if ratio["busy"] and ratio["clock"] == "wall":
         load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "high"
         lines.append(
             f"  note      the machine is busy (load {load}), so wall times vary; --clock cpu varies less"

@@ -97,7 +97,7 @@ def read_history(path: Path) -> list[Run]:
         UsageError: the file can't be read, or a line is not a valid run; the text names the line.
     """
     try:
-        with open_regular(path, follow=True) as file:
+        with open_regular(path, follow_links=True) as file:
             content = file.read(HISTORY_LIMIT_BYTES + 1)
     except FileNotFoundError:
         return []
@@ -181,9 +181,9 @@ def _check_result(result: Mapping[str, Json]) -> None:
             raise ValueError(f"{key} is {brief(number)}; it must be a number of 0 or more")
 
 
-def _object(value: Json, what: str) -> Mapping[str, Json]:
+def _object(value: Json, description: str) -> Mapping[str, Json]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{what} is {brief(value)}; it must be an object")
+        raise ValueError(f"{description} is {brief(value)}; it must be an object")
     return value
 
 

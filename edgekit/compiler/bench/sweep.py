@@ -86,15 +86,15 @@ def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: fl
             for _ in range(streams)
         ]
 
-        def stream(session: Session, own: list[float]) -> None:
+        def stream(session: Session, inputs: list[float]) -> None:
             try:
                 session.run(feeds)
                 ready.wait()
                 end = time.perf_counter() + seconds
-                while time.perf_counter() < end or not own:
+                while time.perf_counter() < end or not inputs:
                     started = time.perf_counter()
                     session.run(feeds)
-                    own.append(time.perf_counter() - started)
+                    inputs.append(time.perf_counter() - started)
             except BaseException as problem:
                 failed.append(problem)
                 ready.abort()
@@ -122,7 +122,7 @@ def _point(bundle: Bundle, variant: str, streams: int, threads: int, seconds: fl
     }
 
 
-def render_sweep(found: Sequence[SweepPoint]) -> str:
+def render_sweep(points: Sequence[SweepPoint]) -> str:
     """Format the results as a table."""
     columns = ("variant", "streams", "threads each", "a second", "p50", "p95")
     rows = [
@@ -134,6 +134,6 @@ def render_sweep(found: Sequence[SweepPoint]) -> str:
             milliseconds(p["p50_ms"]),
             milliseconds(p["p95_ms"]),
         )
-        for p in found
+        for p in points
     ]
     return "\n".join(table(columns, rows))

@@ -23,13 +23,13 @@ LEAST_TEXTS = 2
 WORDS = "The device reads the temperature every ten seconds and stores it in a local file. "
 
 
-def refuse_for_text(given: Mapping[str, object]) -> None:
+def refuse_for_text(options: Mapping[str, object]) -> None:
     """Refuse options that are not measured for a language model.
 
     Raises:
         UsageError: one was given.
     """
-    named = [flag for flag, value in given.items() if value]
+    named = [flag for flag, value in options.items() if value]
     if named:
         raise UsageError(f"{', '.join(named)}: does not apply to language models; leave it out")
 

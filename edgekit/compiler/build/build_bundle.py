@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ from edgekit.compiler.importers.conversion import as_source
 from edgekit.compiler.model.language.open_model import is_language_model
 from edgekit.compiler.model.speech.open_speech import is_speech_model
 from edgekit.errors import UsageError
-from edgekit.system.progress import Progress, Stage
+from edgekit.system.progress import Progress, Stage, stage
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
 
@@ -53,7 +54,8 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
         return build_language_model(source, targets, request, claim)
     if beside := request.given_beside("any", "graph"):
         raise UsageError(f"{beside[0]} applies to language models only; leave it out")
-    job = open_source(source, _card(request.card), targets, build_options(request), request)
+    card = _card(request.card) or _card_of_folder(request)
+    job = open_source(source, card, targets, build_options(request), request)
     texts = None
     if request.lengths:
         job, texts = with_lengths(job, source, request)
@@ -83,6 +85,21 @@ def _targets(targets: Sequence[str]) -> list[BuildTarget]:
     if repeated:
         raise UsageError(f"{', '.join(repeated)} is given more than once")
     return [resolve(find_profile(name)) for name in targets]
+
+
+def _card_of_folder(request: BuildRequest) -> Card | None:
+    """Draft the card of a Hugging Face folder by its files; None for another model."""
+    model = request.model
+    if not isinstance(model, str | os.PathLike) or as_source(model) == Path(model):
+        return None
+    from edgekit.compiler.card_inference.draft import draft_card
+
+    with stage(request.progress, "card") as say:
+        draft = draft_card(model, request.shapes, request.example_inputs, request.trust_pickle)
+        task = draft.card.task
+        guessed = f"; guessed: {', '.join(draft.guessed)}" if draft.guessed else ""
+        say(f"{task.kind if task else 'arrays'}, by the files of {Path(model).name}{guessed}")
+    return draft.card
 
 
 def _card(card: Card | str | Path | None) -> Card | None:

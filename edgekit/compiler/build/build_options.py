@@ -60,7 +60,7 @@ class Goal:
 
     def missed(
         self,
-        found: Fidelity,
+        fidelity: Fidelity,
         parent: Score | None = None,
         chance_of: int | None = None,
         before: Kept | None = None,
@@ -69,7 +69,7 @@ class Goal:
         """Return why a variant misses the goal, as text for the manifest; "" if it meets it.
 
         Args:
-            found: Fidelity of the variant.
+            fidelity: Fidelity of the variant.
             parent: The float model's score on the same samples by the task's own metric; None if they have no
                 labels.
             chance_of: Number of validation samples, None on the test samples. On validation samples a
@@ -79,24 +79,24 @@ class Goal:
             strict: Whether no lost prediction is attributed to chance.
         """
         if self.snr_db is not None:
-            enough = found.snr_db >= self.snr_db
-            figure = f"SNR {_figure(found.snr_db)} dB{_where(chance_of)}"
+            enough = fidelity.snr_db >= self.snr_db
+            figure = f"SNR {_figure(fidelity.snr_db)} dB{_samples_text(chance_of)}"
             return "" if enough else f"{figure}; {self.snr_db:g} dB is required"
-        if self.drop is not None and found.task is not None and parent is not None:
-            return _below(found.task, (1 - self.drop) * parent.value, chance_of)
-        if found.score.unit:
+        if self.drop is not None and fidelity.task is not None and parent is not None:
+            return _below(fidelity.task, (1 - self.drop) * parent.value, chance_of)
+        if fidelity.score.unit:
             if self.drop is None:
-                parts = found.score.metric == PART_SNR
-                return _below(found.score, DEFAULT_PART_SNR_DB if parts else DEFAULT_SNR_DB, chance_of)
+                parts = fidelity.score.metric == PART_SNR
+                return _below(fidelity.score, DEFAULT_PART_SNR_DB if parts else DEFAULT_SNR_DB, chance_of)
             # The proportion of the signal's norm that may be noise: 20 log10(1 / drop).
-            return _below(found.score, -20 * math.log10(self.drop) if self.drop else math.inf, chance_of)
-        metric = metric_named(found.score.metric)
+            return _below(fidelity.score, -20 * math.log10(self.drop) if self.drop else math.inf, chance_of)
+        metric = metric_named(fidelity.score.metric)
         drop = self.drop if self.drop is not None else metric.drop if metric is not None else 0.0
         kept_drop = DEFAULT_KEPT_DROP if self.drop is None else self.drop
-        kept, where = found.kept, _where(chance_of)
+        kept, where = fidelity.kept, _samples_text(chance_of)
         if kept is not None and before is not None:
             kept, where = kept.together(before), " on the validation and test samples"
-        return _below(found.score, 1 - drop, chance_of) or _lost(kept, 1 - kept_drop, where, strict)
+        return _below(fidelity.score, 1 - drop, chance_of) or _lost(kept, 1 - kept_drop, where, strict)
 
     def as_json(self) -> Json:
         if self.snr_db is not None:
@@ -239,30 +239,32 @@ def parse_max_drop(text: str) -> Goal:
     )
 
 
-def _below(score: Score, least: float, chance_of: int | None = None) -> str:
+def _below(score: Score, minimum: float, chance_of: int | None = None) -> str:
     chance = 0.0
     if chance_of and _is_counted(score.metric):
-        chance = CHANCE * math.sqrt(least * (1 - least) / chance_of)
-    if score.value >= least - chance:
+        chance = CHANCE * math.sqrt(minimum * (1 - minimum) / chance_of)
+    if score.value >= minimum - chance:
         return ""
-    wanted = "an exact answer" if least == math.inf else f"{least:.1f} dB" if score.unit else f"{least:.3f}"
-    figure = f"{score.metric if score.unit else ''} {score}{_where(chance_of)}".lstrip()
+    wanted = (
+        "an exact answer" if minimum == math.inf else f"{minimum:.1f} dB" if score.unit else f"{minimum:.3f}"
+    )
+    figure = f"{score.metric if score.unit else ''} {score}{_samples_text(chance_of)}".lstrip()
     return f"{figure}; {wanted} is required"
 
 
-def _where(chance_of: int | None) -> str:
+def _samples_text(chance_of: int | None) -> str:
     """Name the samples, unless they are the test samples, whose figures are in the report."""
     return "" if chance_of is None else " on the validation samples"
 
 
-def _lost(kept: Kept | None, least: float, where: str, strict: bool) -> str:
+def _lost(boxes: Kept | None, minimum: float, location: str, strict: bool) -> str:
     """Return why too few predictions are kept, as text. Unless strict, one of those that the estimate is
     based on may be lost by chance."""
-    if kept is None or not kept.total or kept.share >= least - (not strict) / kept.of:
+    if boxes is None or not boxes.total or boxes.share >= minimum - (not strict) / boxes.of:
         return ""
-    counted = f"{kept.found} of {kept.total} confident detections kept{where}"
-    estimate = f"an estimated {100 * kept.share:.1f} % by {kept.of} changes of score"
-    return f"{counted}, {estimate}; {100 * least:.3g} % is required"
+    counted = f"{boxes.found} of {boxes.total} confident detections kept{location}"
+    estimate = f"an estimated {100 * boxes.share:.1f} % by {boxes.of} changes of score"
+    return f"{counted}, {estimate}; {100 * minimum:.3g} % is required"
 
 
 def _is_counted(name: str) -> bool:

@@ -78,16 +78,17 @@ def _contents(bundle: Bundle) -> tuple[dict[str, Any], dict[str, bytes]]:
     return manifest, {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
 
 
-def _card(bundle: Bundle, where: str) -> Card:
+def _card(bundle: Bundle, location: str) -> Card:
     if bundle.stages:
-        raise CardError(f"{where}: {bundle.name} is a cascade; name the bundles of its stages instead")
+        raise CardError(f"{location}: {bundle.name} is a cascade; name the bundles of its stages instead")
     if bundle.card is None:
-        raise CardError(f"{where}: {bundle.name} has no card; build it with --card")
+        raise CardError(f"{location}: {bundle.name} has no card; build it with --card")
     card = parse_card(bundle.card, bundle.inputs, bundle.outputs)
     card.image_input()
     if card.task is None:
         raise CardError(
-            f"{where}: the card of {bundle.name} has no task; add a [task], since a cascade needs predictions"
+            f"{location}: the card of {bundle.name} has no task; "
+            "add a [task], since a cascade needs predictions"
         )
     return card
 

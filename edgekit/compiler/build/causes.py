@@ -28,18 +28,20 @@ PLAIN = CandidateConfig("all", BASELINE)
 
 def causes_of_int8(candidates: Candidates, config: CandidateConfig) -> Causes:
     """Return the causes for a variant that was compiled from this candidate."""
-    return _kept([(_record(cause, done, left), cause) for cause, done, left in candidates.causes(config)])
+    return _worst_of_each_kind(
+        [(_record(cause, done, left), cause) for cause, done, left in candidates.causes(config)]
+    )
 
 
-def plain_int8(opened: Callable[[], Candidates], found: Sequence[Causes]) -> Measurement | None:
+def plain_int8(opened: Callable[[], Candidates], variant_causes: Sequence[Causes]) -> Measurement | None:
     """Measure plain int8 if a variant repairs something in it; None if there is nothing to compare, or the
     engine does not run it.
 
     Args:
         opened: Opens the candidates of the target without its repairs.
-        found: Causes of each variant.
+        variant_causes: Causes of each variant.
     """
-    if all(cause["kind"] == PER_TENSOR for causes in found for cause in causes["found"]):
+    if all(cause["kind"] == PER_TENSOR for causes in variant_causes for cause in causes["found"]):
         return None
     try:
         with opened() as candidates:
@@ -77,10 +79,10 @@ def add_float16_causes(
             elif cause.narrow > HALF_MAX:
                 done = "rejected" if variant.rejected else "kept: its outputs are still good enough"
             rows.append((_record(cause, done, None), cause))
-        variant.evidence["causes"] = _kept(rows)
+        variant.evidence["causes"] = _worst_of_each_kind(rows)
 
 
-def _record(cause: LossCause, done: str, left: float | None) -> CauseRecord:
+def _record(cause: LossCause, done: str, remaining: float | None) -> CauseRecord:
     return {
         "kind": cause.kind,
         "value": cause.value,
@@ -89,11 +91,11 @@ def _record(cause: LossCause, done: str, left: float | None) -> CauseRecord:
         "wide": float(f"{cause.wide:.5g}"),
         "plain_db": snr_db(cause.noise) if cause.wide != HALF_MAX else None,
         "done": done,
-        "left_db": None if left is None else snr_db(left),
+        "left_db": None if remaining is None else snr_db(remaining),
     }
 
 
-def _kept(rows: Sequence[tuple[CauseRecord, LossCause]]) -> Causes:
+def _worst_of_each_kind(rows: Sequence[tuple[CauseRecord, LossCause]]) -> Causes:
     counts: dict[str, int] = {}
     found = []
     for record, cause in rows:

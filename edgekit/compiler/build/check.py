@@ -1,20 +1,30 @@
-"""Check for nodes that a target can't run, or runs off its fast path, before anything is compiled."""
+"""Check for nodes that a target can't run, or runs off its fast path, before anything is compiled.
+
+A model with dynamic dimensions is checked with suggested shapes, and with other shapes that fit, so that
+everything that stops a build is listed at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
+
 from edgekit.compiler.build.faults import Fault, Faults, traceback_path
 from edgekit.compiler.importers.contract import ImportOptions, Source
-from edgekit.compiler.importers.conversion import open_source_model
+from edgekit.compiler.importers.conversion import as_source, import_source, open_converted
+from edgekit.compiler.model.input_shapes import shape_option
 from edgekit.compiler.model.onnx_file import assumed_shapes, opened_digest
+from edgekit.compiler.model.suggested_shapes import DynamicShapesError, SuggestedShapes
 from edgekit.compiler.passes import run_passes
-from edgekit.diagnostics import ASSUMED_SHAPES, FAULT, NOT_CHECKED, Finding
-from edgekit.errors import MissingDependency
-from edgekit.target.build_target import resolve
+from edgekit.diagnostics import ASSUMED_SHAPES, DYNAMIC, FAULT, NOT_CHECKED, REFUSED, Finding
+from edgekit.errors import MissingDependency, ModelError
+from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.check_support import check_canonical, severity_rank
 from edgekit.target.installed_profiles import find_profile, profile_names
 
@@ -30,22 +40,90 @@ def check(
     """Run ``edgekit.check`` in this process; its docstring lists arguments and errors."""
     names = targets if targets is not None else sorted(set(profile_names().values()))
     resolved = [resolve(find_profile(name)) for name in names]
-    canonical, _ = open_source_model(model, shapes, ImportOptions({}, example_inputs, trust_pickle))
+    given, notes = dict(shapes or {}), list[Finding]()
+    if isinstance(model, str | os.PathLike) and as_source(model) != Path(model):
+        from edgekit.compiler.card_inference.draft import draft_card
+
+        given = {**draft_card(model, shapes, example_inputs, trust_pickle).card.shapes(), **given}
+        options = " ".join(shape_option(name, shape) for name, shape in given.items())
+        said = f"shapes as edgekit build takes them from the folder's files: {options}"
+        notes.append(Finding(ASSUMED_SHAPES, "note", "", "", "", said))
+    imported = import_source(model, ImportOptions(given, example_inputs, trust_pickle))
+
+    def found_with(more: Mapping[str, tuple[int, ...]], step: str = "check") -> list[Finding]:
+        opened = open_converted(model, imported, {**given, **more})
+        return _found(opened, resolved, step, targets is not None)
+
+    try:
+        found = found_with({})
+    except DynamicShapesError as problem:
+        found = _found_provisionally(problem.suggested, found_with)
+    return sorted([*notes, *found], key=_order)
+
+
+def _order(finding: Finding) -> tuple[int, bool, bool, str]:
+    """Return the sort key: errors first, then what holds for all targets, then by what to do."""
+    return severity_rank(finding), finding.target != "", not finding.fix, finding.fix
+
+
+def _found_provisionally(
+    suggested: SuggestedShapes, found_with: Callable[..., list[Finding]]
+) -> list[Finding]:
+    """Return a finding for each input with dynamic dimensions, and those of the targets with the suggested
+    shapes. Each of them that other shapes avoid says so."""
+    missing = [
+        Finding(
+            DYNAMIC,
+            "error",
+            "",
+            name,
+            "",
+            f"it has dynamic dimensions; suggested: {suggested.by_input.get(name, 'as other inputs')}",
+            shape_option(name, shape),
+        )
+        for name, shape in suggested.shapes.items()
+    ]
+    try:
+        found = found_with(suggested.shapes)
+    except ModelError as problem:
+        return [*missing, Finding(REFUSED, "error", "", "", "", f"with them, {problem}")]
+    for shapes in suggested.alternatives:
+        try:
+            others = {_subject(finding) for finding in found_with(shapes, "check-again")}
+        except ModelError:
+            continue
+        differing = [
+            shape_option(name, shape) for name, shape in shapes.items() if shape != suggested.shapes[name]
+        ]
+        avoided = [replace(each, avoided_by=" ".join(differing)) for each in found]
+        found = [
+            each if _subject(each) in others else other for each, other in zip(found, avoided, strict=True)
+        ]
+        break
+    return [*missing, *found]
+
+
+def _subject(finding: Finding) -> tuple[str, str, str, str]:
+    return finding.code, finding.target, finding.node, finding.op
+
+
+def _found(model: ir.Model, targets: Sequence[BuildTarget], step: str, are_named: bool) -> list[Finding]:
+    """Return the findings of all targets about an opened model, which the passes change."""
     found: list[Finding] = []
-    if assumed := assumed_shapes(canonical):
+    if assumed := assumed_shapes(model):
         found.append(Finding(ASSUMED_SHAPES, "note", "", "", "", assumed))
-    run_passes(canonical)
-    faults = Faults(opened_digest(canonical))
-    for target in resolved:
+    run_passes(model)
+    faults = Faults(opened_digest(model))
+    for target in targets:
         name = target.profile.name
         try:
-            own = faults.contain(name, f"{name}-check", partial(check_canonical, canonical, [target]))
+            own = faults.contain(name, f"{name}-{step}", partial(check_canonical, model, [target]))
         except MissingDependency as missing:
-            if targets is not None:
+            if are_named:
                 raise
             own = [Finding(NOT_CHECKED, "note", name, "", "", f"not checked: {missing}")]
         found += [_of_fault(name, own)] if isinstance(own, Fault) else own
-    return sorted(found, key=severity_rank)
+    return found
 
 
 def _of_fault(target: str, fault: Fault) -> Finding:

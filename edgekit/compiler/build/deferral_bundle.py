@@ -42,7 +42,7 @@ def deferral_bundle(
     small: DeferralPart,
     large: DeferralPart,
     card: Card,
-    found: Threshold,
+    threshold: Threshold,
     expected_ms: float,
     figures: Mapping[str, Json],
     runners: Sequence[Runner],
@@ -58,7 +58,7 @@ def deferral_bundle(
     variants = list(manifest["variants"])
     apart = small.bundle.digest != large.bundle.digest
     if apart:
-        small = _brought(small, large, entries, found.samples)
+        small = _brought(small, large, entries, threshold.samples)
         variants.append(small.variant.as_json())
         own = small.bundle.manifest["profiles"].get(small.variant.profile)
         if own is not None:
@@ -70,8 +70,8 @@ def deferral_bundle(
         "size_bytes": sum(len(entries[entry]) for entry in set(files.values())),
         "engine": NAME,
         "executed": {"device": device, "precision": precision},
-        "accuracy": _accuracy(small, large, _answers(small, large, card, found.threshold)),
-        "timing": _timing(expected_ms, found.samples),
+        "accuracy": _accuracy(small, large, _answers(small, large, card, threshold.threshold)),
+        "timing": _timing(expected_ms, threshold.samples),
         "deferral": {
             **figures,
             "small_bundle": small.bundle.digest,
@@ -84,7 +84,7 @@ def deferral_bundle(
         "scores": card.task.outputs["scores"],
         "decode": card.task.decode,
         "scale": float(card.task.options.scale),
-        "threshold": found.threshold,
+        "threshold": threshold.threshold,
     }
     engines = _both(part.variant.reason.removeprefix("on ") for part in (small, large))
     status, profile = status_text(Status.VERIFIED, f"on {engines}"), large.variant.profile

@@ -131,7 +131,7 @@ def distil_draft(request: DraftRequest) -> DistilledDraft:
     try:
         with stage(progress, "opened") as say:
             opened = _opened(Path(request.model))
-            kept = _kept(opened, request.layers)
+            kept = _layer_count(opened, request.layers)
             say(f"{opened.name}, {kept} of {opened.config.layers} layers")
         with stage(progress, "samples", live=True) as say:
             prompts, weights = _prompts(opened, request.samples), model_weights(opened)
@@ -181,7 +181,7 @@ def _opened(path: Path) -> LanguageModel:
     return model
 
 
-def _kept(model: LanguageModel, layers: int | None) -> int:
+def _layer_count(model: LanguageModel, layers: int | None) -> int:
     most = model.config.layers
     if layers is None:
         return max(1, most // LAYERS)
@@ -218,8 +218,8 @@ def _split(texts: TrainingTexts, count: int) -> tuple[TrainingTexts, TrainingTex
     return texts.part(place > 1), texts.part(place == 0), texts.part(place == 1)
 
 
-def _key(model: LanguageModel, kept: int, prompts: list[list[int]], options: object) -> str:
+def _key(model: LanguageModel, layers: int, prompts: list[list[int]], options: object) -> str:
     """Return the key of a checkpoint. It excludes the length: a training may be resumed for longer."""
     chosen = {k: v for k, v in asdict(options).items() if k not in ("minutes", "epochs")}  # type: ignore[call-overload]
-    told = repr([model.sha256, kept, prompts, sorted(chosen.items())])
+    told = repr([model.sha256, layers, prompts, sorted(chosen.items())])
     return hashlib.sha256(told.encode()).hexdigest()

@@ -56,21 +56,21 @@ class Distillation:
     validation: Sequence[Sample]
     length: TrainingLength
 
-    def in_float(self, student: ir.Model, and_int8: bool, say: Callable[[str], None]) -> TrainedStudent:
+    def in_float(self, student: ir.Model, and_int8: bool, notify: Callable[[str], None]) -> TrainedStudent:
         """Train a smaller model.
 
         Args:
             student: The canonical float model.
             and_int8: Whether to reserve a part of the time for int8.
-            say: Called with a progress bar.
+            notify: Called with a progress bar.
         """
-        return self._trained(student, {}, 1 - INT8_PART if and_int8 else 1.0, LEARNING_RATE, say)
+        return self._trained(student, {}, 1 - INT8_PART if and_int8 else 1.0, LEARNING_RATE, notify)
 
     def in_int8(
-        self, student: ir.Model, placements: Mapping[str, Int8Placement], say: Callable[[str], None]
+        self, student: ir.Model, placements: Mapping[str, Int8Placement], notify: Callable[[str], None]
     ) -> TrainedStudent:
         """Continue training with the rounding of several placements, each in a part of every batch."""
-        return self._trained(student, placements, INT8_PART, INT8_LEARNING_RATE, say)
+        return self._trained(student, placements, INT8_PART, INT8_LEARNING_RATE, notify)
 
     def _trained(
         self,
@@ -78,7 +78,7 @@ class Distillation:
         placements: Mapping[str, Int8Placement],
         share: float,
         learning_rate: float,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> TrainedStudent:
         from edgekit.compiler.compress.torch.training_loop import TrainingOptions
 
@@ -91,7 +91,7 @@ class Distillation:
             features=detects and not placements, placements=placements,
         )  # fmt: skip
         options = TrainingOptions(epochs, minutes, fitting_batch(student), learning_rate, lowered=True)
-        done = train_student(task, options, default_threads(), say)
+        done = train_student(task, options, default_threads(), notify)
         if not done.finished:
             raise KeyboardInterrupt  # half a training is no variant
         return done

@@ -115,9 +115,9 @@ class DistilledModel:
         return "\n".join(lines)
 
 
-def _fidelity(found: Fidelity) -> dict[str, Json]:
+def _fidelity(fidelity: Fidelity) -> dict[str, Json]:
     return {
-        "fidelity": found.score.as_json(),
-        "snr_db": round(found.snr_db, 2),
-        "task": None if found.task is None else found.task.as_json(),
+        "fidelity": fidelity.score.as_json(),
+        "snr_db": round(fidelity.snr_db, 2),
+        "task": None if fidelity.task is None else fidelity.task.as_json(),
     }

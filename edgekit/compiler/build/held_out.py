@@ -121,21 +121,21 @@ def score_outputs(
 
 
 def note_scores(
-    variant: VariantBuild, found: Fidelity, samples: int, held_out: HeldOut, before: Kept | None = None
+    variant: VariantBuild, fidelity: Fidelity, samples: int, held_out: HeldOut, before: Kept | None = None
 ) -> None:
     """Record scores in a variant's evidence.
 
     Args:
         variant: The variant.
-        found: Its fidelity on the held-out samples.
+        fidelity: Its fidelity on the held-out samples.
         samples: Number of held-out samples.
         held_out: The test samples, with the float model's own score.
         before: Predictions that it keeps on the validation samples.
     """
-    variant.evidence["agreement"] = {**found.score.as_json(), "samples": samples}
-    if found.kept is not None:
-        together = found.kept.together(before) if before is not None else found.kept
+    variant.evidence["agreement"] = {**fidelity.score.as_json(), "samples": samples}
+    if fidelity.kept is not None:
+        together = fidelity.kept.together(before) if before is not None else fidelity.kept
         share = round(together.share, 4)
-        variant.evidence["kept"] = {"kept": found.kept.found, "of": found.kept.total, "share": share}
-    if found.task is not None and held_out.labelled is not None:
-        variant.evidence["task"] = {**found.task.as_json(), "float": round(held_out.labelled.value, 4)}
+        variant.evidence["kept"] = {"kept": fidelity.kept.found, "of": fidelity.kept.total, "share": share}
+    if fidelity.task is not None and held_out.labelled is not None:
+        variant.evidence["task"] = {**fidelity.task.as_json(), "float": round(held_out.labelled.value, 4)}

@@ -105,7 +105,7 @@ def import_model(
     if imported is None:
         raise UsageError(f"{source_name(source)} is already an ONNX model; pass it to edgekit build as it is")
     inputs, outputs = signature(opened)
-    samples = random_samples(inputs, found=input_ranges(opened))
+    samples = random_samples(inputs, graph_ranges=input_ranges(opened))
     reference = run_reference(opened, inputs, outputs, samples.arrays)
     compared = check_import(imported, opened, reference, are_random=True)
     opset = opened.opset_imports[""]

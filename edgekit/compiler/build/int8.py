@@ -38,7 +38,7 @@ from edgekit.compiler.quantize.search.fronts import (
 )
 from edgekit.compiler.quantize.search.measurement import Measurement
 from edgekit.errors import UsageError
-from edgekit.system.progress import Say
+from edgekit.system.progress import Notify
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, precision_of
 from edgekit.target.quant_rules import Rules
@@ -78,7 +78,7 @@ def add_int8(
     rules: Mapping[str, Rules],
     options: BuildOptions,
     faults: Faults,
-    say: Say,
+    notify: Notify,
 ) -> list[VariantBuild]:
     """The variants, with the int8 variants of each profile after its float ones.
 
@@ -88,7 +88,7 @@ def add_int8(
         rules: Profile name -> its quantization rules.
         options: Holds the accuracy goal and the time limit.
         faults: One met while a target is searched costs its int8 variants.
-        say: Called with progress messages.
+        notify: Called with progress messages.
     """
     by_profile: dict[str, list[VariantBuild]] = {}
     for variant in variants:
@@ -103,12 +103,14 @@ def add_int8(
                 started = time.monotonic()
                 find = partial(_search, data, rules[name], parent, replace(options, precision="int8"))
                 seconds = left / (len(rules) - index)
-                first[name] = faults.contain(name, f"{name}-int8", partial(find, seconds, say))
+                first[name] = faults.contain(name, f"{name}-int8", partial(find, seconds, notify))
                 left = max(left - (time.monotonic() - started), 0.0)
     for index, (name, parent) in enumerate(parents.items()):
         started, own = time.monotonic(), by_profile[name]
         seconds = left / (len(rules) - index)
-        added = _contained(data, rules[name], own[0], parent, options, seconds, first.get(name), faults, say)
+        added = _contained(
+            data, rules[name], own[0], parent, options, seconds, first.get(name), faults, notify
+        )
         left = max(left - (time.monotonic() - started), 0.0)
         # Without times a runtime loads the first variant, so the precision requested by name goes first.
         untimed = added[0].outcome is Status.NOT_RUN or added[0].by_reference
@@ -118,32 +120,32 @@ def add_int8(
     kept = sum(precision_of(v.precision).stage == "searched" and not v.rejected for v in together)
     cut = [search for v in together if (search := v.evidence.get("search", {})).get("left_out")]
     limit = f"; the time limit of {options.seconds:g} s left some candidates out" if cut else ""
-    say(f"int8 variants kept: {kept}{limit}")
+    notify(f"int8 variants kept: {kept}{limit}")
     return together
 
 
 def _contained(
     data: QuantizationData,
     rules: Rules,
-    own: VariantBuild,
+    floats: VariantBuild,
     parent: VariantBuild | None,
     options: BuildOptions,
     seconds: float,
     first: SearchResult | Fault | None,
     faults: Faults,
-    say: Say,
+    notify: Notify,
 ) -> list[VariantBuild]:
     """The int8 variants of one profile, or a lost one where the search met a fault."""
-    name = f"{own.profile.name}-int8"
+    name = f"{floats.profile.name}-int8"
     found: list[VariantBuild] | Fault
     if parent is None:
-        found = Fault(f"its float parent, {own.name}, failed", is_bug=False)
+        found = Fault(f"its float parent, {floats.name}, failed", is_bug=False)
     elif isinstance(first, Fault):
         found = first
     else:
-        build = partial(build_int8, data, rules, parent, options, seconds, say, first)
-        found = faults.contain(own.profile.name, name, build)
-    return [lost_variant(name, own.target, "int8", parent, found)] if isinstance(found, Fault) else found
+        build = partial(build_int8, data, rules, parent, options, seconds, notify, first)
+        found = faults.contain(floats.profile.name, name, build)
+    return [lost_variant(name, floats.target, "int8", parent, found)] if isinstance(found, Fault) else found
 
 
 def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
@@ -158,7 +160,7 @@ def _opened(
     rules: Rules,
     parent: VariantBuild,
     seconds: float = 0.0,
-    known: Sequence[Measurement] = (),
+    measurements: Sequence[Measurement] = (),
 ) -> tuple[Candidates, str]:
     """The candidates of one target, and the version of the engine that runs them; "" for none.
 
@@ -176,7 +178,7 @@ def _opened(
         estimator = ratio_estimator(
             target.profile, context.inputs, context.outputs, sample, parent.artifact, share
         )
-    return Candidates(context, target, rules, timed, version, known, estimator), version
+    return Candidates(context, target, rules, timed, version, measurements, estimator), version
 
 
 def _search(
@@ -185,11 +187,11 @@ def _search(
     parent: VariantBuild,
     options: BuildOptions,
     seconds: float,
-    say: Say,
+    notify: Notify,
 ) -> SearchResult:
     opened, version = _opened(data, rules, parent, seconds)
     with opened as candidates:
-        return search_int8(data, parent.profile, rules, candidates, options, seconds, version, say)
+        return search_int8(data, parent.profile, rules, candidates, options, seconds, version, notify)
 
 
 def build_int8(
@@ -198,7 +200,7 @@ def build_int8(
     parent: VariantBuild,
     options: BuildOptions,
     seconds: float,
-    say: Say,
+    notify: Notify,
     first: SearchResult | None = None,
 ) -> list[VariantBuild]:
     """Search for one target, and test the best candidates.
@@ -209,7 +211,7 @@ def build_int8(
         parent: The float variant, which int8 must be faster than.
         options: Holds the accuracy goal.
         seconds: Time limit of the search.
-        say: Called with each candidate and its result.
+        notify: Called with each candidate and its result.
         first: With ``auto``: the search with ``int8``, done before. What it would ship is shipped, unless
             there is a candidate that is no slower and no less accurate.
 
@@ -222,7 +224,7 @@ def build_int8(
     with opened as candidates:
         result = first
         if result is None or candidates.timed:  # what is not timed is searched alike for int8 and for auto
-            result = search_int8(data, parent.profile, rules, candidates, options, seconds, version, say)
+            result = search_int8(data, parent.profile, rules, candidates, options, seconds, version, notify)
         result = result.after(first) if first is not None else result
         measured = [*result.measured]
         missed = {m.config: why_missed(options, m, data) for m in measured}
@@ -241,7 +243,7 @@ def build_int8(
         shipped = winners or [best_rejected(measured)]
         variants: list[VariantBuild] = []
         for each in shipped:
-            say(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {each.config}")
+            notify(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {each.config}")
             variant = evaluate_int8(data, parent, options, candidates, each.config, variants)
             _note_estimate(variant, each, candidates)
             if not winners:
@@ -251,7 +253,7 @@ def build_int8(
             variants.append(variant)
         second = max(good, key=lambda m: m.rank, default=None)
         if options.precision != AUTO and variants[0].rejected and second and second not in shipped:
-            say(f"{parent.profile.name}  testing the most accurate one too  {second.config}")
+            notify(f"{parent.profile.name}  testing the most accurate one too  {second.config}")
             variant = evaluate_int8(data, parent, options, candidates, second.config, ())
             _note_estimate(variant, second, candidates)
             if not variant.rejected:

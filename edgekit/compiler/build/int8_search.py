@@ -24,7 +24,7 @@ from edgekit.compiler.quantize.search.measurement import (
 from edgekit.compiler.quantize.search.strategy import search_fastest, search_front
 from edgekit.compiler.quantize.search.untimed import search_untimed
 from edgekit.system.cpu import default_threads
-from edgekit.system.progress import Say
+from edgekit.system.progress import Notify
 from edgekit.target.precisions import AUTO
 from edgekit.target.quant_rules import Rules
 from edgekit.tensor_spec import Json
@@ -64,7 +64,7 @@ def search_int8(
     options: BuildOptions,
     seconds: float,
     version: str,
-    say: Say,
+    notify: Notify,
 ) -> SearchResult:
     """Search, or load the cached result of an identical search that had all the time it needed.
 
@@ -89,7 +89,7 @@ def search_int8(
     best = best_so_far((), None, bool)
 
     def report(detail: str, done: int = 0, total: int = 0, unit: str = "", *_: object, **__: object) -> None:
-        say(f"{profile.name}: {detail}", done, total, unit, clock.seconds_left(), best)
+        notify(f"{profile.name}: {detail}", done, total, unit, clock.seconds_left(), best)
 
     def measure(config: CandidateConfig) -> Measurement:
         nonlocal best
@@ -107,14 +107,14 @@ def search_int8(
     def has_time(config: CandidateConfig, share: float = 1.0) -> bool:
         return candidates.is_known(config) or clock.has_time(config, share)
 
-    def find_float_regions(config: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
+    def find_float_regions(config: CandidateConfig, min_gain: float) -> Sequence[frozenset[str]]:
         if rules.integers:
             return ()
         if not clock.left():
             clock.left_out += 1
             return ()
         candidates.report = report
-        found, snr_db = candidates.find_float_regions(config, clock.left, least)
+        found, snr_db = candidates.find_float_regions(config, clock.left, min_gain)
         clock.left_out += not clock.left()  # not all regions are known
         block_snr_db.update(snr_db)
         return found

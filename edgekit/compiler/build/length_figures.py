@@ -121,17 +121,18 @@ def _times(
 
 
 def _reject_inaccurate(
-    variant: VariantBuild, references: Mapping[int, ReferenceOutputs], found: Mapping[str, LengthFigures]
+    variant: VariantBuild, references: Mapping[int, ReferenceOutputs], by_length: Mapping[str, LengthFigures]
 ) -> None:
     whole = list(references)[-1]
     first = references[whole]
     row = precision_of(variant.precision)
     limits = verify.limits_db(first.outputs, first.saturating, first.floors_db, row.name)
-    least = min(min(limits.values()), _snr(found[str(whole)]) - WORSE_DB)
-    for length, figures in found.items():
+    least = min(min(limits.values()), _snr(by_length[str(whole)]) - WORSE_DB)
+    for length, figures in by_length.items():
         if _snr(figures) < least:
             variant.reject(
-                f"SNR {_snr(figures):.1f} dB at {length} tokens, but {_snr(found[str(whole)]):.1f} at {whole}"
+                f"SNR {_snr(figures):.1f} dB at {length} tokens, "
+                f"but {_snr(by_length[str(whole)]):.1f} at {whole}"
             )
 
 

@@ -135,9 +135,9 @@ def _reach(
     return best
 
 
-def _unreachable(plan: PruningPlan, goal: ShrinkGoal, why: str) -> UsageError:
+def _unreachable(plan: PruningPlan, goal: ShrinkGoal, reason: str) -> UsageError:
     return UsageError(
-        f"{goal} cannot be reached: {why}\n"
+        f"{goal} cannot be reached: {reason}\n"
         f"  {len(plan.groups)} of {len(plan.channels.groups)} groups of channels can be removed; ask for less"
     )
 

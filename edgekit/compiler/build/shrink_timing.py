@@ -84,16 +84,16 @@ def targets_to_time(names: Sequence[str]) -> list[BuildTarget]:
     """
     if not names:
         every = [resolve(find_profile(name)) for name, target in profile_names().items() if name == target]
-        return [target for target in every if _why_not(target) is None and runs_here(target.profile)]
+        return [target for target in every if _objection(target) is None and runs_here(target.profile)]
     found = [resolve(find_profile(name)) for name in dict.fromkeys(names)]
     for target in found:
-        missing = _why_not(target)
+        missing = _objection(target)
         if missing is not None:
             raise missing
     return found
 
 
-def _why_not(target: BuildTarget) -> MissingDependency | None:
+def _objection(target: BuildTarget) -> MissingDependency | None:
     """Return why its engine cannot be timed here: a reference executor's times do not count."""
     try:
         target.engine.engine_version()

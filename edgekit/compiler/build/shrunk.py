@@ -26,7 +26,7 @@ from edgekit.compiler.compress.prune import plan_pruning
 from edgekit.compiler.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.errors import EdgeKitError, UsageError, reason_of
-from edgekit.system.progress import Say
+from edgekit.system.progress import Notify
 from edgekit.target.precisions import AUTO
 from edgekit.target.quant_rules import Rules
 
@@ -65,7 +65,7 @@ def add_shrunk(
     options: BuildOptions,
     distillation: Distillation | None,
     faults: Faults,
-    say: Say,
+    notify: Notify,
 ) -> list[VariantBuild]:
     """Return the variants, with those of smaller models after them.
 
@@ -77,7 +77,7 @@ def add_shrunk(
         options: The requested smaller models, and the accuracy goal.
         distillation: Training of the smaller models; None for no training.
         faults: Recorder of faults; a fault costs one variant.
-        say: Called with progress messages.
+        notify: Called with progress messages.
 
     Raises:
         UsageError: no channels of the model can be removed.
@@ -88,25 +88,25 @@ def add_shrunk(
     of = multiplications(search.model)
     untimed = [parent for parent in parents.values() if all(parent is not other for other in timed)]
     why = "smaller models must be timed, and their engine or processor is not available here"
-    added = [rejected(parent, _asked(of, shares[0]), why) for parent in untimed]
+    added = [rejected(parent, _requested_size(of, shares[0]), why) for parent in untimed]
     if not timed:
         return [*variants, *added]
     wholes = [_int8_variants(variants, parent) for parent in timed]
-    plan = plan_pruning(search.model, search.calibration, search.validation, search.evaluator, say)
+    plan = plan_pruning(search.model, search.calibration, search.validation, search.evaluator, notify)
     done: set[int] = set()
     for share in shares:
-        say(f"{100 * share:.0f} % fewer multiplications")
+        notify(f"{100 * share:.0f} % fewer multiplications")
         graph = shrunk_graph(plan, share, reference, data.held_out)
         if graph is not None and graph.shrunk.multiplications[1] in done:
             continue  # of a small network the least step may be larger than a share
         if graph is None:
             why = "all channel groups together are smaller than that"
-            added += [rejected(parent, _asked(of, share), why) for parent in timed]
+            added += [rejected(parent, _requested_size(of, share), why) for parent in timed]
             break
         done.add(graph.shrunk.multiplications[1])
         if distillation is not None:
             try:
-                student = distillation.in_float(graph.model, any(wholes), _titled(say, graph, ""))
+                student = distillation.in_float(graph.model, any(wholes), _titled(notify, graph, ""))
             except EdgeKitError as problem:
                 why = reason_of(problem, for_bundles=True)
                 added += [judged(rejected(parent, graph.shrunk, why), graph) for parent in timed]
@@ -119,14 +119,14 @@ def add_shrunk(
         quantized: list[VariantBuild] = []
         if distillation is not None:
             first = [own[0] for own in wholes if own]
-            report = _titled(say, graph, ", int8")
+            report = _titled(notify, graph, ", int8")
             quantized = trained_int8_of(graph, first, data, rules, options, distillation, faults, report)
         for parent, own in zip(timed, wholes, strict=True):
             added.append(_float(graph, parent, faults))
             if distillation is not None:
                 added += [v for v in quantized if v.profile == parent.profile]
             elif own:
-                say(f"{name_of(parent, graph.shrunk)}, and in int8")
+                notify(f"{name_of(parent, graph.shrunk)}, and in int8")
                 added += int8_of(graph, own, data, rules, options, faults)
     return [*variants, *added]
 
@@ -139,9 +139,9 @@ def _int8_variants(variants: Sequence[VariantBuild], parent: VariantBuild) -> li
     return [v for v in variants if v.profile == parent.profile and v.config and not v.rejected]
 
 
-def _titled(say: Say, graph: ShrunkGraph, what: str) -> Callable[[str], None]:
+def _titled(notify: Notify, graph: ShrunkGraph, description: str) -> Callable[[str], None]:
     before, after = graph.shrunk.multiplications
-    return lambda text: say(f"{100 * (1 - after / before):.0f} % smaller{what}  {text}")
+    return lambda text: notify(f"{100 * (1 - after / before):.0f} % smaller{description}  {text}")
 
 
 def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs) -> list[VariantBuild]:
@@ -167,9 +167,9 @@ def select_shrunk(variants: Sequence[VariantBuild], reference: ReferenceOutputs)
     return list(variants)
 
 
-def _fastest_better(variant: VariantBuild, kept: Sequence[VariantBuild]) -> VariantBuild | None:
+def _fastest_better(variant: VariantBuild, variants: Sequence[VariantBuild]) -> VariantBuild | None:
     """Return the fastest variant of the same profile that is no less accurate, or None."""
-    own = [v for v in kept if v.profile == variant.profile and _accuracy(v) >= _accuracy(variant)]
+    own = [v for v in variants if v.profile == variant.profile and _accuracy(v) >= _accuracy(variant)]
     return min(own, key=_milliseconds, default=None)
 
 
@@ -196,9 +196,9 @@ def _parents(variants: Sequence[VariantBuild]) -> dict[str, VariantBuild]:
     return found
 
 
-def _asked(of: int, share: float) -> Shrunk:
+def _requested_size(size: int, share: float) -> Shrunk:
     """Return the requested size of a smaller model that could not be made."""
-    return Shrunk((of, max(round(of * (1 - share)), 1)), share, {})
+    return Shrunk((size, max(round(size * (1 - share)), 1)), share, {})
 
 
 def _float(graph: ShrunkGraph, parent: VariantBuild, faults: Faults) -> VariantBuild:

@@ -102,10 +102,10 @@ def with_answers(held_out: HeldOut, outputs: Sequence[Mapping[str, Array]]) -> H
     return replace(held_out, reference=replace(held_out.reference, expected=outputs))
 
 
-def path_step(name: str, found: Fidelity) -> PathStep:
+def path_step(name: str, fidelity: Fidelity) -> PathStep:
     """Return a step with its figures on the test samples."""
-    task = found.task.as_json() if found.task is not None else None
-    return {"step": name, "agreement": found.score.as_json(), "task": task}
+    task = fidelity.task.as_json() if fidelity.task is not None else None
+    return {"step": name, "agreement": fidelity.score.as_json(), "task": task}
 
 
 def judged(variant: VariantBuild, graph: ShrunkGraph) -> VariantBuild:
@@ -126,9 +126,9 @@ def note(variant: VariantBuild, graph: ShrunkGraph, snr_db: float, path: Sequenc
     }
 
 
-def rejected(parent: VariantBuild, shrunk: Shrunk, why: str) -> VariantBuild:
+def rejected(parent: VariantBuild, shrunk: Shrunk, reason: str) -> VariantBuild:
     """Return a rejected variant without an artifact."""
-    fault, name = Fault(why, is_bug=False), name_of(parent, shrunk)
+    fault, name = Fault(reason, is_bug=False), name_of(parent, shrunk)
     return replace(lost_variant(name, parent.target, parent.precision, parent, fault), shrunk=shrunk)
 
 

@@ -65,7 +65,7 @@ class _Int8Student:
 
 def int8_of(
     graph: ShrunkGraph,
-    wholes: Sequence[VariantBuild],
+    variants: Sequence[VariantBuild],
     data: QuantizationData,
     rules: Mapping[str, Rules],
     options: BuildOptions,
@@ -75,15 +75,15 @@ def int8_of(
 
     Args:
         graph: The smaller model.
-        wholes: int8 variants of the whole model.
+        variants: int8 variants of the whole model.
         data: Data that they were quantized and judged with.
         rules: Profile name -> its quantization rules.
         options: Options with the accuracy goal.
         faults: Recorder of faults; a fault costs one variant.
     """
-    context = _context(data.search_context, graph.model) if wholes else data.search_context
+    context = _context(data.search_context, graph.model) if variants else data.search_context
     found = []
-    for whole in wholes:
+    for whole in variants:
         own = rules[whole.profile.name]
         build = partial(_searched, graph, context, own, whole, data, options)
         found.append(_contained(graph, whole, faults, build))
@@ -92,28 +92,28 @@ def int8_of(
 
 def trained_int8_of(
     graph: ShrunkGraph,
-    wholes: Sequence[VariantBuild],
+    variants: Sequence[VariantBuild],
     data: QuantizationData,
     rules: Mapping[str, Rules],
     options: BuildOptions,
     distillation: Distillation,
     faults: Faults,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> list[VariantBuild]:
     """Train a smaller model with int8's rounding: all placements together, each in a part of every batch.
 
     Args:
         graph, wholes, data, rules, options, faults: Arguments of :func:`int8_of`.
         distillation: Teacher, samples and length of the training.
-        say: Called with a progress bar.
+        notify: Called with a progress bar.
     """
-    if not wholes:
+    if not variants:
         return []
     observations = observe(graph.model, data.search_context.calibration)
     placements: dict[str, Int8Placement] = {}
     configs: dict[str, CandidateConfig] = {}
     keys = []
-    for whole in wholes:
+    for whole in variants:
         assert whole.config is not None
         own, config = rules[whole.profile.name], whole.config
         key = f"{whole.target.name}, {config}, {own!r}"  # profiles of one target mostly have the same
@@ -125,10 +125,10 @@ def trained_int8_of(
             )
         keys.append(key)
     try:
-        done = distillation.in_int8(graph.model, placements, say)
+        done = distillation.in_int8(graph.model, placements, notify)
     except EdgeKitError as problem:
         why = reason_of(problem, for_bundles=True)
-        return [rejected(whole, graph.shrunk, why) for whole in wholes]
+        return [rejected(whole, graph.shrunk, why) for whole in variants]
     students = {
         key: _Int8Student(
             placement, configs[key], done.models[key], (*graph.path, _untrained(graph, placement)),
@@ -138,7 +138,7 @@ def trained_int8_of(
     }  # fmt: skip
     return [
         _contained(graph, whole, faults, partial(_trained, graph, students[key], whole, data, options))
-        for whole, key in zip(wholes, keys, strict=True)
+        for whole, key in zip(variants, keys, strict=True)
     ]
 
 

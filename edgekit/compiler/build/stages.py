@@ -63,7 +63,7 @@ from edgekit.diagnostics import Finding
 from edgekit.errors import EngineError, UsageError
 from edgekit.processing.image_preparation import from_bytes
 from edgekit.system import cpu
-from edgekit.system.progress import Progress, Say, stage
+from edgekit.system.progress import Notify, Progress, stage
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.precisions import AUTO, FULL_PRECISION, precision_of
@@ -210,13 +210,13 @@ def check_targets(job: BuildJob, progress: Progress) -> None:
 
 
 def prepare_samples(
-    job: BuildJob, given: str | Path | Sequence[Sample] | None, progress: Progress
+    job: BuildJob, source: str | Path | Sequence[Sample] | None, progress: Progress
 ) -> BuildSamples:
     """Load and split the samples, and run the source model on those that variants are verified with."""
     with stage(progress, "reference") as say:
         limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
-        found = input_ranges(job.canonical) if given is None else {}
-        samples = load_samples(given, job.inputs, job.card, None if job.options.distil else limit, found)
+        found = input_ranges(job.canonical) if source is None else {}
+        samples = load_samples(source, job.inputs, job.card, None if job.options.distil else limit, found)
         if job.holds_out:
             need_variation(samples)
         training = split_for_training(samples) if job.options.distil else None
@@ -224,7 +224,7 @@ def prepare_samples(
         held_out = parts.test if parts is not None else samples.arrays
         few = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
         reference = _reference(job, samples, few)
-        if given is not None:
+        if source is not None:
             need_answers(samples.origin, reference.expected)
         if job.card:
             check_decoding(job.card, reference.expected)
@@ -232,7 +232,7 @@ def prepare_samples(
     if job.imported is None:
         return BuildSamples(samples, parts, reference, None, training)
     with stage(progress, "compared") as say:
-        compared = check_import(job.imported, job.source, _of_pixels(reference, job.image), given is None)
+        compared = check_import(job.imported, job.source, _of_pixels(reference, job.image), source is None)
         say(str(compared))
     return BuildSamples(samples, parts, reference, compared, training)
 
@@ -245,9 +245,9 @@ def _of_pixels(reference: ReferenceOutputs, image: ImageInput | None) -> Referen
     return replace(reference, samples=feeds)
 
 
-def _reference(job: BuildJob, samples: Samples, few: Sequence[Sample]) -> ReferenceOutputs:
+def _reference(job: BuildJob, samples: Samples, chosen: Sequence[Sample]) -> ReferenceOutputs:
     try:
-        return run_reference(job.source, job.inputs, job.outputs, few)
+        return run_reference(job.source, job.inputs, job.outputs, chosen)
     except EngineError as problem:
         ranges = samples.ranges.items()
         if not ranges:
@@ -350,8 +350,8 @@ def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> Quan
         return None
     with stage(progress, "calibrated", live=True) as say:
 
-        def observed(done: int, total: int, say: Say = say) -> None:
-            say("", done, total, "samples")
+        def observed(done: int, total: int, notify: Notify = say) -> None:
+            notify("", done, total, "samples")
 
         told = samples.training.samples if samples.training else samples.all
         data = collect_quantization_data(

@@ -219,11 +219,11 @@ class LengthsCompiler:
     ) -> tuple[Artifact, dict[int, Artifact]]:
         whole = self._compiler.compile_model(model, profile, precision)
         return whole, {
-            length: self._compiler.compile_model(self._at(model, length), profile, precision)
+            length: self._compiler.compile_model(self._with_length(model, length), profile, precision)
             for length in self._texts.canonical
         }
 
-    def _at(self, model: ir.Model, length: int) -> ir.Model:
+    def _with_length(self, model: ir.Model, length: int) -> ir.Model:
         return at_length(model, self._texts.longest, self._texts.canonical[length])
 
     def _refined(
@@ -241,7 +241,7 @@ class LengthsCompiler:
         whole, shorter = self._compiled(model, profile, precision)
         for length, own in shorter.items():
             short = [texts.axes.cut(texts.shortened(sample, length), length) for sample in samples]
-            shorter[length] = refine(self._at(model, length), profile, precision, own, short)
+            shorter[length] = refine(self._with_length(model, length), profile, precision, own, short)
         return self._together(refine(model, profile, precision, whole, samples), shorter)
 
     def _together(self, whole: Artifact, shorter: Mapping[int, Artifact]) -> Artifact:

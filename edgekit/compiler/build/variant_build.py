@@ -151,14 +151,14 @@ class VariantBuild:
             return NARROW_LIMIT if self.is_narrow else SLOWER_LIMIT
         return limit if runs_here(self.profile) else math.inf
 
-    def reject(self, why: str) -> None:
+    def reject(self, reason: str) -> None:
         """Reject it, or note the objection if it is forced. The first reason stays."""
         if self.rejected or self.objection:
             return
         if self.forced:
-            self.objection = why
+            self.objection = reason
         else:
-            self.outcome, self.reason = Status.REJECTED, why
+            self.outcome, self.reason = Status.REJECTED, reason
 
     def lose(self, fault: Fault) -> None:
         """Reject it for a fault, even if it is forced: it does not work."""
@@ -298,14 +298,14 @@ def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: Ref
 
 
 def _floor_db(
-    name: str, expected: Sequence[Mapping[str, Array]], moved: Sequence[Mapping[str, Array]]
+    name: str, expected: Sequence[Mapping[str, Array]], outputs: Sequence[Mapping[str, Array]]
 ) -> float | None:
     """Compute the noise floor of an output in dB, that of the worst sample; None if it is unknown.
 
     It is computed by sample, because only the first one is the golden vector. For a text detector (PP-OCRv4)
     on random noise, that sample gives 57 dB and all samples together 78, for the same rounding.
     """
-    pairs = zip(expected, moved, strict=True)
+    pairs = zip(expected, outputs, strict=True)
     found = [verify.compare([e[name]], [m[name]], 0).snr_db for e, m in pairs]
     return min((snr_db for snr_db in found if snr_db is not None), default=None)
 

@@ -104,7 +104,7 @@ def add_weight_only(
     forms: Forms,
     options: BuildOptions,
     faults: Faults,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> list[VariantBuild]:
     """Return the variants, with the weight-only ones of each profile after its other ones."""
     by_profile: dict[str, list[VariantBuild]] = {}
@@ -118,7 +118,7 @@ def add_weight_only(
             continue
         built = []
         for form in own:
-            say(f"{name}-{form.name}")
+            notify(f"{name}-{form.name}")
             built.append(_contained(context, rules, form, parent, options, faults))
         added = list({(v.name, v.digest): v for v in built if v is not None}.values())
         if not added and options.precision != AUTO:
@@ -302,10 +302,10 @@ def _compile_form(
     )
 
 
-def _rejected_form(parent: VariantBuild, form: str, why: str) -> VariantBuild:
+def _rejected_form(parent: VariantBuild, form: str, reason: str) -> VariantBuild:
     """Return a rejected variant without an artifact."""
     name, none = f"{parent.profile.name}-{form}", Artifact({})
     digest = files_digest(none.files)
     return VariantBuild(
-        name, parent.target, form, none, digest, {"size_bytes": 0}, parent, Status.REJECTED, why
+        name, parent.target, form, none, digest, {"size_bytes": 0}, parent, Status.REJECTED, reason
     )

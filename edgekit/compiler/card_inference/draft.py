@@ -86,15 +86,16 @@ def draft_card(
     image, found = images[0], recognize(facts, images[0])
     size = sizes.get(image.name)
     declared = source.inputs[image.name]
-    if found and found.habits.size and size and size.guessed and is_free(declared):
-        wanted = resized(image, found.habits.size, declared)
-        if wanted != size.shape:
-            size = Size(wanted, f"not fixed by the model; {found.habits.origin}'s usual size", True)
+    habits = source.files.habits or (found.habits if found else UNKNOWN)
+    if habits.size and not habits.is_stated and size and size.guessed and is_free(declared):
+        wanted = resized(image, habits.size, declared)
+        size = Size(wanted, f"not fixed by the model; {habits.origin}'s usual size", True)
+        if wanted != sizes[image.name].shape:
             sizes = {**sizes, image.name: size}
             facts = read_facts(source, {name: chosen.shape for name, chosen in sizes.items()})
             image = as_image(image.name, wanted) or image
             found = recognize(facts, image) or found
-    habits = found.habits if found else UNKNOWN
+    habits = source.files.habits or (found.habits if found else UNKNOWN)
     tables = [
         _image_table(facts, image, size, habits) if spec.name == image.name else _tensor_table(spec, sizes)
         for spec in facts.inputs
@@ -131,7 +132,7 @@ def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits
         CardLine("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))),
         CardLine("layout", image.layout, f"{channels} in dimension {image.layout.index('C')}"),
         colour,
-        CardLine("resize", habits.resize, whose, guessed),
+        CardLine("resize", habits.resize, habits.doubt or whose, guessed or bool(habits.doubt)),
     ]
     if habits.resize == "letterbox":
         lines.append(CardLine("place", habits.place))
@@ -141,6 +142,8 @@ def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits
         lines.append(CardLine("rounding", habits.rounding))
     if habits.crop != 1:
         lines.append(CardLine("crop", habits.crop))
+    if habits.interpolation != "linear":
+        lines.append(CardLine("interpolation", habits.interpolation))
     if habits.antialias:
         lines.append(CardLine("antialias", True, "as Pillow resizes"))
     return key_path("inputs", image.name), [*lines, *pixel_lines(facts, image, habits)]
@@ -152,27 +155,29 @@ def _tensor_table(spec: TensorSpec, sizes: Mapping[str, Size]) -> Table:
     return key_path("inputs", spec.name), [CardLine("kind", "tensor", f"{spec.dtype}, given as it is"), shape]
 
 
-def _task_table(found: Recognized) -> Table:
+def _task_table(recognized: Recognized) -> Table:
     return "task", [
-        CardLine("kind", found.kind),
-        CardLine("decode", found.decode, found.why, found.guessed),
-        CardLine("outputs", dict(found.outputs)),
-        *found.lines,
+        CardLine("kind", recognized.kind),
+        CardLine("decode", recognized.decode, recognized.why, recognized.guessed),
+        CardLine("outputs", dict(recognized.outputs)),
+        *recognized.lines,
     ]
 
 
 def _written(
     facts: GraphFacts,
     tables: Sequence[Table],
-    found: Recognized | None,
+    recognized: Recognized | None,
     states: Mapping[str, str] | None = None,
 ) -> Draft:
     name = facts.source.name
-    parts = [_comments(HEAD, name=name), CardLine("title", PurePath(name).stem or name).text()]
-    if found is not None:
-        tables = [*tables, _task_table(found)]
+    folder = facts.source.files.folder
+    title = (folder and folder.resolve().name) or PurePath(name).stem or name
+    parts = [_comments(HEAD, name=name), CardLine("title", title).text()]
+    if recognized is not None:
+        tables = [*tables, _task_table(recognized)]
     parts += [table_text(*table) for table in tables]
-    if found is None:
+    if recognized is None:
         parts.append(_comments(NO_TASK, outputs=", ".join(map(str, facts.outputs))))
     about = [CardLine(key, facts.metadata[key]) for key in ("author", "license", "version", "description")
              if facts.metadata.get(key)]  # fmt: skip
@@ -181,7 +186,9 @@ def _written(
     if about:
         parts.append(table_text("about", about))
     text = "\n\n".join(parts) + "\n"
-    card = parse_card(load_toml(text, name, CardError), facts.inputs, facts.outputs, where=name)
+    files = facts.source.files.read if facts.source.files.has_tokenizer else None
+    written = load_toml(text, name, CardError)
+    card = parse_card(written, facts.inputs, facts.outputs, location=name, files=files)
     guessed = tuple(f"{table}.{line.key}" for table, lines in tables for line in lines if line.guessed)
     return Draft(text, card, guessed, tuple(facts.inputs), tuple(facts.outputs))
 
@@ -190,12 +197,20 @@ def _comments(lines: Sequence[str], **named: str) -> str:
     return "\n".join(comment_text(line.format(**named)) for line in lines)
 
 
-def drafted_text(draft: Draft, model: Path, output: Path) -> str:
-    """Return the output of ``edgekit model card``: the task, the guesses, and the next step."""
+def drafted_text(draft: Draft, model: Path, output: Path, trust_pickle: bool = False) -> str:
+    """Return the output of ``edgekit model card``: the task, the guesses, and the next step.
+
+    Args:
+        draft: The card.
+        model: The model's file.
+        output: The card's file.
+        trust_pickle: Whether the model was opened with ``--trust-pickle``; the next step then has it too.
+    """
     task = draft.card.task
     lines = [f"  task      {task.kind}, decoded as {task.decode}" if task else "  task      not recognized"]
     if draft.guessed:
         lines.append(f"  guessed   {', '.join(draft.guessed)}")
-    build = f"edgekit build {quote(str(model))} --card {quote(str(output))} -t ort"
+    trust = " --trust-pickle" if trust_pickle else ""
+    build = f"edgekit build {quote(str(model))}{trust} --card {quote(str(output))} -t ort"
     advice = f"check the guessed lines, then {build}" if draft.guessed else build
     return "\n".join([*lines, "", f"  {output}", f"  next: {advice}"])

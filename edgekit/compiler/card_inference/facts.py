@@ -12,6 +12,12 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from edgekit.compiler.card_inference.hugging_face_files import (
+    LABELS_KEY,
+    NO_FILES,
+    HuggingFaceFiles,
+    read_files,
+)
 from edgekit.compiler.card_inference.tflite_metadata import ultralytics_in
 from edgekit.compiler.importers.contract import ImportOptions
 from edgekit.compiler.importers.contract import Source as ModelSource
@@ -42,6 +48,7 @@ class UnopenedModel:
         inputs: Declared shapes by name, of the inputs that are not weights.
         metadata: The model's own metadata, e.g. what Ultralytics writes.
         producer: Name of the exporter.
+        files: Content of the Hugging Face folder that the model is in.
     """
 
     name: str
@@ -50,6 +57,7 @@ class UnopenedModel:
     inputs: Mapping[str, Declared]
     metadata: Mapping[str, str]
     producer: str
+    files: HuggingFaceFiles = NO_FILES
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +159,10 @@ def read_source(model: ModelSource | str, options: ImportOptions | None = None) 
     }
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     metadata = {**ultralytics_in(metadata), **metadata}
-    return UnopenedModel(name, data, folder, inputs, metadata, proto.producer_name)
+    files = read_files(path)
+    if files.labels:
+        metadata[LABELS_KEY] = repr(dict(files.labels))
+    return UnopenedModel(name, data, folder, inputs, metadata, proto.producer_name, files)
 
 
 def read_facts(source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]) -> GraphFacts:

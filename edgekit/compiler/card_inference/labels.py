@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
+from edgekit.compiler.card_inference.hugging_face_files import LABELS_KEY
 from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.tflite_metadata import output_labels
 
@@ -42,20 +43,20 @@ def coco_91() -> tuple[str, ...]:
 
 
 def names_in(metadata: Mapping[str, str], output: str = "") -> tuple[tuple[str, ...], str] | None:
-    """Return the class names in a model's metadata and their key, or None if it has none.
+    """Return the class names in a model's metadata and their source, or None if it has none.
 
     ``output`` is the one whose classes they are: TFLite names them by output.
 
     Ultralytics writes a dict, ``{0: 'person', 1: 'car'}``; PaddleX and RapidAI one a line in ``character``.
     """
-    for key in ("names", "labels", "classes", "class_names"):
+    for key in (LABELS_KEY, "names", "labels", "classes", "class_names"):
         found = _parsed(metadata.get(key, ""))
         if found:
-            return found, key
+            return found, key if key == LABELS_KEY else f"the model's metadata, {key!r}"
     if text := metadata.get("character"):
-        return tuple(text.split("\n")), "character"
+        return tuple(text.split("\n")), "the model's metadata, 'character'"
     if output and (labels := output_labels(metadata, output)):
-        return labels, "tflite.metadata"
+        return labels, "the model's metadata, 'tflite.metadata'"
     return None
 
 
@@ -88,7 +89,7 @@ def label_line(
     """
     named = names_in(metadata, output)
     if named is not None and len(named[0]) == classes:
-        return CardLine("labels", named[0], f"the model's metadata, {named[1]!r}")
+        return CardLine("labels", named[0], named[1])
     if classes == 80:
         return CardLine("labels", coco_80(), "80 classes: COCO's", guessed=True)
     if classes + columns_from == 91:

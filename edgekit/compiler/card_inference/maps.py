@@ -41,7 +41,9 @@ def the_map(facts: GraphFacts) -> Map | None:
     return Map(output.name, "NCHW", *shape[1:], integer)
 
 
-def like(found: Map, image: ImageShape) -> bool:
+def like(output_map: Map, image: ImageShape) -> bool:
     """Return whether the map has the input's proportions and enough cells."""
-    alike = abs(found.height * image.width - found.width * image.height) <= max(image.width, image.height)
-    return alike and found.height * COARSEST >= image.height and found.height > 1
+    alike = abs(output_map.height * image.width - output_map.width * image.height) <= max(
+        image.width, image.height
+    )
+    return alike and output_map.height * COARSEST >= image.height and output_map.height > 1

@@ -41,6 +41,8 @@ def _float_lines(facts: GraphFacts, image: ImageShape, habits: Habits) -> list[C
         return [
             _plain_line(image, f"{_ops(arithmetic)} in the graph convert pixels to the model's units", False)
         ]
+    if habits.is_stated:
+        return _habit_lines(image, habits, habits.pixels, habits.origin, False)
     spread = response(facts, image.name)
     if spread is None:
         return _habit_lines(image, habits, habits.pixels, f"{habits.origin}: {_spelt(habits.pixels)}", True)
@@ -58,17 +60,17 @@ def _float_lines(facts: GraphFacts, image: ImageShape, habits: Habits) -> list[C
 
 
 def _habit_lines(
-    image: ImageShape, habits: Habits, pixels: tuple[Numbers, Numbers], why: str, guessed: bool
+    image: ImageShape, habits: Habits, pixels: tuple[Numbers, Numbers], reason: str, guessed: bool
 ) -> list[CardLine]:
     mean, std = (_by_channel(numbers, image.channels, habits.colour) for numbers in pixels)
     if pixels == RAW:
-        return [_plain_line(image, why, guessed)]
-    lines = [CardLine("mean", mean, why, guessed)] if any(mean) else []
-    return [*lines, CardLine("std", std, "" if lines else why, guessed)]
+        return [_plain_line(image, reason, guessed)]
+    lines = [CardLine("mean", mean, reason, guessed)] if any(mean) else []
+    return [*lines, CardLine("std", std, "" if lines else reason, guessed)]
 
 
-def _plain_line(image: ImageShape, why: str, guessed: bool) -> CardLine:
-    return CardLine("std", [1.0] * image.channels, why, guessed)
+def _plain_line(image: ImageShape, reason: str, guessed: bool) -> CardLine:
+    return CardLine("std", [1.0] * image.channels, reason, guessed)
 
 
 def _by_channel(numbers: Numbers, channels: int, colour: str) -> list[float]:

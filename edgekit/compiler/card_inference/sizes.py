@@ -1,25 +1,20 @@
-"""Static shapes for a model's dynamic dimensions: from its metadata, or a usual size with which it opens."""
+"""Static shapes for a model's dynamic dimensions: from its metadata or the files beside it, or suggested."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from edgekit.compiler.card_inference.facts import Declared, GraphFacts, UnopenedModel, read_facts
 from edgekit.compiler.card_inference.recognized import ImageShape
-from edgekit.errors import ModelError
+from edgekit.compiler.model.suggested_shapes import DynamicShapesError
 
-SIZES = ((640, 640), (320, 320), (224, 224), (48, 320), (48, 192), (64, 256), (32, 128))
-"""Height and width that are tried where the model leaves them open."""
-TOKENS = 128
-"""Length of a text where not fixed by the model; attention costs its square."""
 STALE = 64
 """Height and width up to which a batch above 1 shows a shape that an exporter left behind: CenterFace's file
 says 10x3x32x32, and takes any size."""
-SILERO_STATE: Declared = (2, None, 128)
-SILERO_WINDOW = 576
-"""Silero VAD 5 and 6: what they declare of their state, and the samples of a run at 16 kHz."""
+USUAL = (640, 640)
+"""Height and width in the place of stale ones."""
 SMALLEST = 16
 """Least height and width of a picture; what is smaller is a table of features."""
 
@@ -33,28 +28,32 @@ class Size(NamedTuple):
 
 
 def open_static(
-    source: UnopenedModel, given: Mapping[str, tuple[int, ...]]
+    source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[GraphFacts, dict[str, Size]]:
     """Open a model, and the sizes that were chosen for it.
 
     Args:
         source: The model.
-        given: Shapes by name that the user gives.
+        shapes: Shapes by name that the user gives.
 
     Raises:
-        ModelError: no usual size opens it.
+        ModelError: it can't be opened, or no size was found that opens it.
     """
-    refused: ModelError | None = None
-    for chosen in _choices(source, given):
-        try:
-            facts = read_facts(source, {**{name: size.shape for name, size in chosen.items()}, **given})
-        except ModelError as problem:
-            refused = refused or problem
-            continue
-        fixed = {name: Size(tuple(shape), "set by --shape", False) for name, shape in given.items()}
-        return facts, {**chosen, **fixed}
-    assert refused is not None
-    raise refused
+    sizes = _stated(source, shapes)
+    fixed = {**{name: size.shape for name, size in sizes.items()}, **shapes}
+    try:
+        facts = read_facts(source, fixed)
+    except DynamicShapesError as problem:
+        suggested = problem.suggested
+        facts = read_facts(source, {**fixed, **suggested.shapes})
+        for name, shape in suggested.shapes.items():
+            what = "" if as_image(name, source.inputs[name]) else "the length is "
+            sizes[name] = Size(shape, f"{what}not fixed by the model", name in suggested.examples)
+    for spec in facts.inputs:
+        if spec.name not in sizes and None in source.inputs[spec.name]:
+            sizes[spec.name] = Size(spec.shape, "the batch is not fixed by the model", False)
+    fixed_sizes = {name: Size(tuple(shape), "set by --shape", False) for name, shape in shapes.items()}
+    return facts, {**sizes, **fixed_sizes}
 
 
 def is_free(declared: Declared) -> bool:
@@ -92,34 +91,30 @@ def resized(image: ImageShape, size: tuple[int, int], declared: Declared) -> tup
     )
 
 
-def _choices(source: UnopenedModel, given: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, Size]]:
-    fixed: dict[str, Size] = {}
-    free: list[tuple[str, Declared]] = []
+def _stated(source: UnopenedModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Size]:
+    """Return a batch of 1, and the sizes of pictures that metadata or a file beside the model state, or in
+    the place of stale ones."""
+    size, why = _trained_size(source.metadata), "the size it was trained for, by the model's metadata"
+    guessed, habits = False, source.files.habits
+    if size is None and habits is not None:
+        size, why, guessed = habits.size, habits.doubt or habits.origin, bool(habits.doubt)
+    sizes = {}
     for name, declared in source.inputs.items():
-        if name in given or not declared:
+        image = as_image(name, declared)
+        if habits is not None and declared[1:] == (None, None, None):
+            image = ImageShape(name, "NCHW", 3, 0, 0)
+        if name in shapes:
             continue
-        if as_image(name, declared) and is_free(declared):
-            free.append((name, declared))
-        elif declared == (None, None) and SILERO_STATE in source.inputs.values():
-            fixed[name] = Size((1, SILERO_WINDOW), "Silero's at 16 kHz", False)
-        elif declared == SILERO_STATE:
-            fixed[name] = Size((2, 1, 128), "the batch is not fixed by the model", False)
-        elif len(declared) == 2 and None in declared[1:]:
-            fixed[name] = Size((1, TOKENS), "the length is not fixed by the model", True)
-        elif declared[0] is None and None not in declared[1:]:
-            shape = (1, *(d for d in declared[1:] if d))
-            fixed[name] = Size(shape, "the batch is not fixed by the model", False)
-    trained = _trained_size(source.metadata)
-    sizes = [(trained, "the size it was trained for, by the model's metadata", False)] if trained else []
-    for size, why, guessed in [*sizes, *((s, "not fixed by the model", True) for s in SIZES)]:
-        chosen = dict(fixed)
-        for name, declared in free:
-            image = as_image(name, declared)
-            assert image is not None
-            chosen[name] = Size(resized(image, size, declared), why, guessed)
-        yield chosen
-        if not free:
-            return
+        if len(declared) > 1 and declared[0] is None and None not in declared[1:]:
+            one = (1, *(d for d in declared[1:] if d))
+            sizes[name] = Size(one, "the batch is not fixed by the model", False)
+        if image is None or not is_free(declared):
+            continue
+        if size is None and None not in declared[1:]:
+            sizes[name] = Size(resized(image, USUAL, declared), "not fixed by the model", True)
+        elif size is not None:
+            sizes[name] = Size(resized(image, size, declared), why, guessed)
+    return sizes
 
 
 def _trained_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 
 from edgekit.compiler.card_inference.facts import GraphFacts
+from edgekit.compiler.card_inference.hugging_face_files import TOKENIZER
 from edgekit.compiler.card_inference.lines import CardLine
 from edgekit.compiler.card_inference.recognize import recognize_text
 from edgekit.compiler.card_inference.recognized import Draftable
 from edgekit.compiler.card_inference.sizes import Size
 from edgekit.tensor_spec import TensorSpec
 
-TOKENIZER = "tokenizer.json"
 LEAST_TOKENS = 4
 
 
@@ -42,8 +42,14 @@ def draft_text(facts: GraphFacts, sizes: Mapping[str, Size]) -> Draftable | None
             CardLine("part", part, f"by its name, {spec.name!r}"),
         ]
         if part == "ids":
-            why = "the model's own tokenizer file, beside this card"
-            lines.append(CardLine("tokenizer", TOKENIZER, why, True))
+            files = facts.source.files
+            why = "of the model's folder; copy it beside this card"
+            if not files.has_tokenizer:
+                why = "the model's own tokenizer file, beside this card"
+            lines.append(CardLine("tokenizer", TOKENIZER, why, not files.has_tokenizer))
+            lines += [
+                CardLine(key, value, "tokenizer_config.json") for key, value in files.tokenizer_lines.items()
+            ]
             if task.reads_pairs:
                 lines.append(
                     CardLine(

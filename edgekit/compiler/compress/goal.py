@@ -60,18 +60,22 @@ def shrink_goal(flops: str | float | None, size: str | float | None, latency: st
     return ShrinkGoal("bytes", share_of("--size", size))
 
 
-def share_of(option: str, given: str | float) -> float:
+def share_of(option: str, reduction: str | float) -> float:
     """Parse the share to remove, 0 to 1.
 
     Args:
         option: Name of the option, for the error.
-        given: ``-20%``, ``20%`` or 0.2.
+        reduction: ``-20%``, ``20%`` or 0.2.
 
     Raises:
         UsageError: the value is malformed or out of range.
     """
-    match = re.fullmatch(r"\s*-?(\d+(?:\.\d+)?)\s*%\s*", given, re.ASCII) if isinstance(given, str) else None
-    share = float(match[1]) / 100 if match else given if isinstance(given, float) else 0.0
+    match = (
+        re.fullmatch(r"\s*-?(\d+(?:\.\d+)?)\s*%\s*", reduction, re.ASCII)
+        if isinstance(reduction, str)
+        else None
+    )
+    share = float(match[1]) / 100 if match else reduction if isinstance(reduction, float) else 0.0
     if not 0 < share < 1:
-        raise UsageError(f"{option} is {given!r}; it must be a percentage between 0 and 100, e.g. -20%")
+        raise UsageError(f"{option} is {reduction!r}; it must be a percentage between 0 and 100, e.g. -20%")
     return share

@@ -136,11 +136,11 @@ class Int8Placement:
         return emit(model, optimize(model, plan, self.rules, (), NEAREST), self.rules)
 
 
-def _is_inside(by: Affine) -> bool:
-    if by.scale.ndim or not int(by.zero_point):
+def _is_inside(affine: Affine) -> bool:
+    if affine.scale.ndim or not int(affine.zero_point):
         return False
-    least, most = stored_range(by.dtype)
-    return bool(least < int(by.zero_point) < most)
+    least, most = stored_range(affine.dtype)
+    return bool(least < int(affine.zero_point) < most)
 
 
 def place_int8(model: ir.Model, target: str, samples: Sequence[Sample]) -> Int8Placement:

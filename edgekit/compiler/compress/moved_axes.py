@@ -11,7 +11,7 @@ from edgekit.tensor_spec import Array
 
 
 def after_reshape(
-    given: Labels, source: tuple[int, ...], dims: tuple[int, ...], labels: ChannelLabels
+    input_labels: Labels, source: tuple[int, ...], dims: tuple[int, ...], labels: ChannelLabels
 ) -> Labels | None:
     """Return the labels after a Reshape, or None if they have no axis of their own.
 
@@ -19,20 +19,20 @@ def after_reshape(
         [N, L, H * D] -> [N, L, H, D]     the D channels of a head are tied
 
     Args:
-        given: Labels of the input.
+        input_labels: Labels of the input.
         source: Shape of the input.
         dims: Shape of the output.
         labels: Labels of the graph, in which the channels of a head are tied.
     """
-    before, count = prod(source[: given.axis]), len(given.ids)
-    after = prod(source[given.axis + 1 :])
+    before, count = prod(source[: input_labels.axis]), len(input_labels.ids)
+    after = prod(source[input_labels.axis + 1 :])
     for axis, size in enumerate(dims):
         if prod(dims[:axis]) != before or (size == 1 and count > 1):
             continue
         if size % count == 0 and size // count * prod(dims[axis + 1 :]) == after:
-            return Labels(axis, np.repeat(given.ids, size // count))
+            return Labels(axis, np.repeat(input_labels.ids, size // count))
         if count % size == 0 and prod(dims[axis + 1 :]) == after * (count // size):
-            return Labels(axis, labels.tie_blocks(given.ids.reshape(size, -1)))
+            return Labels(axis, labels.tie_blocks(input_labels.ids.reshape(size, -1)))
     return None
 
 

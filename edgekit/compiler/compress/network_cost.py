@@ -84,12 +84,14 @@ class CostOfChannels:
     def remove(self, group: ChannelGroup, units: int) -> None:
         self._take(self._left, group, units)
 
-    def _take(self, left: dict[tuple[str, str], float], group: ChannelGroup, units: int) -> None:
+    def _take(self, remaining: dict[tuple[str, str], float], group: ChannelGroup, units: int) -> None:
         for node, role, share in self._uses[group.name]:
-            left[node, role] = left.get((node, role), 1.0) - share * units
+            remaining[node, role] = remaining.get((node, role), 1.0) - share * units
 
-    def _cost(self, node: str, left: Mapping[tuple[str, str], float]) -> float:
-        return self._nodes[node] * prod(left.get((node, role), 1.0) for role in ("input", "output", "along"))
+    def _cost(self, node: str, remaining: Mapping[tuple[str, str], float]) -> float:
+        return self._nodes[node] * prod(
+            remaining.get((node, role), 1.0) for role in ("input", "output", "along")
+        )
 
 
 def _key(node: ir.Node) -> str:

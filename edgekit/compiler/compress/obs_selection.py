@@ -83,21 +83,21 @@ def removal_order(readers: Sequence[ReaderData]) -> RemovalOrder:
     return RemovalOrder(np.array(order), points, np.maximum.accumulate(errors))
 
 
-def fit(weights: Array, moments: ReaderMoments, kept: Array) -> tuple[Array, Array]:
+def fit(weights: Array, moments: ReaderMoments, columns: Array) -> tuple[Array, Array]:
     """Fit the weights of the kept columns, and the change of the bias, by least squares.
 
     Args:
         weights: float64 [columns, outputs].
         moments: Moments of the columns.
-        kept: Indices of columns.
+        columns: Indices of columns.
 
     Returns:
         float64 [kept, outputs] and [outputs].
     """
     hessian = with_ridge(moments.covariance)
-    part = hessian[np.ix_(kept, kept)]
-    fitted = np.linalg.solve(part, hessian[kept] @ weights)
-    return fitted, moments.mean @ weights - moments.mean[kept] @ fitted
+    part = hessian[np.ix_(columns, columns)]
+    fitted = np.linalg.solve(part, hessian[columns] @ weights)
+    return fitted, moments.mean @ weights - moments.mean[columns] @ fitted
 
 
 def with_ridge(covariance: Array) -> Array:

@@ -26,26 +26,26 @@ CONTRAST, BRIGHTNESS = 0.2, 25.0
 """Contrast is changed by up to this factor, brightness by up to so many of 255."""
 
 
-def changes_for(card: Card | None, asked: str | None) -> tuple[str, ...]:
+def changes_for(card: Card | None, requested: str | None) -> tuple[str, ...]:
     """Return the changes to make.
 
     Args:
         card: Card of the teacher.
-        asked: ``none``, or some of CHANGES with commas; None for the changes that suit the card.
+        requested: ``none``, or some of CHANGES with commas; None for the changes that suit the card.
 
     Raises:
         UsageError: a change is unknown, or no card declares a picture as an input.
     """
     pictures = card is not None and any(isinstance(each, ImageInput) for each in card.inputs.values())
-    if asked is None:
+    if requested is None:
         mirrored = card is None or card.task is None or find_task(card.task.kind).mirrored
         return tuple(change for change in CHANGES if pictures and (change != "flip" or mirrored))
-    names = [] if asked == "none" else [name.strip() for name in asked.split(",")]
+    names = [] if requested == "none" else [name.strip() for name in requested.split(",")]
     unknown = [name for name in names if name not in CHANGES]
     if unknown:
-        raise UsageError(f"--augment {asked}: {unknown[0]!r} is not one of none, {', '.join(CHANGES)}")
+        raise UsageError(f"--augment {requested}: {unknown[0]!r} is not one of none, {', '.join(CHANGES)}")
     if names and not pictures:
-        raise UsageError(f"--augment {asked}: needs a card that describes an image input")
+        raise UsageError(f"--augment {requested}: needs a card that describes an image input")
     return tuple(change for change in CHANGES if change in names)
 
 
@@ -90,9 +90,9 @@ class PictureAugmentation:
         return picture
 
 
-def _shifted(picture: Array, axis: int, by: int) -> Array:
+def _shifted(picture: Array, axis: int, pixels: int) -> Array:
     size = picture.shape[axis]
-    at = np.abs(np.arange(size) + by)
+    at = np.abs(np.arange(size) + pixels)
     return np.take(picture, np.where(at >= size, 2 * (size - 1) - at, at), axis)
 
 

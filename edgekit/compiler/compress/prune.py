@@ -22,7 +22,7 @@ from edgekit.compiler.evaluate.samples import Sample
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.model.rewriting import array_of
 from edgekit.errors import UsageError
-from edgekit.system.progress import Say
+from edgekit.system.progress import Notify
 from edgekit.tensor_spec import Array
 
 TELLING_SAMPLES = 32
@@ -84,7 +84,7 @@ def plan_pruning(
     calibration: Sequence[Sample],
     validation: Sequence[Sample],
     evaluator: Evaluator,
-    report: Say,
+    report: Notify,
 ) -> PruningPlan:
     """Measure the cost of removing channels of a model.
 
@@ -122,8 +122,8 @@ def plan_pruning(
     return PruningPlan(channels, tuple(measured), fitted)
 
 
-def _counting(report: Say, what: str) -> Callable[[int, int], None]:
-    return lambda done, total: report("", done, total, what)
+def _counting(report: Notify, description: str) -> Callable[[int, int], None]:
+    return lambda done, total: report("", done, total, description)
 
 
 def _data(
@@ -139,7 +139,7 @@ def _data(
 
 
 def _with_sensitivity(
-    plan: PruningPlan, validation: Sequence[Sample], evaluator: Evaluator, report: Say
+    plan: PruningPlan, validation: Sequence[Sample], evaluator: Evaluator, report: Notify
 ) -> list[PrunableGroup]:
     """Prune each group alone, and measure the change of the outputs against its readers' error."""
     samples = evaluator.most_telling(TELLING_SAMPLES, TELLING_SAMPLES)
@@ -187,15 +187,15 @@ def allocate(plan: PruningPlan, kind: CostKind, share: float, total: float) -> d
     return {name: units for name, units in removed.items() if units}
 
 
-def _step(each: PrunableGroup, removed: int) -> int:
+def _step(group: PrunableGroup, removed: int) -> int:
     """Return the number of units to remove next, so that a multiple of channels remains; 0 at the end."""
-    count = len(each.group.units)
-    size = count * each.group.channels
+    count = len(group.group.units)
+    size = count * group.group.channels
     multiple = next((multiple for least, multiple in STEPS if size >= least), 1)
-    step = max(multiple // each.group.channels, 1)
+    step = max(multiple // group.group.channels, 1)
     left = count - removed
     units = left % step or step
-    return units if removed + units <= each.order.removed[-1] else 0
+    return units if removed + units <= group.order.removed[-1] else 0
 
 
 def pruned_model(plan: PruningPlan, removed: Mapping[str, int]) -> ir.Model:

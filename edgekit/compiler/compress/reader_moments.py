@@ -76,9 +76,9 @@ class ProductReader:
         """Return the name of the first output: nodes of one source node share a node name."""
         return str(self.product.node.outputs[0].name)
 
-    def moments(self, of: Mapping[str, ReaderMoments]) -> ReaderMoments:
+    def moments(self, readers: Mapping[str, ReaderMoments]) -> ReaderMoments:
         """Return the moments of its input that its fit needs."""
-        found = of[self.input_key]
+        found = readers[self.input_key]
         return found if self.product.bias is not None else found.about_zero()
 
     @cached_property

@@ -96,7 +96,7 @@ def train_student(
     task: TrainingTask,
     options: TrainingOptions,
     threads: int,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
     checkpoint: Path | None = None,
     resume: bool = False,
 ) -> TrainedStudent:
@@ -106,7 +106,7 @@ def train_student(
         task: Student, teacher and samples.
         options: Options of the training.
         threads: Number of threads of PyTorch and of the teacher.
-        say: Called after each step with a progress bar.
+        notify: Called after each step with a progress bar.
         checkpoint: File to save the training to.
         resume: Whether to continue from that file.
 
@@ -142,7 +142,7 @@ def train_student(
             if checkpoint is not None:
                 save_state(checkpoint, state, key)
 
-        whole = run.run(state, lambda moment: say(_bar(moment)), save)
+        whole = run.run(state, lambda moment: notify(_bar(moment)), save)
     finally:
         torch.set_num_threads(before)
     trained = {"": module.write_back()} if plain is module else module.quantized()

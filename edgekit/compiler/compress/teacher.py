@@ -19,13 +19,13 @@ class Teacher:
 
     Args:
         model: Canonical.
-        wanted: Values besides the outputs.
+        values: Values besides the outputs.
         threads: Number of ONNX Runtime's threads.
     """
 
-    def __init__(self, model: ir.Model, wanted: Sequence[str] = (), threads: int = 1) -> None:
+    def __init__(self, model: ir.Model, values: Sequence[str] = (), threads: int = 1) -> None:
         outputs = [str(value.name) for value in model.graph.outputs]
-        inner = [name for name in dict.fromkeys(wanted) if name not in outputs]
+        inner = [name for name in dict.fromkeys(values) if name not in outputs]
         self._reference = Reference(model, threads=threads, intermediate=inner, optimize=True)
         self._kept: dict[int, Mapping[str, Array]] = {}
         self._free = KEPT_BYTES

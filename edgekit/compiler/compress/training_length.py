@@ -36,7 +36,7 @@ class TrainingLength:
         )
 
 
-def training_length(given: str) -> TrainingLength:
+def training_length(text: str) -> TrainingLength:
     """Parse a length.
 
     >>> training_length("90 s").minutes, training_length("12epochs").epochs
@@ -45,15 +45,13 @@ def training_length(given: str) -> TrainingLength:
     Raises:
         UsageError: the text is malformed.
     """
-    match = re.fullmatch(r"\s*(\d{1,6}(?:\.\d+)?)\s*(s|min|h|epochs?)\s*", given, re.ASCII)
+    match = re.fullmatch(r"\s*(\d{1,6}(?:\.\d+)?)\s*(s|min|h|epochs?)\s*", text, re.ASCII)
     number = float(match[1]) if match else 0.0
     if match is None or not number:
-        raise UsageError(
-            f"--distil is {given!r}; it must be a length of training, e.g. 20min, 1h or 12epochs"
-        )
+        raise UsageError(f"--distil is {text!r}; it must be a length of training, e.g. 20min, 1h or 12epochs")
     if match[2] in MINUTES:
-        return TrainingLength(None, number * MINUTES[match[2]], given.strip())
-    return TrainingLength(number, None, given.strip())
+        return TrainingLength(None, number * MINUTES[match[2]], text.strip())
+    return TrainingLength(number, None, text.strip())
 
 
 def checked_end(

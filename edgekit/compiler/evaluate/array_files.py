@@ -99,14 +99,14 @@ def _members(
     return found
 
 
-def misfit(where: str, has: TensorSpec, spec: TensorSpec) -> SampleError:
+def misfit(location: str, actual: TensorSpec, spec: TensorSpec) -> SampleError:
     """The error of an array that does not fit an input; with what to do, where little is wrong."""
     advice = ""
-    if has.shape == spec.shape:
+    if actual.shape == spec.shape:
         advice = f"; convert it with .astype({spec.dtype!r})"
-    elif (1, *has.shape) == spec.shape:
+    elif (1, *actual.shape) == spec.shape:
         advice = "; add the batch axis with array[None]"
-    return SampleError(f"{where}: {has} does not fit the model's input {spec}{advice}")
+    return SampleError(f"{location}: {actual} does not fit the model's input {spec}{advice}")
 
 
 class _Header(NamedTuple):

@@ -36,9 +36,11 @@ Similarity = Callable[[Any, Array, Any, Array], Array]
 """(Things found, indices of n of them, ground truth, indices of m of it) -> how alike, 0 to 1: [n, m]."""
 
 
-def box_overlaps(found: Detections, indices: Array, truth: Detections, there: Array) -> Array:
+def box_overlaps(detections: Detections, indices: Array, truth: Detections, truth_indices: Array) -> Array:
     """Compute the intersection over union of boxes: float64 [n, m]."""
-    return _overlaps(found.boxes[indices].astype(np.float64), truth.boxes[there].astype(np.float64))
+    return _overlaps(
+        detections.boxes[indices].astype(np.float64), truth.boxes[truth_indices].astype(np.float64)
+    )
 
 
 def mean_average_precision(

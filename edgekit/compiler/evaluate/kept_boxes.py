@@ -57,14 +57,14 @@ class Kept(NamedTuple):
         return Kept(self.found + other.found, total, share, self.of + other.of)
 
 
-def count_kept(reference: Sequence[Detections], found: Sequence[Detections]) -> Kept:
+def count_kept(reference: Sequence[Detections], detections: Sequence[Detections]) -> Kept:
     """Count the float model's confident boxes that a variant keeps, and estimate their share.
 
     Args:
         reference: The float model's boxes above LEAST_SCORE, for each sample.
-        found: The variant's boxes for each sample, down to much lower scores.
+        detections: The variant's boxes for each sample, down to much lower scores.
     """
-    pairs = [_scores(a, b) for a, b in zip(reference, found, strict=True)]
+    pairs = [_scores(a, b) for a, b in zip(reference, detections, strict=True)]
     scores = np.concatenate([np.zeros((0, 2)), *pairs])
     scores = scores[np.argsort(-scores[:, 0], kind="stable")]
     total = int(np.count_nonzero(scores[:, 0] > REFERENCE_SCORE))
@@ -77,15 +77,15 @@ def count_kept(reference: Sequence[Detections], found: Sequence[Detections]) -> 
     return Kept(int(np.count_nonzero(used[:total, 1] > KEPT_SCORE)), total, float(share), len(used))
 
 
-def _scores(reference: Detections, found: Detections) -> Array:
+def _scores(reference: Detections, detections: Detections) -> Array:
     """Return each float box's score, and the best score of the variant's overlapping boxes of its class, 0
     if there is none: float64 [n, 2]."""
     scores = np.zeros((len(reference.scores), 2))
     scores[:, 0] = reference.scores
-    if len(reference.scores) and len(found.scores):
-        same = reference.classes[:, None] == found.classes[None]
-        partners = same & overlaps(reference.boxes, found.boxes, KEPT_IOU)
-        scores[:, 1] = np.where(partners, found.scores[None], 0).max(axis=1)
+    if len(reference.scores) and len(detections.scores):
+        same = reference.classes[:, None] == detections.classes[None]
+        partners = same & overlaps(reference.boxes, detections.boxes, KEPT_IOU)
+        scores[:, 1] = np.where(partners, detections.scores[None], 0).max(axis=1)
     return scores[scores[:, 0] > LEAST_SCORE]
 
 

@@ -50,14 +50,14 @@ def is_mask(spec: TensorSpec) -> bool:
 
 
 def sample_ranges(
-    inputs: Sequence[TensorSpec], card: Card | None, found: Mapping[str, InputRange]
+    inputs: Sequence[TensorSpec], card: Card | None, graph_ranges: Mapping[str, InputRange]
 ) -> dict[str, InputRange]:
     """Return the range of every input, by name.
 
     Args:
         inputs: The model's inputs.
         card: Card whose ranges have priority.
-        found: Ranges from the graph.
+        graph_ranges: Ranges from the graph.
     """
     declared = card.ranges() if card is not None else {}
     ranges = {}
@@ -65,7 +65,7 @@ def sample_ranges(
         if spec.name in declared:
             ranges[spec.name] = InputRange(*declared[spec.name], "")
         else:
-            ranges[spec.name] = found.get(spec.name) or _default(spec)
+            ranges[spec.name] = graph_ranges.get(spec.name) or _default(spec)
     return ranges
 
 

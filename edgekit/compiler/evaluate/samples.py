@@ -135,7 +135,7 @@ def load_samples(
     inputs: Sequence[TensorSpec],
     card: Card | None = None,
     limit: int | None = None,
-    found: Mapping[str, InputRange] = MappingProxyType({}),
+    graph_ranges: Mapping[str, InputRange] = MappingProxyType({}),
 ) -> Samples:
     """Load samples for a model with these inputs.
 
@@ -144,13 +144,13 @@ def load_samples(
         inputs: The model's inputs.
         card: Card with the preparation of pictures and sounds, and the ranges of random inputs.
         limit: Maximum number of samples to load, evenly spread; None for all.
-        found: Ranges that the graph gives, for random samples.
+        graph_ranges: Ranges that the graph gives, for random samples.
 
     Raises:
         SampleError: no samples found, or one does not fit the inputs.
     """
     if source is None:
-        return random_samples(inputs, card, found=found)
+        return random_samples(inputs, card, graph_ranges=graph_ranges)
     if not isinstance(source, str | Path):
         chosen = spread(list(source), limit)
         if not chosen:
@@ -203,7 +203,7 @@ def random_samples(
     card: Card | None = None,
     count: int = RANDOM_COUNT,
     seed: int = 0,
-    found: Mapping[str, InputRange] = MappingProxyType({}),
+    graph_ranges: Mapping[str, InputRange] = MappingProxyType({}),
 ) -> Samples:
     """Return seeded random inputs within the ranges of the card, the graph or the dtype (random_samples.py).
 
@@ -211,9 +211,9 @@ def random_samples(
         inputs: The model's inputs.
         card: Card whose ranges have priority.
         count, seed: Number of samples, and the random seed.
-        found: Ranges that the graph gives (edgekit/compiler/model/input_ranges.py).
+        graph_ranges: Ranges that the graph gives (edgekit/compiler/model/input_ranges.py).
     """
-    ranges = sample_ranges(inputs, card, found)
+    ranges = sample_ranges(inputs, card, graph_ranges)
     arrays = random_arrays(inputs, ranges, count, seed)
     for index, sample in enumerate(arrays):
         prepared = random_prepared(card, inputs, [seed, index])
@@ -347,16 +347,16 @@ def load_into_memory(samples: Sequence[Sample]) -> Sequence[Sample]:
     return list(samples) if size * len(samples) <= CACHED_BYTES else samples
 
 
-def _checked(sample: Sample, inputs: Sequence[TensorSpec], where: str) -> Sample:
+def _checked(sample: Sample, inputs: Sequence[TensorSpec], location: str) -> Sample:
     names = {spec.name for spec in inputs}
     if set(sample) != names:
-        raise SampleError(f"{where} has {_list(sample)}; the model's inputs are {_list(names)}")
+        raise SampleError(f"{location} has {_list(sample)}; the model's inputs are {_list(names)}")
     checked = {}
     for spec in inputs:
         array = np.asarray(sample[spec.name])
         if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
             has = TensorSpec(spec.name, str(array.dtype), array.shape)
-            raise misfit(where, has, spec)
+            raise misfit(location, has, spec)
         checked[spec.name] = np.ascontiguousarray(array).reshape(spec.shape)
     return checked
 

@@ -111,7 +111,7 @@ def sound_format(content: bytes | memoryview) -> WavFormat:
     raise ValueError("it has no samples")
 
 
-def _format(header: bytes | memoryview, at: int, size: int, there: int) -> WavFormat:
+def _format(header: bytes | memoryview, offset: int, size: int, available: int) -> WavFormat:
     if len(header) < 16:
         raise ValueError(f"its format has {len(header)} bytes, fewer than 16")
     form, channels, rate, _, block_bytes, bits = struct.unpack_from("<HHIIHH", header)
@@ -128,12 +128,12 @@ def _format(header: bytes | memoryview, at: int, size: int, there: int) -> WavFo
         )
     if block_bytes != channels * bits // 8:
         raise ValueError(f"its format declares {block_bytes} bytes for {channels} samples of {bits} bits")
-    if there < size < STREAMED_BYTES:
-        raise ValueError(f"it ends after {there} of {size} bytes of samples")
-    count = min(size, there) // block_bytes
+    if available < size < STREAMED_BYTES:
+        raise ValueError(f"it ends after {available} of {size} bytes of samples")
+    count = min(size, available) // block_bytes
     if not count:
         raise ValueError("it has no samples")
-    return WavFormat(form, bits, channels, rate, at, count)
+    return WavFormat(form, bits, channels, rate, offset, count)
 
 
 def _values(data: Array, form: int, bits: int) -> Array:

@@ -344,13 +344,13 @@ def not_as_declared(options: Mapping[str, Json], precision: str) -> str:
     return cpu.lacking(options) if precision == FULL_PRECISION else ""
 
 
-def verified_on(version: str, absent: str, by: str = "reference execution") -> str:
+def verified_on(version: str, missing: str, engine: str = "reference execution") -> str:
     """Return the reason for ``verified``: the engine, or the reference executor, that ran the variant.
 
     >>> verified_on("LiteRT 2.3.0", ""), verified_on("interpreter", "Apple hardware")
     ('on LiteRT 2.3.0', 'by reference execution; not run on Apple hardware')
     """
-    return f"by {by}; not run on {absent}" if absent else f"on {version}"
+    return f"by {engine}; not run on {missing}" if missing else f"on {version}"
 
 
 def check_output_form(results: Sequence[Mapping[str, Array]], outputs: Sequence[TensorSpec]) -> None:

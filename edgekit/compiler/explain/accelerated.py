@@ -68,7 +68,7 @@ def explain_accelerated(
     refuse_generation(bundle.card, bundle.name)
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vectors to run; build it again")
-    chosen = chosen_variants(bundle, name if variant is None else variant, alone=variant is not None)
+    chosen = chosen_variants(bundle, name if variant is None else variant, exact=variant is not None)
     able = [each for each in chosen if can_be_accelerated(each)]
     if not able:
         raise UsageError(f"{', '.join(v.name for v in chosen)}: this engine runs on the CPU only")
@@ -126,22 +126,24 @@ def _opened(bundle: Bundle, copy: Variant, threads: int) -> Runner:
 
 
 def _add_values(
-    found: AcceleratedExplanation, bundle: Bundle, variant: Variant, copy: Variant, names: SourceNames
+    explanation: AcceleratedExplanation, bundle: Bundle, variant: Variant, copy: Variant, names: SourceNames
 ) -> None:
     reports, why = supported_reports(variant)
     look = reports.node_values
     if look is None or not reports.on_accelerators:
-        found["no_values"] = why or "this engine does not return intermediate values from an accelerator"
+        explanation["no_values"] = (
+            why or "this engine does not return intermediate values from an accelerator"
+        )
         return
     feeds, _ = bundle.golden_of(variant)[0]
     made, right = (
         look(unpacked_files.unpack(bundle, each), bundle.inputs, bundle.outputs, each.options, feeds)
         for each in (copy, variant)
     )
-    found["values"] = compared(made, right, names)
-    limit_db = found["limit_db"]
+    explanation["values"] = compared(made, right, names)
+    limit_db = explanation["limit_db"]
     if limit_db is not None:
-        found["wrong"] = wrong_values(found["values"], right, limit_db)
+        explanation["wrong"] = wrong_values(explanation["values"], right, limit_db)
 
 
 def wrong_values(values: Sequence[ValueFact], graph: Sequence[NodeValue], limit_db: float) -> list[ValueFact]:
@@ -160,24 +162,28 @@ def wrong_values(values: Sequence[ValueFact], graph: Sequence[NodeValue], limit_
     return [low[n.value] for n in graph if n.value in low and not any(read in low for read in n.inputs)]
 
 
-def render_accelerated(found: Iterable[AcceleratedExplanation]) -> str:
+def render_accelerated(explanations: Iterable[AcceleratedExplanation]) -> str:
     """Format the explanations as text."""
-    return "\n\n".join("\n".join(_lines(each)) for each in found)
+    return "\n\n".join("\n".join(_lines(each)) for each in explanations)
 
 
-def _lines(found: AcceleratedExplanation) -> list[str]:
-    verdict = f"refused: {found['refused']}" if found["refused"] else "verified: a session uses it"
-    lines = [f"  {found['variant']}  {found['device']}".rstrip() + f"  {verdict}"]
-    if found["nodes"]:
-        counts = ", ".join(f"{provider} {count}" for provider, count in found["nodes"].items())
-        lines.append(f"  placement {sum(found['nodes'].values())} nodes: {counts}")
-    if found["on_cpu"]:
-        lines.append(f"  on CPU    {', '.join(found['on_cpu'])}")
-    if not found["values"]:
-        return [*lines, f"  accuracy  {found['no_values'] or 'every value is equal'}"]
-    lines += [f"  wrong     {_named(each)}: {in_decibels(each, each['snr_db'])}" for each in found["wrong"]]
-    lines.append(f"  accuracy  {len(found['values'])} values compared with those on the CPU, by SQNR")
-    return [*lines, *_rows(found["values"][:NAMED])]
+def _lines(explanation: AcceleratedExplanation) -> list[str]:
+    verdict = (
+        f"refused: {explanation['refused']}" if explanation["refused"] else "verified: a session uses it"
+    )
+    lines = [f"  {explanation['variant']}  {explanation['device']}".rstrip() + f"  {verdict}"]
+    if explanation["nodes"]:
+        counts = ", ".join(f"{provider} {count}" for provider, count in explanation["nodes"].items())
+        lines.append(f"  placement {sum(explanation['nodes'].values())} nodes: {counts}")
+    if explanation["on_cpu"]:
+        lines.append(f"  on CPU    {', '.join(explanation['on_cpu'])}")
+    if not explanation["values"]:
+        return [*lines, f"  accuracy  {explanation['no_values'] or 'every value is equal'}"]
+    lines += [
+        f"  wrong     {_named(each)}: {in_decibels(each, each['snr_db'])}" for each in explanation["wrong"]
+    ]
+    lines.append(f"  accuracy  {len(explanation['values'])} values compared with those on the CPU, by SQNR")
+    return [*lines, *_rows(explanation["values"][:NAMED])]
 
 
 def _named(value: ValueFact) -> str:

@@ -56,38 +56,38 @@ class VariantChange(TypedDict):
 
 
 def explain_diff(
-    base: Bundle, here: Bundle, name: str | None = None, *, variant: str | None = None, threads: int = 1
+    base: Bundle, bundle: Bundle, name: str | None = None, *, variant: str | None = None, threads: int = 1
 ) -> list[VariantChange]:
     """Compare the variants with the same name.
 
     Args:
         base: Bundle to compare with.
-        here: Bundle to evaluate.
+        bundle: Bundle to evaluate.
         name: A target, profile or variant; None for all.
         variant: A variant, also if a profile has the same name; None for all.
         threads: Number of threads of the engine.
 
     Raises:
-        UsageError: no variant of ``here`` is in ``base``.
+        UsageError: no variant of ``bundle`` is in ``base``.
         BundleError: as for ``explain``.
     """
-    now = {found["variant"]: found for found in explain(here, name, variant=variant, threads=threads)}
+    now = {found["variant"]: found for found in explain(bundle, name, variant=variant, threads=threads)}
     kept = [v.name for v in base.variants if v.files]
     both = [each for each in now if each in kept]
     if not both:
         raise UsageError(
-            f"{here.name} and {base.name} have no variant in common: they have {', '.join(now)} "
+            f"{bundle.name} and {base.name} have no variant in common: they have {', '.join(now)} "
             f"and {', '.join(kept)}"
         )
     before = {each: explain(base, variant=each, threads=threads)[0] for each in both}
     changes = [
-        _change(before[each], now[each], _size(base, each), _size(here, each))
+        _change(before[each], now[each], _size(base, each), _size(bundle, each))
         if each in before
-        else _alone(each, here.name)
+        else _in_one_bundle(each, bundle.name)
         for each in now
     ]
     if name is None and variant is None:
-        changes += [_alone(each, base.name) for each in kept if each not in now]
+        changes += [_in_one_bundle(each, base.name) for each in kept if each not in now]
     return changes
 
 
@@ -97,7 +97,7 @@ def _size(bundle: Bundle, variant: str) -> int:
     return sum(bundle.size_bytes(entry) for entry in files.values())
 
 
-def _alone(variant: str, bundle: str) -> VariantChange:
+def _in_one_bundle(variant: str, bundle: str) -> VariantChange:
     return {
         "variant": variant,
         "only_in": bundle,
@@ -140,10 +140,10 @@ def _layer_changes(before: Explanation, now: Explanation) -> list[LayerChange]:
     return [{"layer": layer, "ms": (was, is_now)} for layer, was, is_now in moved]
 
 
-def _by_layer(found: Explanation) -> dict[str, float]:
+def _by_layer(explanation: Explanation) -> dict[str, float]:
     """Return the time in ms by source node, or by the engine's node if the source is not recorded."""
     spent: dict[str, float] = {}
-    for node in found["nodes"]:
+    for node in explanation["nodes"]:
         layer = node["source"] or node["node"]
         spent[layer] = spent.get(layer, 0.0) + node["ms"]
     return spent
@@ -163,8 +163,8 @@ def _worse(before: Explanation, now: Explanation) -> list[LayerNoise]:
     return [each for _, each in _first_of_layer(sorted(found, key=lambda row: -row[0]))]
 
 
-def _first_of_layer(found: Sequence[tuple[float, LayerNoise]]) -> list[tuple[float, LayerNoise]]:
+def _first_of_layer(rows: Sequence[tuple[float, LayerNoise]]) -> list[tuple[float, LayerNoise]]:
     seen: dict[str, tuple[float, LayerNoise]] = {}
-    for row in found:
+    for row in rows:
         seen.setdefault(row[1]["layer"], row)
     return list(seen.values())

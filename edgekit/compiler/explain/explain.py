@@ -149,25 +149,25 @@ def explain(
         bundle.name, bundle.manifest, bundle.variants
     )  # refuses evidence that is not what a build writes
     feeds = bundle.golden[0][0]
-    chosen = chosen_variants(bundle, name if variant is None else variant, alone=variant is not None)
+    chosen = chosen_variants(bundle, name if variant is None else variant, exact=variant is not None)
     names = read_source_names(bundle)
     each_in_turn = counted(chosen, "variants", name="explaining", describe=lambda variant: variant.name)
     return [_explained(bundle, each, feeds, threads, names) for each in each_in_turn]
 
 
-def chosen_variants(bundle: Bundle, name: str | None, *, alone: bool = False) -> list[Variant]:
-    """Return the variants of this name, or (but for ``alone``) of a profile or target of this name."""
+def chosen_variants(bundle: Bundle, name: str | None, *, exact: bool = False) -> list[Variant]:
+    """Return the variants of this name, or (but for ``exact``) of a profile or target of this name."""
     there = kept_variants(bundle)
     chosen = [
-        v for v in there if name is None or name == v.name or (not alone and name in (v.profile, v.target))
+        v for v in there if name is None or name == v.name or (not exact and name in (v.profile, v.target))
     ]
     if chosen:
         return chosen
     rejected = next((v for v in bundle.variants if name == v.name), None)
     if rejected is not None:
         raise UsageError(f"{name} has no files in {bundle.name}: {rejected.status}")
-    known = dict.fromkeys(each for v in there for each in ((v.name,) if alone else (v.profile, v.name)))
-    what = "variant" if alone else "target or variant"
+    known = dict.fromkeys(each for v in there for each in ((v.name,) if exact else (v.profile, v.name)))
+    what = "variant" if exact else "target or variant"
     raise UsageError(f"unknown {what} {name!r}; available: {', '.join(known)}")
 
 
@@ -312,7 +312,7 @@ def _needs(problem: ModuleNotFoundError) -> str:
 
 
 def compared(
-    made: Sequence[NodeValue],
+    values: Sequence[NodeValue],
     right: Sequence[NodeValue],
     names: SourceNames | None = None,
     *,
@@ -324,7 +324,7 @@ def compared(
     value that it reads, in the graph of ``right``, which has no pairs of QuantizeLinear and DequantizeLinear.
 
     Args:
-        made: Values of a variant.
+        values: Values of a variant.
         right: Values of its fp32 variant.
         names: Names of the source model's nodes.
         centred: Whether some values are stored less a constant (zero_centring.py), which is not noise.
@@ -332,7 +332,7 @@ def compared(
     # The first of a name: behind it a .tflite has what moves it into another layout.
     exact = {value.value: value for value in reversed(right)}
     noise: dict[str, float] = {}
-    for value in made:
+    for value in values:
         known = exact.get(value.value)
         if known is None or value.value in noise:
             continue

@@ -15,22 +15,24 @@ MERGED = 2
 """So many names of merged nodes are told."""
 
 
-def render(found: Iterable[Explanation]) -> str:
+def render(explanations: Iterable[Explanation]) -> str:
     """Format explanations as text."""
-    return "\n\n".join("\n".join(_lines(each)) for each in found)
+    return "\n\n".join("\n".join(_lines(each)) for each in explanations)
 
 
-def _lines(found: Explanation) -> list[str]:
-    lines = [f"  {found['variant']}  output SNR {found['snr']} at the build  {found['status']}"]
-    if found["nodes_ms"]:
-        lines += ["", *_time_lines(found, found["nodes_ms"]), ""]
+def _lines(explanation: Explanation) -> list[str]:
+    lines = [
+        f"  {explanation['variant']}  output SNR {explanation['snr']} at the build  {explanation['status']}"
+    ]
+    if explanation["nodes_ms"]:
+        lines += ["", *_time_lines(explanation, explanation["nodes_ms"]), ""]
     else:
-        lines.append(f"  time      {found['no_times'] or 'below the resolution of the profiler'}")
-    lines += _cost_lines(found)
-    if found["values"]:
-        values = _counted(len(found["values"]), "value")
-        lines += [f"  accuracy  {values} inside the network compared with {found['against']}, by SQNR"]
-        worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
+        lines.append(f"  time      {explanation['no_times'] or 'below the resolution of the profiler'}")
+    lines += _cost_lines(explanation)
+    if explanation["values"]:
+        values = _counted(len(explanation["values"]), "value")
+        lines += [f"  accuracy  {values} inside the network compared with {explanation['against']}, by SQNR"]
+        worst = [v for v in explanation["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
         cells = [
             (
                 shortened(called(v, v["node"])),
@@ -42,37 +44,41 @@ def _lines(found: Explanation) -> list[str]:
         ]
         lines += indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
     else:
-        lines.append(f"  accuracy  {found['no_values']}")
-    causes = [f"  cause     {CauseText(**each)}" for each in found["causes"]]
+        lines.append(f"  accuracy  {explanation['no_values']}")
+    causes = [f"  cause     {CauseText(**each)}" for each in explanation["causes"]]
     lines += ["", *causes] if causes else []
-    lines += [f"  price     {found['price']}"] if found["price"] else []
-    return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]
+    lines += [f"  price     {explanation['price']}"] if explanation["price"] else []
+    return [
+        *lines,
+        *([""] if explanation["notes"] else []),
+        *(f"  note      {note}" for note in explanation["notes"]),
+    ]
 
 
-def _time_lines(found: Explanation, total: float) -> list[str]:
-    nodes, threads = _counted(len(found["nodes"]), "node"), _counted(found["threads"], "thread")
-    lines = [f"  time      {milliseconds(total)} in {nodes} on {threads}: {_by_op(found, total)}"]
-    run, outside = found["run_ms"], found["outside_ms"]
+def _time_lines(explanation: Explanation, total: float) -> list[str]:
+    nodes, threads = _counted(len(explanation["nodes"]), "node"), _counted(explanation["threads"], "thread")
+    lines = [f"  time      {milliseconds(total)} in {nodes} on {threads}: {_by_op(explanation, total)}"]
+    run, outside = explanation["run_ms"], explanation["outside_ms"]
     if run and outside is not None:
         share = f"{abs(outside) / run:.0%}"
         rest = f"{share} of it outside nodes" if outside >= 0 else f"{share} less than the nodes alone"
         parts = ", ".join(
-            f"{name} {ms / run:.0%}" for name, ms in found["parts"].items() if ms / run >= 0.005
+            f"{name} {ms / run:.0%}" for name, ms in explanation["parts"].items() if ms / run >= 0.005
         )
         told = f" ({parts})" if parts and outside > 0 else ""
         lines.append(f"            a run takes {milliseconds(run)}, {rest}{told}")
-    if found["how"]:
-        lines.append(f"            {found['how']}")
+    if explanation["how"]:
+        lines.append(f"            {explanation['how']}")
     cells = [
         (shortened(called(n, n["node"])), milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"])
-        for n in found["nodes"][:NAMED]
+        for n in explanation["nodes"][:NAMED]
     ]
     return [*lines, *indented(("slowest", "time", "share", "op"), cells)]
 
 
-def _cost_lines(found: Explanation) -> list[str]:
+def _cost_lines(explanation: Explanation) -> list[str]:
     """Format the estimates of the target's own tool, node by node."""
-    costs = found["costs"]
+    costs = explanation["costs"]
     if not costs:
         return []
     cells = [
@@ -85,7 +91,7 @@ def _cost_lines(found: Explanation) -> list[str]:
         )
         for c in costs[:NAMED]
     ]
-    head = f"  estimated {_counted(len(costs), 'node')} by {found['estimated_by']}, not measured"
+    head = f"  estimated {_counted(len(costs), 'node')} by {explanation['estimated_by']}, not measured"
     return [head, *indented(("node", "cycles", "on", "op", "why not on the accelerator"), cells), ""]
 
 
@@ -100,30 +106,30 @@ def called(row: Named, node: str) -> str:
     return f"{scope}{name}{others}"
 
 
-def render_diff(found: Iterable[VariantChange], base: str, here: str) -> str:
+def render_diff(changes: Iterable[VariantChange], base: str, bundle_name: str) -> str:
     """Format a comparison of two bundles as text."""
-    return "\n\n".join("\n".join(_changed(each, base, here)) for each in found)
+    return "\n\n".join("\n".join(_changed(each, base, bundle_name)) for each in changes)
 
 
-def _changed(found: VariantChange, base: str, here: str) -> list[str]:
-    lines = [f"  {found['variant']}"]
-    if found["only_in"]:
-        return [f"{lines[0]}  only in {found['only_in']}"]
-    first, then = found["run_ms"]
+def _changed(change: VariantChange, base: str, bundle_name: str) -> list[str]:
+    lines = [f"  {change['variant']}"]
+    if change["only_in"]:
+        return [f"{lines[0]}  only in {change['only_in']}"]
+    first, then = change["run_ms"]
     if first and then:
         lines.append(
             f"  time      {milliseconds(first)} -> {milliseconds(then)} a run  ({then / first:.2f}x)"
         )
     else:
-        lines.append(f"  time      {found['no_times']}")
-    lines += _layers(found["slower"], "slower") + _layers(found["faster"], "faster")
-    was, now = found["snr"]
-    size = " -> ".join(f"{size / 1e6:.2f} MB" for size in found["size_bytes"])
+        lines.append(f"  time      {change['no_times']}")
+    lines += _layers(change["slower"], "slower") + _layers(change["faster"], "faster")
+    was, now = change["snr"]
+    size = " -> ".join(f"{size / 1e6:.2f} MB" for size in change["size_bytes"])
     lines += [f"  accuracy  output SNR {was} -> {now} at the builds", f"  size      {size}"]
-    worse = found["worse"][:NAMED]
+    worse = change["worse"][:NAMED]
     cells = [(w["layer"], *(_decibels(db) for db in w["snr_db"])) for w in worse]
-    lines += indented(("worse", base, here), cells)
-    return lines + [f"  note      {note}" for note in found["notes"]]
+    lines += indented(("worse", base, bundle_name), cells)
+    return lines + [f"  note      {note}" for note in change["notes"]]
 
 
 def _layers(changes: Sequence[LayerChange], word: str) -> list[str]:
@@ -142,9 +148,9 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count > 1 else ''}"
 
 
-def _by_op(found: Explanation, total: float) -> str:
+def _by_op(explanation: Explanation, total: float) -> str:
     spent: dict[str, float] = {}
-    for node in found["nodes"]:
+    for node in explanation["nodes"]:
         spent[node["op"]] = spent.get(node["op"], 0.0) + node["ms"]
     most = sorted(spent.items(), key=lambda item: -item[1])[:4]
     return ", ".join(f"{op} {ms / total:.0%}" for op, ms in most)

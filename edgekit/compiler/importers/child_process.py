@@ -128,7 +128,7 @@ class _LoadingChild:
             found: dict[str, Json] = json.loads((self.folder / RESULT).read_text("utf-8"))
             if "engine" in found or "notes" in found:
                 return found
-        said = self._said()
+        said = self._output()
         code = self._process.poll() if answered else self._process.wait()
         self.close()
         if not answered:
@@ -141,7 +141,7 @@ class _LoadingChild:
             raise MissingDependency(*map(str, found["missing"]))
         raise _KINDS.get(str(found["kind"]), ModelError)(str(found["error"]))
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         with open(self.folder / LOG, "rb") as file:
             return file.read(LOG_LIMIT_BYTES).decode("utf-8", "replace")
 

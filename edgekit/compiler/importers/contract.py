@@ -34,21 +34,21 @@ class ImportOptions:
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None
     trust_pickle: bool = False
 
-    def need_trust(self, path: Path, what: str, instead: str) -> None:
+    def need_trust(self, path: Path, description: str, remedy: str) -> None:
         """Reject a Python pickle unless the user trusts it: loading a pickle runs the code that it contains.
 
         Args:
             path: The file.
-            what: Description of the file, e.g. ``a Python pickle of scikit-learn``.
-            instead: Advice on alternatives that are not pickles.
+            description: Description of the file, e.g. ``a Python pickle of scikit-learn``.
+            remedy: Advice on alternatives that are not pickles.
 
         Raises:
             ModelError: the user has not set ``trust_pickle``.
         """
         if not self.trust_pickle:
             raise ModelError(
-                f"{path.name} is {what}: loading it runs any code it contains. If you trust its author, add "
-                f"--trust-pickle (Python: trust_pickle=True). Otherwise {instead}"
+                f"{path.name} is {description}: loading it runs any code it contains. If you trust its "
+                f"author, add --trust-pickle (Python: trust_pickle=True). Otherwise {remedy}"
             )
 
 
@@ -83,7 +83,7 @@ class Converted(NamedTuple):
     example: Mapping[str, Array] | None = None
 
 
-def _takes_no_object(found: object) -> bool:
+def _takes_no_object(model: object) -> bool:
     return False
 
 

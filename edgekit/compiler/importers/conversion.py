@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from edgekit.compiler.importers.contract import FrameworkOutputs, Importer, ImportOptions, Source
 from edgekit.compiler.importers.registry import find_importer, importers
+from edgekit.compiler.model.language.hugging_face_config import onnx_in_folder
 from edgekit.compiler.model.onnx_file import open_bytes, open_model
 from edgekit.errors import ModelError, printable
 from edgekit.tensor_spec import Array, Json
@@ -111,14 +112,28 @@ def open_source_model(
         ModelError, UsageError, MissingDependency: as ``import_source`` and ``open_model``.
     """
     imported = import_source(source, replace(options or ImportOptions(), shapes=shapes or {}))
+    return open_converted(source, imported, shapes), imported
+
+
+def open_converted(
+    source: Source | str, imported: Imported | None, shapes: Mapping[str, tuple[int, ...]] | None
+) -> ir.Model:
+    """Open the ONNX model of a source: the converted one, or the file itself.
+
+    Raises:
+        ModelError, UsageError: as ``open_model``.
+    """
     if imported is not None:
-        return open_bytes(imported.onnx, imported.name, shapes), imported
-    return open_model(Path(str(source)), shapes), None
+        return open_bytes(imported.onnx, imported.name, shapes)
+    return open_model(Path(str(as_source(source))), shapes)
 
 
 def as_source(model: Source | str) -> Source:
-    """Return the path of a file, or the object as it is."""
-    return Path(model) if isinstance(model, str | os.PathLike) else model
+    """Return the path of a file, or the object as it is. Of a Hugging Face folder it is the ONNX file that
+    Optimum writes there."""
+    if not isinstance(model, str | os.PathLike):
+        return model
+    return onnx_in_folder(Path(model)) or Path(model)
 
 
 def source_name(source: Source) -> str:

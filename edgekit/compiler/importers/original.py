@@ -74,23 +74,27 @@ def convert_object(load: Callable[[], Original], name: str) -> Converted:
 
 
 @contextlib.contextmanager
-def quiet(said: io.StringIO) -> Iterator[None]:
-    """Redirect the prints and warnings of exporters to ``said``."""
+def quiet(output: io.StringIO) -> Iterator[None]:
+    """Redirect the prints and warnings of exporters to ``output``."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))  # their handlers hold the real stderr
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(output),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(before)
 
 
-def failure(name: str, what: str, reason: str, text: str) -> ModelError:
+def failure(name: str, description: str, reason: str, text: str) -> ModelError:
     """Return the error of a failed framework or exporter. The full text is in a file of the cache folder."""
     path = _write(name, text)
     where = f"; the full message is in {path}" if path else ""
-    return ModelError(f"{name}: {what}: {reason}{where}")
+    return ModelError(f"{name}: {description}: {reason}{where}")
 
 
 def reason_line(problem: BaseException) -> str:

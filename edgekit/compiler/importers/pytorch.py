@@ -118,15 +118,15 @@ def _need_onnxscript() -> None:
         raise MissingDependency("onnxscript", "torch.onnx.export", "pip install onnxscript")
 
 
-def _module_in(found: object) -> Any:
+def _module_in(unpickled: object) -> Any:
     """Return the module in a pickle: the object itself, or an entry with a name that training scripts use."""
     torch = _torch()
-    if isinstance(found, torch.nn.Module):
-        return found
-    if isinstance(found, Mapping):
+    if isinstance(unpickled, torch.nn.Module):
+        return unpickled
+    if isinstance(unpickled, Mapping):
         for name in ("ema", "model", "module", "net", "network"):
-            if isinstance(found.get(name), torch.nn.Module):
-                return found[name]
+            if isinstance(unpickled.get(name), torch.nn.Module):
+                return unpickled[name]
     return None
 
 

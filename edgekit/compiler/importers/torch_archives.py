@@ -114,9 +114,9 @@ def checked_script(path: Path, target: Path) -> Path:
         return members.copy(target, kept)
 
 
-def _refusal(path: Path, what: str) -> ModelError:
+def _refusal(path: Path, description: str) -> ModelError:
     return ModelError(
-        f"{path.name}: {what}. Such a file may run code or change files. If you trust its author, add "
+        f"{path.name}: {description}. Such a file may run code or change files. If you trust its author, add "
         "--trust-pickle (Python: trust_pickle=True)"
     )
 

@@ -52,19 +52,19 @@ class Members(NamedTuple):
             raise ModelError(f"{self.path.name}: the archive has no {printable(name)}; save the model again")
         return self.by_name[name]
 
-    def copy(self, target: Path, kept: Mapping[str, bytes | None], folder: str = "model/") -> Path:
+    def copy(self, target: Path, members: Mapping[str, bytes | None], folder: str = "model/") -> Path:
         """Write some members to a new archive.
 
         Args:
             target: Path of the new archive.
-            kept: Name of each member to write -> its new content; None: as it is.
+            members: Name of each member to write -> its new content; None: as it is.
             folder: Folder of the members in the new archive.
 
         Raises:
             ModelError: one is missing.
         """
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as copied:
-            for name, content in kept.items():
+            for name, content in members.items():
                 if content is not None:
                     copied.writestr(folder + name, content)
                     continue

@@ -32,10 +32,10 @@ class ClipBounds(NamedTuple):
 def clip_bounds(minimum: NodeInput | None, maximum: NodeInput | None) -> ClipBounds:
     """Return the inputs ``min`` and ``max`` of a Clip."""
 
-    def bound(given: NodeInput | None, absent: float) -> float | None:
-        if given is None:
-            return absent
-        return None if given.const is None else float(given.const.reshape(()))
+    def bound(value: NodeInput | None, default: float) -> float | None:
+        if value is None:
+            return default
+        return None if value.const is None else float(value.const.reshape(()))
 
     return ClipBounds(bound(minimum, -np.inf), bound(maximum, np.inf))
 

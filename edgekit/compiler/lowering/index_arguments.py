@@ -24,30 +24,30 @@ class NodeInput(Protocol):
         """Array of a constant in ONNX's order of axes; None if the model computes the value."""
 
 
-def constant_ints(given: NodeInput, name: str) -> tuple[int, ...]:
+def constant_ints(value: NodeInput, name: str) -> tuple[int, ...]:
     """Return the integers of a constant input of rank 0 or 1.
 
     Args:
-        given: The input.
+        value: The input.
         name: Name in ONNX, for the error message.
 
     Raises:
         Inexpressible: the model computes it.
     """
-    if given.const is None:
+    if value.const is None:
         raise Inexpressible(f"the model computes its {name}; they must be constant")
-    return tuple(int(n) for n in np.atleast_1d(given.const).ravel())
+    return tuple(int(n) for n in np.atleast_1d(value.const).ravel())
 
 
-def constant_scalar(given: NodeInput, name: str) -> int:
+def constant_scalar(value: NodeInput, name: str) -> int:
     """Return the integer of a constant input with one element.
 
     Raises:
         Inexpressible: the model computes it.
     """
-    if given.const is None:
+    if value.const is None:
         raise Inexpressible(f"the model computes its {name}; it must be constant")
-    return int(np.asarray(given.const).ravel()[0])
+    return int(np.asarray(value.const).ravel()[0])
 
 
 class GatheredRange(NamedTuple):

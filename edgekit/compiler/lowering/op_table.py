@@ -16,7 +16,7 @@ The table is independent of the target's format: the target provides a builder w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import onnx_ir as ir
@@ -117,21 +117,38 @@ class OpTable(Generic[H]):
             return self._finding(node, "EK1002", why, UNKNOWN_OP_FIX)
         return None
 
-    def lower(self, build: Builder[H], graph: ir.Graph | ir.Function, opset: int) -> list[Finding]:
+    def lower(
+        self,
+        build: Builder[H],
+        graph: ir.Graph | ir.Function,
+        opset: int,
+        dynamic: Sequence[Finding] = (),
+    ) -> list[Finding]:
         """Lower all nodes in order.
 
         Every node is examined, also those after one without a lowering. If there is a finding, the built
         program is incomplete: drop it.
 
+        Args:
+            build: The target's builder.
+            graph: Its nodes are lowered.
+            opset: Their opset.
+            dynamic: Findings of ``open_shapes``. If there are any, nodes with dynamic shapes are not lowered,
+                only looked up.
+
         Returns:
-            One finding for each node without a lowering.
+            Those findings, and one for each other node without a lowering.
         """
-        findings = []
+        findings, named = list(dynamic), {finding.node for finding in dynamic}
         for node in graph:
             build.begin(node)
-            finding = self.why_not(node, opset) or self._lower_node(build, node, opset)
+            finding = None if node_name(node) in named else self.why_not(node, opset)
+            is_left_out = bool(dynamic) and _is_open((*node.inputs, *node.outputs))
+            if finding is None and not is_left_out:
+                finding = self._lower_node(build, node, opset)
             if finding is not None:
                 findings.append(finding)
+            if finding is not None or is_left_out:
                 for output in node.outputs:
                     build.bind_unknown(output)
         return findings
@@ -154,8 +171,8 @@ class OpTable(Generic[H]):
             return self._finding(node, reason.code, reason.why, reason.fix)
         return None
 
-    def _finding(self, node: ir.Node, code: str, why: str, fix: str) -> Finding:
-        return Finding(code, "error", self.target, node_name(node), _title(node), why, fix)
+    def _finding(self, node: ir.Node, code: str, reason: str, fix: str) -> Finding:
+        return Finding(code, "error", self.target, node_name(node), _title(node), reason, fix)
 
     def rows(self) -> Iterator[tuple[str, int, str]]:
         """Return (op, since, first line of the docstring) of every lowering."""
@@ -166,19 +183,24 @@ class OpTable(Generic[H]):
 
 
 def open_shapes(model: ir.Model, target: str) -> list[Finding]:
-    """Return a finding for each input and node of the main graph without a static shape."""
+    """Return a finding for each input without a static shape, and for each node of the main graph that makes
+    such a shape from static ones. What follows from it is not listed."""
     found = []
     for value in model.graph.inputs:
         if static_dims(value) is None:
             why, fix = _not_static(value), f"set it with --shape {value.name}=..."
             found.append(Finding("EK1003", "error", target, str(value.name), "", why, fix))
-    fix = "fix the input shapes with --shape" if found else "cut the model before it, or build it for ort"
+    fix = "cut the model before it, or build it for ort"
     for node in model.graph:
-        open_ones = [value for value in node.outputs if value.name and static_dims(value) is None]
-        if open_ones:
+        open_ones = [value for value in node.outputs if _is_open([value])]
+        if open_ones and not _is_open(node.inputs):
             why = _not_static(open_ones[0])
             found.append(Finding("EK1003", "error", target, node_name(node), node.op_type, why, fix))
     return found
+
+
+def _is_open(values: Iterable[ir.Value | None]) -> bool:
+    return any(value is not None and bool(value.name) and static_dims(value) is None for value in values)
 
 
 def _not_static(value: ir.Value) -> str:

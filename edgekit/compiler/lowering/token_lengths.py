@@ -141,11 +141,11 @@ def _changed(longest: ir.Model, shorter: ir.Model) -> dict[str, tuple[Array, Arr
     return found
 
 
-def _as_shorter(name: str, own: Array, before: Array, after: Array) -> Array:
+def _as_shorter(name: str, constant: Array, before: Array, after: Array) -> Array:
     """Return a constant derived from ``before``, as it is derived from ``after``."""
-    if own.dtype == before.dtype and own.shape == before.shape and np.array_equal(own, before):
+    if constant.dtype == before.dtype and constant.shape == before.shape and np.array_equal(constant, before):
         return after
     part = tuple(slice(0, size) for size in after.shape)
-    if own.shape == before.shape and len(part) == own.ndim and np.array_equal(before[part], after):
-        return np.ascontiguousarray(own[part])  # e.g. positions in integers
+    if constant.shape == before.shape and len(part) == constant.ndim and np.array_equal(before[part], after):
+        return np.ascontiguousarray(constant[part])  # e.g. positions in integers
     raise UsageError(f"--lengths: constant {name} cannot be matched at another length; use fp32 or fp16")

@@ -6,6 +6,7 @@ and -1 mean open too; in shapes that the user gives, 0 means 0.
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,9 @@ NOT_A_BATCH = re.compile(
 )
 """Names of a first dimension that is not a batch: words, one letter other than N and B, and expressions."""
 
+EXPRESSION_CHARS = 100
+"""Longest name of a dimension that is read as an expression."""
+
 CHANNELS = (3, 1, 4)
 """Of pictures, the most common first."""
 
@@ -46,7 +50,8 @@ class Dimension(NamedTuple):
 
 
 def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) -> list[ir.Value]:
-    """Set the user's shapes. Dimensions of other inputs with the same names get the same sizes.
+    """Set the user's shapes. Dimensions of other inputs with the same names get the same sizes; names may be
+    expressions, e.g. ``past + 1``.
 
     Args:
         inputs: Inputs of the model.
@@ -71,7 +76,8 @@ def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) 
         if name in given:
             value.shape = ir.Shape(tuple(given[name]))
         elif value.shape is not None:
-            value.shape = ir.Shape([sizes.get(_symbol(dim), dim) for dim in value.shape])
+            found = [(dim, evaluated(_symbol(dim), sizes)) for dim in value.shape]
+            value.shape = ir.Shape([dim if size is None else size for dim, size in found])
     return [value for name, value in by_name.items() if name not in given]
 
 
@@ -177,6 +183,45 @@ def declared(value: ir.Value) -> str:
 def _symbol(dim: int | ir.SymbolicDim) -> str:
     """Return the name of a dimension; "" if it has none, or if it is ``?`` as some exporters write."""
     return "" if isinstance(dim, int) else (dim.value or "").strip("?")
+
+
+def evaluated(symbol: str, sizes: Mapping[str, int]) -> int | None:
+    """Return the size of a dimension by its name, which may be an expression of others: ``past + 1``.
+
+    Args:
+        symbol: The dimension's name.
+        sizes: Sizes of named dimensions.
+
+    Returns:
+        The size; None if the name says nothing.
+    """
+    if symbol in sizes or len(symbol) > EXPRESSION_CHARS:
+        return sizes.get(symbol)
+    try:
+        found = _evaluated(ast.parse(symbol.strip(), mode="eval").body, sizes)
+        return found if found > 0 else None
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _evaluated(node: ast.AST, sizes: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.Name(id=name):
+            return sizes[name]
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b = _evaluated(left, sizes), _evaluated(right, sizes)
+            match op:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv():
+                    return a // b
+    raise ValueError("not an expression of sizes")
 
 
 def _named(by_name: Mapping[str, ir.Value], shapes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:

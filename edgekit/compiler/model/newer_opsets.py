@@ -77,18 +77,18 @@ def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
                 owners += attribute.graphs
 
 
-def _unknown_form(node: onnx.NodeProto, known: int) -> str | None:
+def _unknown_form(node: onnx.NodeProto, opset: int) -> str | None:
     try:
-        schema = onnx.defs.get_schema(node.op_type, known)
+        schema = onnx.defs.get_schema(node.op_type, opset)
     except onnx.defs.SchemaError:
-        return f"it is not an operator of opset {known}, the newest that EdgeKit knows"
+        return f"it is not an operator of opset {opset}, the newest that EdgeKit knows"
     if schema.deprecated:
         return f"it is deprecated since opset {schema.since_version}"
     unknown = next((a.name for a in node.attribute if a.name not in schema.attributes), None)
     if unknown is not None:
-        return f"it has no attribute {unknown} in opset {known}, the newest that EdgeKit knows"
+        return f"it has no attribute {unknown} in opset {opset}, the newest that EdgeKit knows"
     if len(node.input) > schema.max_input or len(node.output) > schema.max_output:
-        return f"it has more inputs or outputs than in opset {known}, the newest that EdgeKit knows"
+        return f"it has more inputs or outputs than in opset {opset}, the newest that EdgeKit knows"
     return None
 
 

@@ -13,9 +13,23 @@ from typing import Any
 
 import onnx_ir as ir
 
+from edgekit.errors import ModelError
+
 Dims = tuple[int, ...]
 MAX_WINDOW = 2**31 - 1
 """Most of a stride, a dilation, a padding or a kernel's size: engines and their formats count in 32 bits."""
+
+
+class InvalidNodeError(ModelError):
+    """A node of the main graph is invalid for its input shapes or types.
+
+    Attributes:
+        node: The node.
+    """
+
+    def __init__(self, message: str, node: ir.Node) -> None:
+        super().__init__(message)
+        self.node = node
 
 
 def times(dims: Sequence[object]) -> str:
@@ -227,6 +241,13 @@ def _concat(node: ir.Node, shapes: list[Dims | None]) -> str | None:
     return None
 
 
+def _transpose(node: ir.Node, shapes: list[Dims | None]) -> str | None:
+    perm = node.attributes.get("perm")
+    if shapes[0] is None or perm is None or sorted(perm.as_ints()) == list(range(len(shapes[0]))):
+        return None
+    return f"perm {list(perm.as_ints())} is not an order of the axes of its input, {times(shapes[0])}"
+
+
 def reshape_complaint(source: Dims, target: Dims | None) -> str | None:
     """Return the error if a Reshape changes the number of elements; ``target`` is the inferred shape."""
     if target is not None and math.prod(source) != math.prod(target):
@@ -247,5 +268,6 @@ _SIZE_CHECKS: dict[str, Callable[[ir.Node, list[Dims | None]], str | None]] = {
     "MatMul": _matmul,
     "BatchNormalization": _batch_norm,
     "Concat": _concat,
+    "Transpose": _transpose,
     **dict.fromkeys(["Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Where"], _broadcast),
 }

@@ -40,14 +40,16 @@ def shortened(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def whole_number_complaint(node: ir.Node, arrays: Arrays, index: int, what: str, least: int) -> str | None:
-    """Return the error of an input that must be one number of at least ``least``, or None."""
+def whole_number_complaint(
+    node: ir.Node, arrays: Arrays, index: int, description: str, minimum: int
+) -> str | None:
+    """Return the error of an input that must be one number of at least ``minimum``, or None."""
     array = array_at(arrays, index)
     if array is None or array.dtype.kind not in "iuf":
         return None
     if array.size != 1:
-        return f"{what} {input_name(node, index)} is {times(array.shape)}; it must be one number"
+        return f"{description} {input_name(node, index)} is {times(array.shape)}; it must be one number"
     number = array.reshape(()).item()
-    if not math.isfinite(number) or number < least:
-        return f"{what} {input_name(node, index)} is {number}; it must be {least} or more"
+    if not math.isfinite(number) or number < minimum:
+        return f"{description} {input_name(node, index)} is {number}; it must be {minimum} or more"
     return None

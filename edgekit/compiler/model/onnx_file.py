@@ -33,7 +33,8 @@ from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.origins import SCOPES, recorded_scopes
 from edgekit.compiler.model.rewriting import int_of
 from edgekit.compiler.model.shape_inference import infer_shapes
-from edgekit.compiler.model.suggested_shapes import suggestion
+from edgekit.compiler.model.shape_trials import Attempt, try_shapes
+from edgekit.compiler.model.suggested_shapes import DynamicShapesError, suggest_shapes
 from edgekit.compiler.model.untrusted import MAX_BYTES, check_model, external_files
 from edgekit.compiler.model.work_budget import one_budget
 from edgekit.errors import ModelError, printable
@@ -107,6 +108,8 @@ def open_bytes(
             assumed = _fix_inputs(model, shapes or {}, proto, picture_size)
             _infer(model, assumed)
             restate(model)
+    except DynamicShapesError as problem:
+        raise DynamicShapesError(problem.suggested, name) from None
     except ModelError as problem:
         raise ModelError(f"{name}: {problem}") from problem.__cause__
     assumed = "\n".join(filter(None, [assumed, read_as]))
@@ -289,8 +292,8 @@ def _fix_inputs(
     batched = any(value.shape and value.shape[0] != 1 for value in inputs if value not in unfixed)
     assumed = "" if batched else fix_open(unfixed, picture_size)
     if open_dimensions(unfixed) or any(value.shape is None for value in unfixed):
-        offer = suggestion(unfixed, model.graph.outputs, partial(_tried_shapes, proto, inputs))
-        raise ModelError(f"has dimensions that are not fixed; add a shape, with your numbers:\n{offer}")
+        trial = partial(_tried_shapes, proto, inputs)
+        raise DynamicShapesError(suggest_shapes(unfixed, model.graph.outputs, list(model.graph), trial))
     check_sizes(inputs)
     return assumed
 
@@ -308,19 +311,17 @@ def _infer(model: ir.Model, assumed: str) -> None:
 
 def _tried_shapes(
     proto: onnx.ModelProto, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]
-) -> list[tuple[int, ...]]:
-    """Infer the output shapes for these input shapes. Inputs not in ``shapes`` are static already.
-
-    Raises:
-        ModelError: they do not fit the graph.
-    """
+) -> Attempt:
+    """Try these shapes. Inputs that are not in ``shapes`` are static already."""
     model = _deserialize(proto)
     _repair(model)
     for value, fixed in zip(model.graph.inputs, inputs, strict=True):
         value.shape = ir.Shape(shapes[value.name or ""]) if value.name in shapes else fixed.shape
-    check_sizes(model.graph.inputs)
-    infer_shapes(model)
-    return [_dims(value) or () for value in model.graph.outputs]
+    try:
+        check_sizes(model.graph.inputs)
+    except ModelError:
+        return Attempt(None, 1)
+    return try_shapes(model)
 
 
 def _check_outputs(model: ir.Model) -> None:

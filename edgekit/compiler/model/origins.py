@@ -86,7 +86,7 @@ def _origins(
     return found
 
 
-def _merged(roots: Iterable[ir.Node], here: set[str]) -> list[ir.Node]:
+def _merged(roots: Iterable[ir.Node], values: set[str]) -> list[ir.Node]:
     """Return the roots and all nodes before them up to values that the passes kept, without constants."""
     merged: dict[ir.Node, None] = {}
     waiting = list(roots)
@@ -95,7 +95,7 @@ def _merged(roots: Iterable[ir.Node], here: set[str]) -> list[ir.Node]:
             continue
         merged[node] = None
         for value in node.inputs:
-            maker = value.producer() if value is not None and value.name not in here else None
+            maker = value.producer() if value is not None and value.name not in values else None
             if maker is not None and maker.op_type != "Constant":
                 waiting.append(maker)
     return list(merged)

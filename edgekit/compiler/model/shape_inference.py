@@ -17,6 +17,7 @@ import onnx.defs
 import onnx.shape_inference
 import onnx_ir as ir
 
+from edgekit.compiler.model import node_checks
 from edgekit.compiler.model.ml_shapes import ML_DOMAIN, infer_ml_shapes
 from edgekit.compiler.model.node_checks import complaint, node_label, reshape_complaint, static_dims
 from edgekit.compiler.model.node_evaluation import NON_DETERMINISTIC, attribute_protos, evaluate_node
@@ -74,9 +75,9 @@ def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float 
         growth: Larger constants are computed if at most this multiple of the size of the node's inputs.
 
     Raises:
-        ModelError: a node of the main graph is invalid for its input shapes or types, or all branches of an
-            If are (a single invalid branch is not an error: it is never taken); or the work exceeds the
-            budget (edgekit/compiler/model/work_budget.py).
+        InvalidNodeError: a node of the main graph is invalid for its input shapes or types, or all branches
+            of an If are (a single invalid branch is not an error: it is never taken).
+        ModelError: the work exceeds the budget (edgekit/compiler/model/work_budget.py).
     """
     weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
     walk = _Walk(dict(model.graph.opset_imports), limit_bytes, growth, computed_limit(weights))
@@ -84,12 +85,12 @@ def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float 
     return walk.inferred
 
 
-def known_array(value: ir.Value | None, known: dict[ir.Value, Array]) -> Array | None:
+def known_array(value: ir.Value | None, constants: dict[ir.Value, Array]) -> Array | None:
     """Return a value's constant, an initializer or computed, or None."""
     if value is None:
         return None
-    if value in known:
-        return known[value]
+    if value in constants:
+        return constants[value]
     if value.is_initializer() and value.const_value is not None and not value.is_graph_input():
         return value.const_value.numpy()
     return _without_elements(value)
@@ -131,7 +132,7 @@ def _infer_graph(graph: ir.Graph, walk: _Walk, strict: bool) -> None:
         if problem is not None:
             text = f"{node_label(node, opset)}: {problem}"
             if strict or (node.op_type in LETHAL and not node.domain):
-                raise ModelError(text)
+                raise node_checks.InvalidNodeError(text, node)
             walk.inferred.impossible.setdefault(graph, text)
             for output in node.outputs:
                 output.shape = None

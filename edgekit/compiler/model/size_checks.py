@@ -62,7 +62,7 @@ def _size(size: int) -> str:
     return f"{size / 2**30:.3g} GiB"
 
 
-def _made(node: ir.Node, dims: Sequence[int]) -> str | None:
+def _check_output(node: ir.Node, dims: Sequence[int]) -> str | None:
     """Check an output's size in Python integers: ONNX's own overflow at 64 bits."""
     if len(dims) > MAX_RANK:
         return f"would make {len(dims)} dimensions; at most {MAX_RANK} are supported"
@@ -89,7 +89,7 @@ def _mel(node: ir.Node, arrays: Arrays) -> str | None:
     bins, length = array_at(arrays, 0), array_at(arrays, 1)
     if problem or bins is None or length is None:
         return problem
-    return _made(node, [int(bins.reshape(()).item()), int(length.reshape(()).item()) // 2 + 1])
+    return _check_output(node, [int(bins.reshape(()).item()), int(length.reshape(()).item()) // 2 + 1])
 
 
 def _range(node: ir.Node, arrays: Arrays) -> str | None:
@@ -99,12 +99,12 @@ def _range(node: ir.Node, arrays: Arrays) -> str | None:
     steps = (limit - start) / delta if delta else math.inf
     if not math.isfinite(steps):
         return f"runs from {start} to {limit} in steps of {delta}, which never ends"
-    return _made(node, [max(math.ceil(steps), 0)])
+    return _check_output(node, [max(math.ceil(steps), 0)])
 
 
 def _constant_of_shape(node: ir.Node, arrays: Arrays) -> str | None:
     dims = integers(array_at(arrays, 0))
-    return None if dims is None else _made(node, dims)
+    return None if dims is None else _check_output(node, dims)
 
 
 def _expand(node: ir.Node, arrays: Arrays) -> str | None:
@@ -115,7 +115,7 @@ def _expand(node: ir.Node, arrays: Arrays) -> str | None:
         rank = max(len(dims), len(source))
         padded = [[1] * (rank - len(s)) + list(s) for s in (dims, source)]
         dims = [a if b == 1 else b for a, b in zip(*padded, strict=True)]
-    return _made(node, dims)
+    return _check_output(node, dims)
 
 
 def _tile(node: ir.Node, arrays: Arrays) -> str | None:
@@ -126,7 +126,7 @@ def _tile(node: ir.Node, arrays: Arrays) -> str | None:
         return f"repeats {input_name(node, 1)} contains {min(repeats)}; it must be 0 or more"
     if source is None or len(source) != len(repeats):
         return None
-    return _made(node, [d * r for d, r in zip(source, repeats, strict=True)])
+    return _check_output(node, [d * r for d, r in zip(source, repeats, strict=True)])
 
 
 def _one_hot(node: ir.Node, arrays: Arrays) -> str | None:
@@ -134,7 +134,7 @@ def _one_hot(node: ir.Node, arrays: Arrays) -> str | None:
     depth, indices = array_at(arrays, 1), input_dims(node, 0)
     if problem or depth is None or indices is None:
         return problem
-    return _made(node, [*indices, int(depth.reshape(()).item())])
+    return _check_output(node, [*indices, int(depth.reshape(()).item())])
 
 
 def _resize(node: ir.Node, arrays: Arrays) -> str | None:
@@ -154,7 +154,7 @@ def _resize(node: ir.Node, arrays: Arrays) -> str | None:
             return f"scales are {shortened(', '.join(f'{s:g}' for s in numbers))}; each must be above 0"
         for axis, scale in zip(axes, numbers, strict=True):
             dims[axis] = math.floor(dims[axis] * scale)
-    return _made(node, dims)
+    return _check_output(node, dims)
 
 
 def _axes(node: ir.Node, dims: Dims | None) -> list[int] | None:
@@ -184,7 +184,7 @@ def _pad(node: ir.Node, arrays: Arrays) -> str | None:
     dims = list(source)
     for k, axis in enumerate(axes):
         dims[axis] += pads[k] + pads[len(axes) + k]
-    return _made(node, dims)
+    return _check_output(node, dims)
 
 
 SIZE_CHECKS: dict[str, Callable[[ir.Node, Arrays], str | None]] = {

@@ -1,196 +1,301 @@
 """Suggested sizes of a model's dynamic dimensions, for the option that an error message offers to paste.
 
-Sizes are found by trial: shapes are inferred for common sizes. A size is the model's own if no other fits the
-graph, or no other gives the declared output sizes. Other sizes are marked as examples.
+Usual sizes are tried first. Where a node of the graph refuses them, the size that it needs is tried, then
+other usual ones. The same model gives the same suggestion: trials are limited by the number of inferred
+nodes, never by time.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import onnx_ir as ir
 
 from edgekit.compiler.model.input_shapes import (
-    CHANNELS,
     Dimension,
     batch_dimensions,
+    evaluated,
     open_dimensions,
     picture_axes,
     shape_option,
 )
 from edgekit.compiler.model.node_checks import times
+from edgekit.compiler.model.shape_trials import Attempt, Trial
+from edgekit.compiler.model.usual_sizes import (
+    EXAMPLE,
+    PICTURE_SIZES,
+    UPSCALED,
+    Sizes,
+    UsualSizes,
+    dimension_sizes,
+    initial_state,
+    is_picture_side,
+    picture_sizes,
+)
 from edgekit.errors import ModelError
 
-Sizes = tuple[int, ...]
-"""A number, or a picture's height and width."""
-PICTURE_SIZES: tuple[Sizes, ...] = (
-    *((side, side) for side in (640, 224, 320, 416, 512, 256, 384, 300, 299)),
-    *((480, 640), (48, 320), (32, 320), (64, 256)),
-    *((side, side) for side in (192, 160, 128, 112, 96, 64, 32, 28)),
-)
-"""What detectors and classifiers take, and readers of text lines; the most common first."""
-COUNTS: tuple[Sizes, ...] = ((16,), (1,), (8,), (32,), (64,), (128,), (256,), (512,))
-"""Counts of rows in a first dimension that is not a batch: frames, boxes, points."""
-CLASSIFIER_SIZE = (224, 224)
-SEQUENCE_LENGTHS: tuple[Sizes, ...] = ((128,), (512,), (256,), (77,), (64,), (32,), (16,), (8,), (1,))
-"""Tokens of a text; 77 are CLIP's."""
-SIGNAL_LENGTHS: tuple[Sizes, ...] = ((16000,), (512,), (128,), (100,), (80,), (64,), (32,), (16,), (8,), (1,))
-"""Numbers of a sound or a series: a second at 16 kHz, then smaller ones."""
-TRIALS_LIMIT = 48
-TRIAL_SECONDS = 3.0
-"""CPU time for all trials; a network of 300 nodes takes 0.1 s each."""
-
-Trial = Callable[[Mapping[str, tuple[int, ...]]], Sequence[tuple[int, ...]] | None]
-"""Shapes of all inputs by name -> shapes of the outputs, -1 where unknown; None where they do not fit."""
+TRIAL_NODES = 10_000
+"""Nodes that all trials together may infer; 300 take 0.1 s. A trial ends at the node that does not fit."""
+ALTERNATIVES = 3
 
 
 class DimensionGroup(NamedTuple):
-    """Open dimensions that are chosen together: those of one name, or a picture's height and width.
+    """Dynamic dimensions that are chosen together: those of one name, or a picture's height and width.
 
     Attributes:
-        title: For the error, e.g. ``height and width``.
+        title: For messages, e.g. ``height and width``.
         dimensions: All of them.
         at: For each, which number of a size it takes.
-        sizes: To try, the most plausible first.
+        usual: Sizes to try.
     """
 
     title: str
     dimensions: tuple[Dimension, ...]
     at: tuple[int, ...]
-    sizes: tuple[Sizes, ...]
+    usual: UsualSizes
 
 
-def suggestion(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], trial: Trial) -> str:
-    """Return the option to paste and the source of each number in it, as lines of an error.
+class SuggestedShapes(NamedTuple):
+    """Shapes for a model's dynamic inputs, and the source of each number.
+
+    Attributes:
+        shapes: Shapes by name of input.
+        reasons: Lines such as ``height and width (dimensions 2 and 3 of x): 640x640, an example``.
+        by_input: The same by name of input, on one line: ``batch 1, height and width 640x640 (an example)``.
+        examples: Inputs with a size that is only an example.
+        alternatives: Other shapes that the graph may take too, with other sizes where those in ``shapes`` are
+            examples.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    reasons: tuple[str, ...]
+    by_input: Mapping[str, str]
+    examples: frozenset[str]
+    alternatives: tuple[Mapping[str, tuple[int, ...]], ...]
+
+    @property
+    def option(self) -> str:
+        """Return the option to paste."""
+        return " ".join(shape_option(name, shape) for name, shape in self.shapes.items())
+
+    def __str__(self) -> str:
+        return "\n".join(f"  {line}" for line in (self.option, *self.reasons))
+
+
+class DynamicShapesError(ModelError):
+    """A model has dynamic dimensions that nothing fixes.
+
+    Attributes:
+        suggested: Shapes that the user could give.
+    """
+
+    def __init__(self, suggested: SuggestedShapes, name: str = "") -> None:
+        where = f"{name}: " if name else ""
+        super().__init__(
+            f"{where}has dimensions that are not fixed; add a shape, with your numbers:\n{suggested}"
+        )
+        self.suggested = suggested
+
+
+def suggest_shapes(
+    inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], nodes: Sequence[ir.Node], trial: Trial
+) -> SuggestedShapes:
+    """Return shapes for the inputs, with which the graph can be inferred if such shapes are found.
 
     Args:
-        inputs: The model's, with at least one open dimension.
+        inputs: The model's inputs that the user gave no shape, with at least one dynamic dimension.
         outputs: The model's, as the file declares them.
+        nodes: The model's nodes.
         trial: Infers the shapes.
     """
-    wanted = [_static(value) for value in outputs]
-    groups = _groups([value for value in inputs if value.shape is not None], outputs)
-    chosen = {group: group.sizes[0] for group in groups}
-    why = dict.fromkeys(groups, "an example")
-    left, until = TRIALS_LIMIT, time.thread_time() + TRIAL_SECONDS
-    for group in groups if all(value.shape is not None for value in inputs) else ():
-        fits: dict[Sizes, int] = {}
-        for size in group.sizes if len(group.sizes) > 1 else ():
-            if not left or time.thread_time() > until:
-                break
-            left -= 1
-            found = _tried(trial, _shapes(inputs, {**chosen, group: size}))
-            if found is not None:
-                fits[size] = sum(_same(dims, want) for dims, want in zip(found, wanted, strict=True))
-        if not fits:
-            continue
-        best = max(fits.values())
-        chosen[group] = next(size for size in fits if fits[size] == best)
-        if best and list(fits.values()).count(best) == 1:
-            why[group] = "from the shapes of the outputs" if len(fits) > 1 else "a common size that fits"
-        elif len(fits) == 1:
-            why[group] = "a common size that fits"
-    options = [_option(value, chosen) for value in inputs if _is_open(value)]
-    lines = [f"  {' '.join(options)}"]
+    known = [value for value in inputs if value.shape is not None]
+    groups = _groups(known, outputs, nodes)
+    search = _Search(inputs, outputs, groups, trial)
+    if len(known) == len(inputs):
+        search.run()
+    lines, by_input = [], dict[str, list[str]]()
     for group in groups:
-        where = ", ".join(_places(group.dimensions))
-        reason = "" if len(group.sizes) == 1 else f", {why[group]}"
-        numbers = times([chosen[group][at] for at in sorted(set(group.at))])
-        lines.append(f"  {group.title} ({where}): {numbers}{reason}")
-    lines += [
-        f"  input {value.name} has no shape; this is an example" for value in inputs if value.shape is None
-    ]
-    return "\n".join(lines)
+        numbers = times([search.chosen[group][at] for at in sorted(set(group.at))])
+        where, why = ", ".join(_places(group.dimensions)), search.why[group]
+        lines.append(f"{group.title} ({where}): {numbers}" + (why and f", {why}"))
+        for name in dict.fromkeys(dimension.input for dimension in group.dimensions):
+            by_input.setdefault(name, []).append(f"{group.title} {numbers}" + (why and f" ({why})"))
+    for name in (value.name or "" for value in inputs if value.shape is None):
+        lines.append(f"input {name} has no shape; this is an example")
+        by_input[name] = ["an example, since it has no shape"]
+    short = {name: ", ".join(parts) for name, parts in by_input.items()}
+    free = [group for group in groups if search.why[group] == EXAMPLE]
+    examples = frozenset(dimension.input for group in free for dimension in group.dimensions)
+    shapes, others = search.shapes_of(search.chosen), tuple(search.alternatives())
+    return SuggestedShapes(shapes, tuple(lines), short, examples, others)
 
 
-def _groups(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> list[DimensionGroup]:
-    """Return the dynamic dimensions; those that determine others come first."""
+class _Search:
+    """Search for a size of each group with which the graph can be inferred."""
+
+    def __init__(
+        self,
+        inputs: Sequence[ir.Value],
+        outputs: Sequence[ir.Value],
+        groups: Sequence[DimensionGroup],
+        trial: Trial,
+    ) -> None:
+        self.inputs, self.outputs, self.groups, self.trial = inputs, outputs, groups, trial
+        self.chosen = {group: group.usual.sizes[0] for group in groups}
+        self.why = {group: group.usual.why for group in groups}
+        self.left = TRIAL_NODES
+
+    def run(self) -> None:
+        best = self._attempt(self.chosen)
+        for group in self.groups:
+            best = self._improved(group, best)
+        for group in self.groups:
+            if self.why[group] == EXAMPLE and self._is_upscaled(group, best):
+                smaller = self._attempt({**self.chosen, group: UPSCALED})
+                if self._score(smaller) >= self._score(best):
+                    self.chosen[group] = UPSCALED
+
+    def _is_upscaled(self, group: DimensionGroup, attempt: Attempt) -> bool:
+        """Return whether an output is a larger picture than the input."""
+        if len(self.chosen[group]) < 2:
+            return False
+        pictures = [dims for dims in attempt.outputs or () if dims is not None and len(dims) == 4]
+        return any(max(dims) > max(self.chosen[group]) for dims in pictures)
+
+    def _improved(self, group: DimensionGroup, best: Attempt) -> Attempt:
+        """Choose a group's size; return the attempt with it. Sizes that get further in the graph are
+        better."""
+        tried = {self.chosen[group]}
+        refused = best.outputs is None
+        needed = dict.fromkeys(_needed(self.chosen[group], best.ratio))
+        waiting = [*needed, *group.usual.sizes]
+        while waiting and self.left > 0 and not self._is_right(best):
+            size = waiting.pop(0)
+            if size in tried:
+                continue
+            tried.add(size)
+            attempt = self._attempt({**self.chosen, group: size})
+            if attempt.outputs is None and attempt.ratio:
+                more = [each for each in _needed(size, attempt.ratio) if each not in tried]
+                needed |= dict.fromkeys(more)
+                waiting = [*more, *waiting]
+            if self._score(attempt) > self._score(best):
+                best, self.chosen[group] = attempt, size
+                by_outputs = attempt.outputs is not None and not refused
+                self.why[group] = (
+                    "from the shapes of the outputs"
+                    if by_outputs
+                    else "from the constants of the graph"
+                    if size in needed
+                    else "a common size that fits"
+                )
+        return best
+
+    def _attempt(self, chosen: Mapping[DimensionGroup, Sizes]) -> Attempt:
+        attempt = self.trial(self.shapes_of(chosen))
+        self.left -= attempt.nodes
+        return attempt
+
+    def _score(self, attempt: Attempt) -> tuple[bool, int]:
+        if attempt.outputs is None:
+            return False, attempt.nodes
+        return True, self._matches(attempt)[0]
+
+    def _is_right(self, attempt: Attempt) -> bool:
+        """Return whether an attempt fits, and gives all sizes that the file declares for its outputs."""
+        if attempt.outputs is None:
+            return False
+        found, wanted = self._matches(attempt)
+        return found == wanted
+
+    def _matches(self, attempt: Attempt) -> tuple[int, int]:
+        """Return how many of the outputs' properties an attempt has, and how many there are: a known shape,
+        and the sizes that the file declares."""
+        found = wanted = 0
+        for dims, value in zip(attempt.outputs or (), self.outputs, strict=True):
+            sizes = [d if isinstance(d, int) and d > 0 else -1 for d in value.shape or ()]
+            wanted += 1 + sum(size > 0 for size in sizes)
+            if dims is not None and (value.shape is None or len(dims) == len(sizes)):
+                found += -1 not in dims
+                found += sum(size == dim for size, dim in zip(sizes, dims, strict=False) if size > 0)
+        return found, wanted
+
+    def shapes_of(self, chosen: Mapping[DimensionGroup, Sizes]) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of all dynamic inputs by name; sizes that others determine are computed."""
+        sizes = {
+            (d.input, d.axis): size[at]
+            for group, size in chosen.items()
+            for d, at in zip(group.dimensions, group.at, strict=True)
+        }
+        symbols = {d.symbol: sizes[d[:2]] for g in chosen for d in g.dimensions if d.symbol}
+        found = {}
+        for value in self.inputs:
+            name, dims = value.name or "", list(value.shape or (1, 3, *PICTURE_SIZES[0]))
+            symbol = {d.axis: d.symbol for d in open_dimensions([value])}
+            if value.shape is None or symbol:
+                found[name] = tuple(
+                    dim
+                    if isinstance(dim, int) and dim > 0
+                    else sizes.get((name, axis)) or evaluated(symbol[axis], symbols) or 1
+                    for axis, dim in enumerate(dims)
+                )
+        return found
+
+    def alternatives(self) -> Iterator[dict[str, tuple[int, ...]]]:
+        free = [g for g in self.groups if self.why[g] == EXAMPLE and len(g.usual.sizes) > 1]
+        for number in range(ALTERNATIVES if free else 0):
+            other = dict(self.chosen)
+            for group in free:
+                sizes = [size for size in group.usual.sizes if size != self.chosen[group]]
+                other[group] = sizes[number % len(sizes)]
+            yield self.shapes_of(other)
+
+
+def _needed(size: Sizes, ratio: float) -> list[Sizes]:
+    """Return the sizes that have ``ratio`` times as many elements: rounded as usual, then exactly."""
+    if not ratio or ratio == 1:
+        return []
+    if len(size) == 1:
+        exact = max(size[0] * ratio, 1.0)
+        unit = 10 ** max(math.floor(math.log10(exact)) - 1, 0)
+        return [(round(exact / unit) * unit,), (round(exact),)]
+    sides = [side * math.sqrt(ratio) for side in size]
+    return [tuple(max(round(side / step), 1) * step for side in sides) for step in (32, 16, 14, 8, 1)]
+
+
+def _groups(
+    inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], nodes: Sequence[ir.Node]
+) -> list[DimensionGroup]:
+    """Return the dynamic dimensions by what determines them; those that others determine are left out."""
     by_name = {value.name or "": value for value in inputs}
     dimensions = open_dimensions(inputs)
-    batch = batch_dimensions(inputs)
+    states = {value.name for value in inputs if initial_state(value) is not None}  # their first axis: layers
+    batch = {d for d in batch_dimensions(inputs) if d.axis or d.input not in states}
     groups = []
     if batch:
         found = tuple(d for d in dimensions if d in batch)
-        groups.append(DimensionGroup("batch", found, (0,) * len(found), ((1,),)))
+        groups.append(DimensionGroup("batch", found, (0,) * len(found), UsualSizes("batch", ((1,),), "")))
+    names = {d.symbol: 2 for d in dimensions if d.symbol.isidentifier()}
     rest: dict[tuple[str, ...], list[Dimension]] = {}
     for d in (d for d in dimensions if d not in batch):
-        of_picture = d.axis in picture_axes(by_name[d.input])[1:]
+        if d.symbol not in names and evaluated(d.symbol, names):
+            continue
         key = ("symbol", d.symbol) if d.symbol else ("axis", d.input, str(d.axis))
-        rest.setdefault(("picture", d.input) if of_picture else key, []).append(d)
-    return [*groups, *(_group(found, by_name, outputs) for found in rest.values())]
-
-
-def _group(
-    found: Sequence[Dimension], by_name: Mapping[str, ir.Value], outputs: Sequence[ir.Value]
-) -> DimensionGroup:
-    value, first = by_name[found[0].input], found[0]
-    axes = picture_axes(value)
-    if first.axis in axes[1:]:
-        titles = [("height", "width")[axes.index(d.axis) - 1] for d in found]
-        at = tuple(axes.index(d.axis) - 1 for d in found)
-        return DimensionGroup(" and ".join(titles), tuple(found), at, _picture_sizes(outputs))
-    title, sizes = first.symbol or "length", SIGNAL_LENGTHS
-    if axes and first.axis == axes[0]:
-        title, sizes = "channels", tuple((number,) for number in CHANNELS)
-    elif value.dtype is not None and value.dtype.is_integer():
-        sizes = SEQUENCE_LENGTHS
-    elif first.axis == 0 and len(value.shape or ()) > 1:
-        sizes = COUNTS
-    elif len(value.shape or ()) == 3 and first.axis == 1 and len(by_name) > 1:
-        sizes = ((1,), *SIGNAL_LENGTHS)  # the second dimension of a recurrent state is mostly its batch
-    return DimensionGroup(title, tuple(found), (0,) * len(found), tuple(dict.fromkeys(sizes)))
-
-
-def _picture_sizes(outputs: Sequence[ir.Value]) -> tuple[Sizes, ...]:
-    """Return the picture sizes to try. A model with an output of two dimensions is taken for a classifier."""
-    classifies = any(value.shape is not None and len(value.shape) == 2 for value in outputs)
-    return tuple(dict.fromkeys((CLASSIFIER_SIZE, *PICTURE_SIZES))) if classifies else PICTURE_SIZES
-
-
-def _shapes(inputs: Sequence[ir.Value], chosen: Mapping[DimensionGroup, Sizes]) -> dict[str, tuple[int, ...]]:
-    sizes = {
-        (d.input, d.axis): size[at]
-        for group, size in chosen.items()
-        for d, at in zip(group.dimensions, group.at, strict=True)
-    }
-    return {
-        value.name or "": tuple(
-            sizes.get((value.name or "", axis), dim if isinstance(dim, int) else 1)
-            for axis, dim in enumerate(value.shape or ())
-        )
-        for value in inputs
-    }
-
-
-def _tried(trial: Trial, shapes: Mapping[str, tuple[int, ...]]) -> Sequence[tuple[int, ...]] | None:
-    try:
-        return trial(shapes)
-    except ModelError:
-        return None
-
-
-def _option(value: ir.Value, chosen: Mapping[DimensionGroup, Sizes]) -> str:
-    if value.shape is None:
-        return shape_option(value.name or "", (1, 3, *PICTURE_SIZES[0]))
-    return shape_option(value.name or "", _shapes([value], chosen)[value.name or ""])
-
-
-def _is_open(value: ir.Value) -> bool:
-    return value.shape is None or bool(open_dimensions([value]))
-
-
-def _static(value: ir.Value) -> tuple[int, ...]:
-    """Return the declared shape, with -1 for dynamic dimensions."""
-    return tuple(d if isinstance(d, int) and d > 0 else -1 for d in value.shape or ())
-
-
-def _same(found: Sequence[int], declared: Sequence[int]) -> int:
-    """Count the declared dimensions that the inferred shape matches."""
-    if len(found) != len(declared):
-        return 0
-    return sum(want > 0 and dim == want for dim, want in zip(found, declared, strict=True))
+        rest.setdefault(("picture", d.input) if is_picture_side(by_name[d.input], d) else key, []).append(d)
+    for (kind, *_), of_group in rest.items():
+        first = next((d for d in of_group if d.input in states), of_group[0])
+        value, at = by_name[first.input], (0,) * len(of_group)
+        if kind == "picture":
+            at = tuple(picture_axes(value).index(d.axis) - 1 for d in of_group)
+            usual = picture_sizes(value, outputs, nodes)
+            title = " and ".join(("height", "width")[side] for side in at)
+        else:
+            usual = dimension_sizes(value, first, inputs)
+            title = first.symbol or usual.noun
+        groups.append(DimensionGroup(title, tuple(of_group), at, usual))
+    return groups
 
 
 def _places(dimensions: Sequence[Dimension]) -> list[str]:

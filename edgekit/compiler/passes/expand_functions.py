@@ -49,7 +49,7 @@ T = TypeVar("T")
 def with_expansions(
     model: ir.Model,
     attempt: Callable[[ir.Model], tuple[T, list[Finding]]],
-    absent: Callable[[ir.Node], bool] = lambda node: False,
+    unsupported: Callable[[ir.Node], bool] = lambda node: False,
 ) -> tuple[T, list[Finding]]:
     """Compile a model; expand its unsupported nodes and repeat, until all are supported or cannot be
     expanded.
@@ -57,16 +57,16 @@ def with_expansions(
     Args:
         model: Model to compile. It is not changed; nodes are expanded on a copy.
         attempt: Compiles a model, and reports the nodes that it does not support.
-        absent: Ops that are known to be unsupported; they are expanded before the first attempt.
+        unsupported: Ops that are known to be unsupported; they are expanded before the first attempt.
 
     Returns:
         The result of the last attempt, and its findings. For a node without a decomposition, the finding says
         why.
     """
     reasons: dict[str, Inexpressible] = {}
-    if any(absent(node) for node in model.graph):
+    if any(unsupported(node) for node in model.graph):
         copy = model.clone()
-        if expand_functions(copy, absent, reasons=reasons):
+        if expand_functions(copy, unsupported, reasons=reasons):
             settle_opset(copy)
             model = copy
     while True:
@@ -93,7 +93,7 @@ def _explained(finding: Finding, reasons: dict[str, Inexpressible]) -> Finding:
 
 def expand_functions(
     model: ir.Model,
-    wanted: Callable[[ir.Node], bool],
+    predicate: Callable[[ir.Node], bool],
     opset: int = CANONICAL_OPSET,
     reasons: dict[str, Inexpressible] | None = None,
 ) -> bool:
@@ -101,7 +101,7 @@ def expand_functions(
 
     Args:
         model: With a static shape on every value.
-        wanted: Selects the nodes; those without a decomposition are kept.
+        predicate: Selects the nodes; those without a decomposition are kept.
         opset: The opset of the nodes; the new nodes use the canonical one.
         reasons: Output: node name -> why it has no decomposition.
 
@@ -112,7 +112,7 @@ def expand_functions(
     with one_budget():
         for node in list(model.graph):
             check_time("writing its ops out")
-            if node.domain in DOMAINS and wanted(node):
+            if node.domain in DOMAINS and predicate(node):
                 try:
                     changed |= _expand(model, node, opset)
                 except Inexpressible as reason:

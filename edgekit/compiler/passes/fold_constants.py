@@ -47,7 +47,7 @@ def _fold(
     model: ir.Model,
     graph: ir.Graph,
     node: ir.Node,
-    known: dict[ir.Value, Array],
+    constants: dict[ir.Value, Array],
     weights: dict[int, ir.Value],
 ) -> bool:
     """Replace a node by weights.
@@ -56,14 +56,14 @@ def _fold(
         model: The model.
         graph: The graph that the node is in.
         node: A node with constant outputs.
-        known: The constant values.
-        weights: ``id`` of a large array of ``known`` -> the main graph's weight that holds it; new ones are
-            added.
+        constants: The constant values.
+        weights: ``id`` of a large array of ``constants`` -> the main graph's weight that holds it;
+            new ones are added.
     """
     if node.op_type == "Identity" and node.outputs[0].is_graph_output():
         return False  # what is left of an output that is the same in every run
     for output in node.outputs:
-        array = known[output]
+        array = constants[output]
         if output.is_graph_output():
             _constant_output(model, graph, node, output, ir.tensor(array))
         elif (

@@ -84,15 +84,15 @@ def _amounts(pad: ir.Node) -> list[int] | None:
     return amounts
 
 
-def _fits_pool(node: ir.Node, pad: ir.Node, spatial: list[int], own: list[int], value: float | None) -> bool:
+def _fits_pool(node: ir.Node, pad: ir.Node, spatial: list[int], pads: list[int], value: float | None) -> bool:
     kernel = ints_of(node, "kernel_shape")
     if int_of(node, "ceil_mode", 0) or any(
-        p + q >= k for p, q, k in zip(spatial, own, kernel * 2, strict=True)
+        p + q >= k for p, q, k in zip(spatial, pads, kernel * 2, strict=True)
     ):
         return False
     if node.op_type == "AveragePool":
         # The Pad's elements count in the mean; the pool's own padding counts only with count_include_pad.
-        return value == 0.0 and (not any(own) or int_of(node, "count_include_pad", 0) == 1)
+        return value == 0.0 and (not any(pads) or int_of(node, "count_include_pad", 0) == 1)
     if len(node.outputs) > 1:
         return False  # indices count the padded input
     return value == -math.inf or (value == 0.0 and _not_negative(pad.inputs[0]))

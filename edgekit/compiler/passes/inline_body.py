@@ -16,7 +16,7 @@ def inline_body(
     graph: ir.Graph,
     node: ir.Node,
     body: ir.Graph,
-    given: Sequence[ir.Value] = (),
+    inputs: Sequence[ir.Value] = (),
     ending: bool = True,
 ) -> list[ir.Value]:
     """Move the body's nodes and weights before ``node``; the body is empty afterwards.
@@ -26,13 +26,13 @@ def inline_body(
         graph: The graph of ``node``.
         node: The node that has the body, or the original of the body.
         body: A branch, or a copy of a loop's body.
-        given: The values for the body's inputs.
+        inputs: The values for the body's inputs.
         ending: Whether the node is removed afterwards, with the names of its subgraphs.
 
     Returns:
         The body's outputs, in order.
     """
-    replaced = dict(zip(body.inputs, given, strict=True))
+    replaced = dict(zip(body.inputs, inputs, strict=True))
     results = [replaced.get(result, result) for result in body.outputs]
     body.outputs.clear()
     for value, outer in replaced.items():

@@ -29,7 +29,7 @@ def inline_if(model: ir.Model) -> bool:
         with names_counted(model):
             for graph, node in nodes_of(model, "If"):
                 check_time("taking the branches of its Ifs that are known")
-                branch = _taken(node, impossible)
+                branch = _constant_branch(node, impossible)
                 if branch is not None:
                     hand_over(graph, node, inline_body(model, graph, node, branch))
                     inlined = True
@@ -40,7 +40,7 @@ def inline_if(model: ir.Model) -> bool:
     return changed
 
 
-def _taken(node: ir.Node, impossible: dict[ir.Graph, str]) -> ir.Graph | None:
+def _constant_branch(node: ir.Node, impossible: dict[ir.Graph, str]) -> ir.Graph | None:
     branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
     condition = array_of(node.inputs[0])
     if condition is not None and condition.size == 1:

@@ -51,8 +51,8 @@ def _gate_of(x: ir.Value, gate: ir.Value) -> str | None:
     return "tanh" if _is_tanh_argument(argument, x, function) else None
 
 
-def _is(product: Product, over: list[ir.Value], scalar: float) -> bool:
-    return product.over == over and not product.under and close_to(product.scalar, scalar, _TOLERANCE)
+def _is(product: Product, operands: list[ir.Value], scalar: float) -> bool:
+    return product.over == operands and not product.under and close_to(product.scalar, scalar, _TOLERANCE)
 
 
 def _is_tanh_argument(argument: Product, x: ir.Value, user: ir.Node) -> bool:

@@ -60,7 +60,7 @@ def _slice(node: ir.Node) -> ir.Value | None:
     return _same_shape(node) if forward else None
 
 
-def _alone(node: ir.Node) -> ir.Value | None:
+def _single_input(node: ir.Node) -> ir.Value | None:
     return node.inputs[0] if len(node.inputs) == 1 else None
 
 
@@ -113,13 +113,13 @@ _SOURCES: dict[str, Callable[[ir.Node], ir.Value | None]] = {
     "Add": _neutral(0, either_side=True),
     "Cast": _cast,
     "Clip": _clip,
-    "Concat": _alone,
+    "Concat": _single_input,
     "Div": _neutral(1, either_side=False),
     "Expand": _same_shape,
     "Flatten": _same_shape,
     "Identity": _always,
-    "Max": _alone,
-    "Min": _alone,
+    "Max": _single_input,
+    "Min": _single_input,
     "Mul": _neutral(1, either_side=True),
     "Pad": _pad,
     "Pow": _neutral(1, either_side=False),
@@ -129,7 +129,7 @@ _SOURCES: dict[str, Callable[[ir.Node], ir.Value | None]] = {
     "Split": _split,
     "Squeeze": _same_shape,
     "Sub": _neutral(0, either_side=False),
-    "Sum": _alone,
+    "Sum": _single_input,
     "Transpose": _transpose,
     "Unsqueeze": _same_shape,
 }

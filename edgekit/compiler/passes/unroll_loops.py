@@ -63,9 +63,9 @@ def _unroll_outermost(model: ir.Model) -> bool:
     return unrolled
 
 
-def _loop(model: ir.Model, node: ir.Node, known: Known) -> bool:
+def _loop(model: ir.Model, node: ir.Node, constants: Known) -> bool:
     body, state = node.attributes["body"].as_graph(), list(node.inputs[2:])
-    steps, condition = (known_array(input_of(node, k), known) for k in (0, 1))
+    steps, condition = (known_array(input_of(node, k), constants) for k in (0, 1))
     if steps is None or steps.size != 1 or any(not _is_tensor(value) for value in [*state, *node.outputs]):
         return False
     if node.inputs[1] is not None and condition is None:
@@ -163,7 +163,7 @@ def _may_unroll(body: ir.Graph, steps: int) -> bool:
 
 
 def _step(
-    model: ir.Model, node: ir.Node, body: ir.Graph, name: str, given: Sequence[ir.Value]
+    model: ir.Model, node: ir.Node, body: ir.Graph, name: str, inputs: Sequence[ir.Value]
 ) -> list[ir.Value]:
     """Insert a copy of the body before the loop, with these inputs."""
     copy = body.clone(allow_outer_scope_values=True)
@@ -172,7 +172,7 @@ def _step(
         child.metadata_props[PART_OF] = str(node.name)
         for value in child.outputs:
             value.name = f"{node.name}/{name}/{value.name}" if value.name else value.name
-    return inline_body(model, model.graph, node, copy, given, ending=False)
+    return inline_body(model, model.graph, node, copy, inputs, ending=False)
 
 
 def _put(model: ir.Model, node: ir.Node, new: ir.Node, name: str) -> ir.Value:

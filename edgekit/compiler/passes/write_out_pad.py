@@ -27,12 +27,12 @@ from edgekit.compiler.model.rewriting import (
 from edgekit.tensor_spec import Array
 
 
-def write_out_pad(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> bool:
+def write_out_pad(model: ir.Model, predicate: Callable[[ir.Node], bool]) -> bool:
     """Rewrite, in place, every wanted Pad with constant pads that wraps, or fills with a computed value."""
     changed = False
     for _, node in nodes_of(model, "Pad"):
         pads, dims = array_of(node.inputs[1]), dims_of(node.inputs[0])
-        if pads is None or dims is None or not wanted(node):
+        if pads is None or dims is None or not predicate(node):
             continue
         given = array_of(input_of(node, 3))
         axes = [int(axis) % len(dims) for axis in (range(len(dims)) if given is None else given)]

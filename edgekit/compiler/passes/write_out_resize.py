@@ -33,11 +33,11 @@ from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 
 
-def write_out_resize(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> bool:
+def write_out_resize(model: ir.Model, predicate: Callable[[ir.Node], bool]) -> bool:
     """Rewrite, in place, every wanted Resize whose sizes, scales and roi are weights."""
     changed = False
     for _, node in nodes_of(model, "Resize"):
-        if wanted(node):
+        if predicate(node):
             changed |= _write_out(model, node)
     return changed
 

@@ -111,14 +111,14 @@ def snr_db(noise: float) -> float | None:
     return round(-10 * log10(noise), 1) if 0 < noise < inf else None
 
 
-def plain_affine(seen: Observation, rules: Rules) -> Affine:
+def plain_affine(observation: Observation, rules: Rules) -> Affine:
     """Return quantization parameters with one scale from the minimum to the maximum."""
-    return affine(seen.low.min(), seen.high.max(), rules.activations, rules.symmetric)
+    return affine(observation.low.min(), observation.high.max(), rules.activations, rules.symmetric)
 
 
 def remedy(
     cause: LossCause,
-    seen: Mapping[str, Observation],
+    observations: Mapping[str, Observation],
     prepared: Mapping[str, Observation],
     plan: QuantizationPlan,
 ) -> tuple[str, float | None]:
@@ -126,7 +126,7 @@ def remedy(
 
     Args:
         cause: A cause in the canonical graph.
-        seen: Observations of the canonical graph.
+        observations: Observations of the canonical graph.
         prepared: Observations of the graph that the plan applies to, after its rewrites.
         plan: A plan with weights.
     """
@@ -141,9 +141,9 @@ def remedy(
     by = plan.activations.get(cause.value)
     if by is None:
         return "kept in float", None
-    here = prepared.get(cause.value, seen[cause.value])
+    here = prepared.get(cause.value, observations[cause.value])
     left = channel_noise(here, by)
-    if here is not seen[cause.value]:
+    if here is not observations[cause.value]:
         return "computed twice, with a scale for each channel in the weights", left
     if by.axis is not None:
         return "a scale for each channel", left
@@ -163,40 +163,44 @@ def without_repairs(rules: Rules) -> Rules:
     return replace(rules, channel_noise=None, rewrites=kept)
 
 
-def _of_value(name: str, seen: Observation, reading: Sequence[Kernel], rules: Rules) -> LossCause | None:
-    noise = channel_noise(seen, plain_affine(seen, rules))
+def _of_value(
+    name: str, observation: Observation, reading: Sequence[Kernel], rules: Rules
+) -> LossCause | None:
+    noise = channel_noise(observation, plain_affine(observation, rules))
     if noise <= NOISY:
         return None
     nodes = tuple(kernel.name for kernel in reading)
-    most = _largest(seen)
-    if (usual := _usual(seen)) is not None:
+    most = _largest(observation)
+    if (usual := _usual_magnitude(observation)) is not None:
         return LossCause(OUTLIERS, name, nodes, usual, float(most.max()), noise)
     kind = DEPTHWISE if all(is_depthwise(kernel.nodes[0]) for kernel in reading) else NARROW
-    most = most[_vary(seen)]
+    most = most[_vary(observation)]
     return LossCause(kind, name, nodes, float(most.min()), float(most.max()), noise)
 
 
-def _largest(seen: Observation) -> Array:
+def _largest(observation: Observation) -> Array:
     """Return the largest magnitude of each channel."""
-    largest: Array = np.maximum(-seen.low, seen.high)
+    largest: Array = np.maximum(-observation.low, observation.high)
     return largest
 
 
-def _vary(seen: Observation) -> Array:
+def _vary(observation: Observation) -> Array:
     """Mark the channels that are not constant, like ``channel_noise``; all of them if none varies."""
-    spread = seen.sample.var(0, dtype=np.float64) > 1e-6 * np.square(seen.sample).mean(0, dtype=np.float64)
+    spread = observation.sample.var(0, dtype=np.float64) > 1e-6 * np.square(observation.sample).mean(
+        0, dtype=np.float64
+    )
     return spread if spread.any() else np.ones_like(spread)
 
 
-def _usual(seen: Observation) -> float | None:
+def _usual_magnitude(observation: Observation) -> float | None:
     """Return the magnitude that OFTEN of all values keep within, if only outliers make the range wide; None
     if a channel is that wide by its ordinary values."""
-    most = _largest(seen)
-    often = np.quantile(np.abs(seen.sample), OFTEN, axis=0)
+    most = _largest(observation)
+    often = np.quantile(np.abs(observation.sample), OFTEN, axis=0)
     wide = most > most.max() / 2
     if not bool((most[wide] > FAR * often[wide]).all()):
         return None
-    return float(np.quantile(np.abs(seen.sample), OFTEN))
+    return float(np.quantile(np.abs(observation.sample), OFTEN))
 
 
 def _of_weight(kernel: Kernel) -> Iterator[LossCause]:

@@ -80,36 +80,36 @@ def affine(
     return Affine(scale, np.asarray(zero, dtype), dtype, axis)
 
 
-def quantize(x: Array, by: Affine) -> Array:
+def quantize(x: Array, affine: Affine) -> Array:
     """Integers of ``by.dtype``, bit for bit identical to ONNX's QuantizeLinear: saturate(round(x / scale) +
     zero point) in float32, halves to even. x: float32, finite.
 
     int32 (biases) is rounded in float64, and has no QuantizeLinear.
     """
-    work = np.float64 if by.dtype == "int32" else np.float32
-    bottom, top = stored_range(by.dtype)
-    zero = _along(by.zero_point, by, x.ndim).astype(np.int64)
+    work = np.float64 if affine.dtype == "int32" else np.float32
+    bottom, top = stored_range(affine.dtype)
+    zero = _along(affine.zero_point, affine, x.ndim).astype(np.int64)
     # As an array: of two arrays without axes NumPy's result is a scalar, which is no place for an output.
-    stored = np.asarray(np.divide(x, _along(by.scale, by, x.ndim), dtype=work))
+    stored = np.asarray(np.divide(x, _along(affine.scale, affine, x.ndim), dtype=work))
     np.rint(stored, out=stored)
     # Clipped as a float before the zero point is added: float32 represents these integers exactly.
     stored = np.clip(stored, (bottom - zero).astype(work), (top - zero).astype(work))
     stored += zero.astype(work)
-    return np.asarray(stored.astype(by.dtype))
+    return np.asarray(stored.astype(affine.dtype))
 
 
-def dequantize(stored: Array, by: Affine) -> Array:
+def dequantize(stored: Array, affine: Affine) -> Array:
     """float32: (stored - zero point) * scale, as ONNX's DequantizeLinear gives it."""
-    steps = stored.astype(np.int64) - _along(by.zero_point, by, stored.ndim).astype(np.int64)
-    scale = _along(by.scale, by, stored.ndim)
+    steps = stored.astype(np.int64) - _along(affine.zero_point, affine, stored.ndim).astype(np.int64)
+    scale = _along(affine.scale, affine, stored.ndim)
     return np.asarray(np.multiply(steps.astype(np.float32), scale, dtype=np.float32))
 
 
-def fake_quantize(x: Array, by: Affine) -> Array:
+def fake_quantize(x: Array, affine: Affine) -> Array:
     """float32: ``dequantize(quantize(x))`` without the integers; 8 and 16 bits."""
-    bottom, top = stored_range(by.dtype)
-    scale = _along(by.scale, by, x.ndim)
-    zero = _along(by.zero_point, by, x.ndim).astype(np.float32)
+    bottom, top = stored_range(affine.dtype)
+    scale = _along(affine.scale, affine, x.ndim)
+    zero = _along(affine.zero_point, affine, x.ndim).astype(np.float32)
     steps = np.asarray(np.divide(x, scale, dtype=np.float32))
     np.rint(steps, out=steps)
     np.clip(steps, bottom - zero, top - zero, out=steps)
@@ -153,15 +153,15 @@ def choose_range(
     squares, fourth_powers = (_errors_of_ranges(observation, p, dtype, symmetric, after) for p in (2, 4))
     if symmetric:
         low, high = -max(-low, high), max(-low, high)
-    narrow = _least(squares, low, high, symmetric)
+    narrow = _best_range(squares, low, high, symmetric)
     if rule == "l2":
         return affine(*narrow, dtype, symmetric)
-    wide = _least(fourth_powers, low, high, symmetric)
+    wide = _best_range(fourth_powers, low, high, symmetric)
     least, spent = squares(*np.array([narrow, wide]).T)
     return affine(*(narrow if spent > MAX_L2_COST * least else wide), dtype, symmetric)
 
 
-def _least(errors: Errors, low: float, high: float, symmetric: bool) -> tuple[float, float]:
+def _best_range(errors: Errors, low: float, high: float, symmetric: bool) -> tuple[float, float]:
     """The range within [low, high] with the least error."""
     for _ in range(ROUNDS):
         before = low, high
@@ -206,14 +206,14 @@ def channel_affine(observation: Observation, dtype: Dtype) -> Affine:
     return min(candidates, key=lambda candidate: channel_noise(observation, candidate))
 
 
-def channel_noise(observation: Observation, by: Affine) -> float:
+def channel_noise(observation: Observation, affine: Affine) -> float:
     """Mean over the channels of noise / signal: mean squared error of the sample / its variance.
 
     A channel counts at most 1. A constant channel counts 0: its error is a constant that the next layer's
     bias absorbs.
     """
     sample = observation.sample
-    along = Affine(by.scale, by.zero_point, by.dtype, None if by.axis is None else 1)
+    along = Affine(affine.scale, affine.zero_point, affine.dtype, None if affine.axis is None else 1)
     noise = np.square(fake_quantize(sample, along) - sample).mean(0, dtype=np.float64)
     signal = sample.var(0, dtype=np.float64)
     varies = signal > 1e-6 * np.square(sample).mean(0, dtype=np.float64)
@@ -240,8 +240,8 @@ def _errors_of_ranges(
     # Errors in units of the widest value: their fourth power stays within float32.
     unit = np.float32(1.0 / max(float(np.abs(exact).max()), SMALLEST_SCALE))
 
-    def error(by: Affine) -> float:
-        found = fake_quantize(x, by)
+    def error(affine: Affine) -> float:
+        found = fake_quantize(x, affine)
         if after is not None:
             found = after(found)
         found -= exact
@@ -260,10 +260,10 @@ def _errors_of_ranges(
     return errors
 
 
-def _along(of_channels: Array, by: Affine, rank: int) -> Array:
+def _along(of_channels: Array, affine: Affine, rank: int) -> Array:
     """Scale or zero point, reshaped to broadcast against a tensor of this rank."""
-    if by.axis is None:
+    if affine.axis is None:
         return of_channels
     shape = [1] * rank
-    shape[by.axis] = -1
+    shape[affine.axis] = -1
     return of_channels.reshape(shape)

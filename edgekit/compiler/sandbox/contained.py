@@ -320,10 +320,10 @@ class _Child:
                 if self._lines.get(timeout=POLL_S) is None:
                     return
 
-    def _story(self, why: str, advice: str = CRASHED) -> str:
+    def _story(self, reason: str, advice: str = CRASHED) -> str:
         _, stage, place = self._last_crumb()
         at = _one_line(", ".join(filter(None, (stage, place))) or "its start")
-        return f"{self.name}: {why}\n  at {at}\n  {advice}; this process is unharmed"
+        return f"{self.name}: {reason}\n  at {at}\n  {advice}; this process is unharmed"
 
     def _last_crumb(self) -> tuple[int, str, str]:
         with open(self.folder / CRUMBS, "rb") as file:

@@ -56,9 +56,9 @@ _DRAFT = record(
 _FIGURES = ("max_abs", "relative_norm", "snr_db", "cosine", "limit_db")
 
 
-def imported_figures(found: ImportedModel) -> dict[str, Json]:
+def imported_figures(imported_model: ImportedModel) -> dict[str, Json]:
     """Describe an imported model. Floats are texts: JSON has no infinity."""
-    imported, compared = found.imported, found.compared
+    imported, compared = imported_model.imported, imported_model.compared
     errors = {
         name: [None if (value := getattr(error, each)) is None else repr(float(value)) for each in _FIGURES]
         for name, error in compared.outputs.items()
@@ -69,10 +69,10 @@ def imported_figures(found: ImportedModel) -> dict[str, Json]:
         "tools": dict(imported.tools),
         "notes": list(imported.notes),
         "precision": imported.precision,
-        "inputs": [spec._asdict() for spec in found.inputs],
-        "outputs": [spec._asdict() for spec in found.outputs],
-        "nodes": found.nodes,
-        "opset": found.opset,
+        "inputs": [spec._asdict() for spec in imported_model.inputs],
+        "outputs": [spec._asdict() for spec in imported_model.outputs],
+        "nodes": imported_model.nodes,
+        "opset": imported_model.opset,
         "compared": {
             "engine": compared.engine,
             "not_run": compared.not_run,
@@ -83,11 +83,11 @@ def imported_figures(found: ImportedModel) -> dict[str, Json]:
     }
 
 
-def parse_imported(given: Json, source: Path, onnx: bytes) -> ImportedModel:
+def parse_imported(message: Json, source: Path, onnx: bytes) -> ImportedModel:
     """Make an imported model of its description.
 
     Args:
-        given: From the child.
+        message: From the child.
         source: Path of the original.
         onnx: The file that the child wrote. It is trusted no more than the original.
 
@@ -95,50 +95,50 @@ def parse_imported(given: Json, source: Path, onnx: bytes) -> ImportedModel:
         Broken: the description has another form.
     """
     try:
-        _IMPORTED(given, "imported")
-        importer = importers()[given["importer"]]
+        _IMPORTED(message, "imported")
+        importer = importers()[message["importer"]]
         imported = Imported(
-            onnx, source.name, source, printable(given["source_sha256"]), importer, given["importer"],
-            {printable(name): printable(version) for name, version in given["tools"].items()},
-            tuple(map(printable, given["notes"])), printable(given["precision"]),
+            onnx, source.name, source, printable(message["source_sha256"]), importer, message["importer"],
+            {printable(name): printable(version) for name, version in message["tools"].items()},
+            tuple(map(printable, message["notes"])), printable(message["precision"]),
         )  # fmt: skip
-        inputs, outputs = (tuple(map(_spec, given[key])) for key in ("inputs", "outputs"))
-        compared = _compared(given["compared"])
-        return ImportedModel(imported, inputs, outputs, given["nodes"], given["opset"], compared)
+        inputs, outputs = (tuple(map(_spec, message[key])) for key in ("inputs", "outputs"))
+        compared = _compared(message["compared"])
+        return ImportedModel(imported, inputs, outputs, message["nodes"], message["opset"], compared)
     except (ManifestError, ValueError, KeyError) as problem:
         raise Broken(f"an imported model: {problem}") from None
 
 
-def _compared(given: Json) -> ImportCheck:
+def _compared(message: Json) -> ImportCheck:
     errors = {}
-    for name, row in given["outputs"].items():
+    for name, row in message["outputs"].items():
         max_abs, relative_norm, snr_db, cosine, limit_db = (each and float(each) for each in row)
         if None in (max_abs, relative_norm, cosine, limit_db):
             raise ValueError("a number is missing")
         errors[printable(name)] = OutputError(max_abs, relative_norm, snr_db, cosine, limit_db)
-    engine, not_run = printable(given["engine"]), printable(given["not_run"])
-    negligible = frozenset(map(printable, given["negligible"]))
-    return ImportCheck(engine, not_run, given["samples"], errors, negligible)
+    engine, not_run = printable(message["engine"]), printable(message["not_run"])
+    negligible = frozenset(map(printable, message["negligible"]))
+    return ImportCheck(engine, not_run, message["samples"], errors, negligible)
 
 
-def _spec(given: Json) -> TensorSpec:
-    return TensorSpec(printable(given["name"]), printable(given["dtype"]), tuple(given["shape"]))
+def _spec(message: Json) -> TensorSpec:
+    return TensorSpec(printable(message["name"]), printable(message["dtype"]), tuple(message["shape"]))
 
 
-def drafted_figures(found: Draft) -> dict[str, Json]:
+def drafted_figures(draft: Draft) -> dict[str, Json]:
     """Describe a drafted card by its text."""
-    specs = {"inputs": found.inputs, "outputs": found.outputs}
+    specs = {"inputs": draft.inputs, "outputs": draft.outputs}
     written = {key: [spec._asdict() for spec in of] for key, of in specs.items()}
-    return {"lines": found.text.split("\n"), "guessed": list(found.guessed), **written}
+    return {"lines": draft.text.split("\n"), "guessed": list(draft.guessed), **written}
 
 
-def parse_drafted(given: Json, name: str) -> Draft:
+def parse_drafted(message: Json, name: str) -> Draft:
     """Make a drafted card of its text. Raises Broken."""
     try:
-        _DRAFT(given, "draft")
-        written = "\n".join(given["lines"])
-        inputs, outputs = (tuple(map(_spec, given[key])) for key in ("inputs", "outputs"))
-        card = parse_card(load_toml(written, name, CardError), inputs, outputs, where=name)
-        return Draft(written, card, tuple(map(printable, given["guessed"])), inputs, outputs)
+        _DRAFT(message, "draft")
+        written = "\n".join(message["lines"])
+        inputs, outputs = (tuple(map(_spec, message[key])) for key in ("inputs", "outputs"))
+        card = parse_card(load_toml(written, name, CardError), inputs, outputs, location=name)
+        return Draft(written, card, tuple(map(printable, message["guessed"])), inputs, outputs)
     except (ManifestError, EdgeKitError, ValueError) as problem:
         raise Broken(f"a drafted card: {problem}") from None

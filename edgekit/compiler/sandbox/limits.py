@@ -112,8 +112,8 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
         memory += FRAMEWORK_BYTES
         seconds += FRAMEWORK_SECONDS
     most = max(int(MACHINE_SHARE * all_memory_bytes()), BYTES_BEYOND)
-    given = int(_given(MEMORY_MB, 0.0) * 1e6)
-    given_seconds, seconds = _given(SECONDS, 0.0), float(math.ceil(seconds))
+    given = int(_from_environment(MEMORY_MB, 0.0) * 1e6)
+    given_seconds, seconds = _from_environment(SECONDS, 0.0), float(math.ceil(seconds))
     return ChildLimits(
         given or min(memory, most),
         given or most,
@@ -144,7 +144,7 @@ def bounds_of(
     )
 
 
-def _given(variable: str, default: float) -> float:
+def _from_environment(variable: str, default: float) -> float:
     text = os.environ.get(variable, "")
     if not text:
         return default
@@ -241,6 +241,8 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
             folder = path if os.path.isdir(path) else os.path.dirname(path)
             yield os.path.realpath(folder)
             yield os.path.realpath(path)
+            if key == "model" and os.path.basename(folder) == "onnx":  # config.json is beside it
+                yield os.path.realpath(os.path.dirname(folder))
             if key == "samples":
                 labels = os.path.join(
                     os.path.dirname(folder), "labels"

@@ -55,9 +55,9 @@ def parse_line(line: bytes) -> dict[str, Json]:
     return message
 
 
-def findings_lines(found: Sequence[Finding]) -> list[bytes]:
+def findings_lines(findings: Sequence[Finding]) -> list[bytes]:
     """Return findings as lines, several per line."""
-    rows: list[Json] = [[_bounded(text) for text in finding.as_json().values()] for finding in found]
+    rows: list[Json] = [[_bounded(text) for text in finding.as_json().values()] for finding in findings]
     starts = range(0, len(rows), FINDINGS_A_LINE)
     return [as_line({"findings": rows[start : start + FINDINGS_A_LINE]}) for start in starts]
 
@@ -83,16 +83,16 @@ def stage_line(kind: str, stage: Stage) -> bytes:
     return as_line({kind: [name, detail[:DETAIL_LIMIT_CHARS], *figures, best[:DETAIL_LIMIT_CHARS]]})
 
 
-def parse_stage(given: Json) -> Stage:
+def parse_stage(message: Json) -> Stage:
     """Parse a progress event. Raises Broken."""
-    if not isinstance(given, list) or len(given) != len(Stage._fields):
+    if not isinstance(message, list) or len(message) != len(Stage._fields):
         raise Broken(f"a stage must have {len(Stage._fields)} fields")
-    for value, kind in zip(given, _STAGE, strict=True):
+    for value, kind in zip(message, _STAGE, strict=True):
         if isinstance(value, bool) or not isinstance(value, kind):
             raise Broken("a field of a stage has another type")
         if isinstance(value, int | float) and not 0 <= value < 1 << 53:
             raise Broken("a number of a stage is out of range")
-    fields: list[Any] = [printable(v[:DETAIL_LIMIT_CHARS]) if isinstance(v, str) else v for v in given]
+    fields: list[Any] = [printable(v[:DETAIL_LIMIT_CHARS]) if isinstance(v, str) else v for v in message]
     return Stage(*fields)
 
 
@@ -114,7 +114,7 @@ def error_lines(problem: EdgeKitError | OSError) -> list[bytes]:
     return [*first, as_line({"error": about})]
 
 
-def parse_error(about: Json, found: list[Finding]) -> EdgeKitError:
+def parse_error(about: Json, findings: list[Finding]) -> EdgeKitError:
     """Parse the error of a line, as it was raised in the child. Raises Broken."""
     if not isinstance(about, dict) or not _all_texts([about.get(key) for key in ("kind", "text", "blame")]):
         raise Broken("an error must have a kind, a text and a cause")
@@ -126,7 +126,7 @@ def parse_error(about: Json, found: list[Finding]) -> EdgeKitError:
     if about["blame"]:
         problem.blame = printable(str(about["blame"]))
     if isinstance(problem, UnsupportedError):
-        problem.findings = list[Any](found)
+        problem.findings = list[Any](findings)
     if isinstance(problem, MissingDependency):
         given = about.get("missing")
         if not isinstance(given, list) or len(given) != 4 or not _all_texts(given):
@@ -136,11 +136,11 @@ def parse_error(about: Json, found: list[Finding]) -> EdgeKitError:
     return problem
 
 
-def parse_system_error(given: Json) -> OSError:
+def parse_system_error(message: Json) -> OSError:
     """Parse an error of the system. Raises Broken."""
-    if not isinstance(given, list) or len(given) != 3 or not _all_texts(given[1:]):
+    if not isinstance(message, list) or len(message) != 3 or not _all_texts(message[1:]):
         raise Broken("a system error must be a number and two strings")
-    number, text, name = given[0], printable(str(given[1])), printable(str(given[2]))
+    number, text, name = message[0], printable(str(message[1])), printable(str(message[2]))
     if not isinstance(number, int):
         return OSError(text)
     return OSError(number, text, name) if name else OSError(number, text)

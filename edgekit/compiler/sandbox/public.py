@@ -49,6 +49,9 @@ def check(
 ) -> list[Finding]:
     """List what each target can't run, or would run off its fast path.
 
+    A model with dynamic dimensions that nothing fixes is checked with suggested shapes. Findings for all
+    targets (``target`` is "") then have the shapes to give; those that other shapes avoid name them.
+
     Args:
         model: Path of an ``.onnx`` file, or of another framework's that an importer takes
             (docs/importing.md).
@@ -60,11 +63,10 @@ def check(
         trusted: Same as in ``build``.
 
     Returns:
-        Findings, errors (which prevent a build) first.
+        Findings, errors (which prevent a build) first, then by what to do.
 
     Raises:
-        ModelError: the file is not a model, or has dynamic dimensions that nothing freezes. CrashError: its
-            process died, or took too much memory or time.
+        ModelError: the file is not a model. CrashError: its process died, or took too much memory or time.
         ProfileError: an unknown target.
         MissingDependency: a target that was asked for by name can't compile here.
     """

@@ -37,29 +37,29 @@ _CHECK = record(
 )
 
 
-def shrunk_figures(found: ShrunkModel) -> dict[str, Json]:
+def shrunk_figures(shrunk: ShrunkModel) -> dict[str, Json]:
     """Return the figures of a smaller model. Floats are texts: JSON has no infinity."""
-    fidelity = found.fidelity
+    fidelity = shrunk.fidelity
     return {
-        "multiplications": list(found.multiplications),
-        "weight_bytes": list(found.weight_bytes),
+        "multiplications": list(shrunk.multiplications),
+        "weight_bytes": list(shrunk.weight_bytes),
         "score": _score(fidelity.score),
         "snr_db": repr(float(fidelity.snr_db)),
         "task": fidelity.task and _score(fidelity.task),
         "kept": fidelity.kept and [repr(each) for each in fidelity.kept],
-        "before": found.task and _score(found.task),
-        "test_samples": found.test_samples,
-        "latency": {name: repr(float(ratio)) for name, ratio in found.latency.items()},
-        "not_timed": dict(found.not_timed),
-        "groups": [[g.name, str(g.before), str(g.after), repr(float(g.error))] for g in found.groups],
+        "before": shrunk.task and _score(shrunk.task),
+        "test_samples": shrunk.test_samples,
+        "latency": {name: repr(float(ratio)) for name, ratio in shrunk.latency.items()},
+        "not_timed": dict(shrunk.not_timed),
+        "groups": [[g.name, str(g.before), str(g.after), repr(float(g.error))] for g in shrunk.groups],
     }
 
 
-def parse_shrunk(given: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> ShrunkModel:
+def parse_shrunk(message: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> ShrunkModel:
     """Parse a smaller model from its figures.
 
     Args:
-        given: Figures from the child.
+        message: Figures from the child.
         name: File name of the model.
         goal: Goal that the user requested.
         onnx: ONNX file that the child wrote.
@@ -68,23 +68,23 @@ def parse_shrunk(given: Json, name: str, goal: ShrinkGoal, onnx: bytes) -> Shrun
         Broken: the figures have another format.
     """
     try:
-        _CHECK(given, "shrunk")
-        kept = given["kept"] and _kept(given["kept"])
-        task, before = (given[key] and _parsed(given[key]) for key in ("task", "before"))
+        _CHECK(message, "shrunk")
+        kept = message["kept"] and _parse_kept(message["kept"])
+        task, before = (message[key] and _parsed(message[key]) for key in ("task", "before"))
         return ShrunkModel(
             name=name,
             onnx=onnx,
             goal=goal,
-            multiplications=_pair(given["multiplications"]),
-            weight_bytes=_pair(given["weight_bytes"]),
-            fidelity=Fidelity(_parsed(given["score"]), float(given["snr_db"]), task, kept),
+            multiplications=_pair(message["multiplications"]),
+            weight_bytes=_pair(message["weight_bytes"]),
+            fidelity=Fidelity(_parsed(message["score"]), float(message["snr_db"]), task, kept),
             task=before,
-            test_samples=given["test_samples"],
-            latency={printable(target): float(ratio) for target, ratio in given["latency"].items()},
-            not_timed={printable(target): printable(why) for target, why in given["not_timed"].items()},
+            test_samples=message["test_samples"],
+            latency={printable(target): float(ratio) for target, ratio in message["latency"].items()},
+            not_timed={printable(target): printable(why) for target, why in message["not_timed"].items()},
             groups=tuple(
                 GroupChange(printable(group), int(old), int(new), float(error))
-                for group, old, new, error in given["groups"]
+                for group, old, new, error in message["groups"]
             ),
         )
     except (ManifestError, ValueError) as problem:
@@ -95,15 +95,15 @@ def _score(score: Score) -> dict[str, Json]:
     return {"metric": score.metric, "value": repr(float(score.value)), "unit": score.unit}
 
 
-def _parsed(given: Mapping[str, str]) -> Score:
-    return Score(printable(given["metric"]), float(given["value"]), printable(given["unit"]))
+def _parsed(message: Mapping[str, str]) -> Score:
+    return Score(printable(message["metric"]), float(message["value"]), printable(message["unit"]))
 
 
-def _kept(given: Sequence[str]) -> Kept:
-    found, total, share, of = given
+def _parse_kept(message: Sequence[str]) -> Kept:
+    found, total, share, of = message
     return Kept(int(found), int(total), float(share), int(of))
 
 
-def _pair(given: Sequence[int]) -> tuple[int, int]:
-    before, after = given
+def _pair(message: Sequence[int]) -> tuple[int, int]:
+    before, after = message
     return before, after

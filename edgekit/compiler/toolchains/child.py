@@ -119,17 +119,17 @@ class ToolchainChild:
             file.seek(max(0, os.path.getsize(self.folder / LOG) - LOG_LIMIT_BYTES))
             return printable(file.read(LOG_LIMIT_BYTES).decode("utf-8", "replace"))
 
-    def _death(self, why: str) -> EngineError:
+    def _death(self, reason: str) -> EngineError:
         code = self._process.wait()
         self._last_said = self.said()
         lines = [line for line in self._last_said.splitlines() if line.strip()]
         self.close()
-        if not why:
+        if not reason:
             with contextlib.suppress(ValueError):
-                why = f"was killed by {signal.Signals(-code).name}" if code < 0 else ""
-            why = why or f"exited with code {code}"
+                reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else ""
+            reason = reason or f"exited with code {code}"
         last = f"; its last line: {lines[-1].strip()}" if lines else ""
-        return EngineError(f"the process of the toolchain {self._name} {why}{last}")
+        return EngineError(f"the process of the toolchain {self._name} {reason}{last}")
 
 
 def _search_path() -> dict[str, str]:

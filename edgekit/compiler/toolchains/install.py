@@ -31,7 +31,7 @@ from edgekit.compiler.toolchains.environment import (
 from edgekit.errors import ToolchainError
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
 from edgekit.system.formats import strict_json
-from edgekit.system.progress import Say, step, unheard
+from edgekit.system.progress import Notify, step, unheard
 
 LOCK_SECONDS = 1.0
 STEP_SECONDS = 3600.0
@@ -97,15 +97,15 @@ def _remove(toolchain: Toolchain) -> bool:
     return bool(folders)
 
 
-def _make(toolchain: Toolchain, folder: Path, say: Say) -> None:
-    say(f"python {toolchain.python}")
+def _make(toolchain: Toolchain, folder: Path, notify: Notify) -> None:
+    notify(f"python {toolchain.python}")
     python = _python(toolchain)
     _step(toolchain, [python, "-I", "-m", "venv", str(folder)], unheard)
     own = str(python_in(folder))
     pip = [own, "-I", "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
     quiet = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
-    _step(toolchain, [*pip, *quiet, "-r", str(toolchain.lock)], say)
-    say("importing it")
+    _step(toolchain, [*pip, *quiet, "-r", str(toolchain.lock)], notify)
+    notify("importing it")
     _step(toolchain, [own, "-I", "-c", f"import {', '.join(toolchain.imports)}"], unheard)
     record = {
         "name": toolchain.name,
@@ -135,7 +135,7 @@ def _python(toolchain: Toolchain) -> str:
     )
 
 
-def _step(toolchain: Toolchain, command: Sequence[str], say: Say) -> None:
+def _step(toolchain: Toolchain, command: Sequence[str], notify: Notify) -> None:
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     process = subprocess.Popen(
@@ -150,17 +150,17 @@ def _step(toolchain: Toolchain, command: Sequence[str], say: Say) -> None:
             for line in process.stdout:
                 if text := line.strip():
                     tail.append(text)
-                    say(text)
+                    notify(text)
         code = process.wait()
     finally:
         late.cancel()
         process.kill()
         process.wait()
     if code:
-        raise ToolchainError(_why(toolchain, code, tail))
+        raise ToolchainError(_install_error(toolchain, code, tail))
 
 
-def _why(toolchain: Toolchain, code: int, tail: Sequence[str]) -> str:
+def _install_error(toolchain: Toolchain, code: int, tail: Sequence[str]) -> str:
     wrong = [line for line in tail if line.startswith(("ERROR", "Error")) or "Error:" in line]
     said = "\n  ".join((wrong or list(tail) or ["it printed no message"])[-4:])
     hint = f"\n  {toolchain.hint}" if toolchain.hint else ""

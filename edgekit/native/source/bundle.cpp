@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "refusal.h"
 #include "sha256.h"
@@ -154,6 +155,7 @@ void Bundle::read_into(const Entry& entry, unsigned char* buffer) const {
 
 std::vector<unsigned char> Bundle::read(const std::string& name) const {
   const Entry& found = entry(name);
+  if (static_cast<uint64_t>(found.size) > static_cast<uint64_t>(PTRDIFF_MAX)) throw std::bad_alloc();
   std::vector<unsigned char> content(static_cast<size_t>(found.size));
   read_into(found, content.data());
   return content;
@@ -219,7 +221,7 @@ GoldenArray Bundle::golden(const std::string& entry_name, const TensorSpec& decl
 }
 
 const Card& Bundle::card() const {
-  std::lock_guard<std::mutex> held(card_mutex_);
+  Lock held(card_mutex_);
   const Json* table = manifest_.card();
   if (!table) throw Refusal(name_ + " has no card, so pictures cannot be prepared; build it with --card");
   if (!card_) card_ = std::make_unique<Card>(read_card(*table, manifest_));

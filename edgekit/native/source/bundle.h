@@ -2,12 +2,12 @@
 #pragma once
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "card.h"
 #include "manifest.h"
+#include "mutex.h"
 
 namespace edgekit {
 
@@ -24,8 +24,10 @@ class PlainFile {
   uint64_t size() const { return size_; }
 
  private:
+#if !defined(__wasm__)
   std::FILE* file_ = nullptr;
-  mutable std::mutex mutex_;  // one position for all threads
+  mutable Mutex mutex_;  // one position for all threads
+#endif
   uint64_t size_ = 0;
 };
 
@@ -60,7 +62,7 @@ class Bundle {
   PlainFile file_;
   Manifest manifest_;
   uint64_t start_ = 0;
-  mutable std::mutex card_mutex_;
+  mutable Mutex card_mutex_;
   mutable std::unique_ptr<Card> card_;
 };
 

@@ -97,7 +97,8 @@ Check record(std::vector<Field> fields, bool is_open) {
     }
     if (is_open) return;
     const std::string* unknown = nullptr;  // the first by name; UTF-8 sorts as its code points do
-    for (const auto& [name, _] : value.fields) {
+    for (const auto& field : value.fields) {
+      const std::string& name = field.first;
       bool known = std::any_of(fields.begin(), fields.end(), [&](const Field& f) { return name == f.name; });
       if (!known && (!unknown || name < *unknown)) unknown = &name;
     }

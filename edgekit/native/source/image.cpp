@@ -114,7 +114,7 @@ void fill(const ImageInput& image, const std::vector<uint8_t>& pixels, const Box
 }  // namespace
 
 size_t image_bytes(const ImageInput& image) {
-  return static_cast<size_t>(image.width) * image.height * image.channels * element_bytes(image.dtype);
+  return memory_size(image.height, image.width, image.channels * element_bytes(image.dtype));
 }
 
 edgekit_placement place_image(const ImageInput& image, int width, int height) {

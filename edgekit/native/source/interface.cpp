@@ -1,28 +1,20 @@
-// The C interface: no exception leaves it, and every argument is checked.
+// The C interface.
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
-#include "bundle.h"
 #include "decode.h"
 #include "edgekit.h"
 #include "golden.h"
+#include "guarded.h"
 #include "image.h"
 #include "onnx_runtime.h"
 #include "refusal.h"
 #include "session.h"
-#include "text.h"
 
 using namespace edgekit;
-
-struct edgekit_bundle {
-  Bundle bundle;
-  explicit edgekit_bundle(const char* path) : bundle(path) {}
-};
 
 struct edgekit_session {
   Session session;
@@ -35,44 +27,13 @@ namespace {
 
 constexpr int SIDE_LIMIT = 1 << 16;
 
-thread_local std::string error_text;
-
-// Run a function; where it fails, keep the reason and return `failed`.
-template <class Result, class Function>
-Result guarded(Result failed, Function function) noexcept {
-  try {
-    return function();
-  } catch (const Refusal& problem) {
-    error_text = printable(problem.what());
-  } catch (const std::bad_alloc&) {
-    error_text = "out of memory";
-  } catch (const std::exception& problem) {
-    error_text = std::string("internal error: ") + problem.what();
-  }
-  return failed;
-}
-
-template <class... Pointers>
-void given(Pointers... pointers) {
-  for (const void* pointer : {static_cast<const void*>(pointers)...}) {
-    if (!pointer) throw Refusal("an argument is NULL; pass an object");
-  }
-}
-
-size_t checked_index(int index, size_t count, const char* what) {
-  if (index < 0 || static_cast<size_t>(index) >= count) {
-    throw Refusal(std::string(what) + " " + std::to_string(index) + " does not exist; there are " +
-                  std::to_string(count));
-  }
-  return static_cast<size_t>(index);
-}
-
 Picture checked_picture(const uint8_t* pixels, int width, int height, int order) {
   given(pixels);
   if (width < 1 || height < 1 || width > SIDE_LIMIT || height > SIDE_LIMIT) {
     throw Refusal("a picture of " + std::to_string(width) + "x" + std::to_string(height) +
                   "; its sides must be from 1 to " + std::to_string(SIDE_LIMIT));
   }
+  memory_size(width, height, 3);
   if (order != EDGEKIT_RGB && order != EDGEKIT_BGR) {
     throw Refusal("order is " + std::to_string(order) + "; it must be EDGEKIT_RGB or EDGEKIT_BGR");
   }

@@ -6,12 +6,12 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "json.h"
 #include "manifest.h"
+#include "mutex.h"
 #include "ort_functions.h"
 #include "refusal.h"
 
@@ -228,10 +228,10 @@ void unload(void* loaded) { delete static_cast<Model*>(loaded); }
 }  // namespace
 
 const edgekit_engine* onnx_runtime(const char* library) {
-  static std::mutex mutex;
+  static Mutex mutex;
   // Never freed: ONNX Runtime does not survive its library's end.
   static auto& engines = *new std::map<std::string, edgekit_engine>;
-  std::lock_guard<std::mutex> held(mutex);
+  Lock held(mutex);
   auto [at, is_new] = engines.try_emplace(library ? library : "");
   if (is_new) {
     try {

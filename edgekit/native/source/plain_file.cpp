@@ -4,7 +4,7 @@
 
 #if defined(_WIN32)
 #include <sys/stat.h>
-#else
+#elif !defined(__wasm__)
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +12,14 @@
 
 #include "bundle.h"
 #include "refusal.h"
+
+#if defined(__wasm__)
+extern "C" {  // the page has the bundle in memory (edgekit/web/core.js)
+__attribute__((import_module("edgekit"), import_name("size"))) double host_size(void);
+__attribute__((import_module("edgekit"), import_name("read"))) size_t host_read(double at, void* buffer,
+                                                                                size_t size);
+}
+#endif
 
 namespace edgekit {
 namespace {
@@ -23,7 +31,29 @@ constexpr uint64_t FILE_LIMIT_BYTES = 64ull << 30;
                 "\n  give the path of a readable file");
 }
 
+// Return why a file of this size is not read, or "".
+std::string wrong_size(uint64_t size) {
+  if (size == 0) return "it is empty";
+  if (size <= FILE_LIMIT_BYTES) return "";
+  return "it has " + std::to_string(size) + " bytes; the limit is " + std::to_string(FILE_LIMIT_BYTES);
+}
+
 }  // namespace
+
+#if defined(__wasm__)
+
+PlainFile::PlainFile(const std::string& name) : size_(static_cast<uint64_t>(host_size())) {
+  std::string why = wrong_size(size_);
+  if (!why.empty()) unreadable(name, why);
+}
+
+PlainFile::~PlainFile() = default;
+
+size_t PlainFile::read(uint64_t at, void* buffer, size_t size) const {
+  return host_read(static_cast<double>(at), buffer, size);
+}
+
+#else
 
 PlainFile::PlainFile(const std::string& name) {
 #if defined(_WIN32)
@@ -43,11 +73,7 @@ PlainFile::PlainFile(const std::string& name) {
   if (!file_ && errno == ENOENT) throw Refusal(name + ": file not found");
   if (!file_) unreadable(name, std::strerror(errno));
   size_ = static_cast<uint64_t>(facts.st_size);
-  std::string why;
-  if (size_ == 0) why = "it is empty";
-  if (size_ > FILE_LIMIT_BYTES) {
-    why = "it has " + std::to_string(size_) + " bytes; the limit is " + std::to_string(FILE_LIMIT_BYTES);
-  }
+  std::string why = wrong_size(size_);
   if (!why.empty()) {
     std::fclose(file_);
     unreadable(name, why);
@@ -58,7 +84,7 @@ PlainFile::PlainFile(const std::string& name) {
 PlainFile::~PlainFile() { std::fclose(file_); }
 
 size_t PlainFile::read(uint64_t at, void* buffer, size_t size) const {
-  std::lock_guard<std::mutex> held(mutex_);
+  Lock held(mutex_);
 #if defined(_WIN32)
   if (_fseeki64(file_, static_cast<long long>(at), SEEK_SET)) return 0;
 #else
@@ -66,5 +92,7 @@ size_t PlainFile::read(uint64_t at, void* buffer, size_t size) const {
 #endif
   return std::fread(buffer, 1, size, file_);
 }
+
+#endif
 
 }  // namespace edgekit

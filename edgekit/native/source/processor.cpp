@@ -18,6 +18,9 @@ std::string lower(std::string text) {
   return text;
 }
 
+#if defined(__wasm__)
+std::vector<std::string> read_instruction_sets() { return {}; }
+#else
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
   for (char c : text) {
@@ -50,6 +53,7 @@ std::vector<std::string> read_instruction_sets() {
   }
   return found;
 }
+#endif
 
 }  // namespace
 
@@ -60,6 +64,8 @@ const char* processor_kind() {
   return "aarch64";
 #elif defined(__arm__)
   return "armv7l";
+#elif defined(__wasm__)
+  return "wasm32";
 #else
   return "unknown";
 #endif

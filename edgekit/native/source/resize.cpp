@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 namespace edgekit {
 namespace {
@@ -140,7 +141,7 @@ void resize_taps(const Picture& picture, const Box& box, int width, int height, 
   auto y = pillow ? pillow_taps(box.height, height, cubic) : cubic_taps(box.height, height);
   int channels = picture.channels;
   size_t columns = static_cast<size_t>(width) * channels;
-  std::vector<int32_t> across(columns * box.height);
+  std::vector<int32_t> across(memory_size(box.height, columns, sizeof(int32_t)) / sizeof(int32_t));
   for (int row = 0; row < box.height; row++) {
     const uint8_t* source = row_of(picture, box, row);
     int32_t* sums = across.data() + row * columns;
@@ -177,9 +178,15 @@ void resize_taps(const Picture& picture, const Box& box, int width, int height, 
 
 }  // namespace
 
+size_t memory_size(uint64_t rows, uint64_t columns, uint64_t bytes) {
+  uint64_t count = rows * columns * bytes;  // sides of at most 2^16
+  if (count > static_cast<uint64_t>(PTRDIFF_MAX)) throw std::bad_alloc();
+  return static_cast<size_t>(count);
+}
+
 std::vector<uint8_t> resize_picture(const Picture& picture, const Box& box, int width, int height, bool cubic,
                                     bool antialias) {
-  std::vector<uint8_t> result(static_cast<size_t>(width) * height * picture.channels);
+  std::vector<uint8_t> result(memory_size(height, width, picture.channels));
   if (box.width == width && box.height == height) {
     size_t columns = static_cast<size_t>(width) * picture.channels;
     for (int row = 0; row < height; row++)

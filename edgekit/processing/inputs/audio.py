@@ -85,46 +85,48 @@ class AudioInput:
         return table
 
 
-def read_audio(name: str, table: dict[str, Json], where: str) -> AudioInput:
+def read_audio(name: str, table: dict[str, Json], location: str) -> AudioInput:
     """The input of a card's table.
 
     Raises:
         CardError: it is malformed.
     """
-    only(table, ("kind", *(f.name for f in fields(AudioInput) if f.name != "name")), where)
-    shape = whole_numbers(table, "shape", where, least=1)
-    rate = _count(table, "rate", where, 1, RATE_LIMIT_HZ)
-    found: dict[str, Any] = {key: choice(table, key, CHOICES[key], where) for key in CHOICES if key in table}
+    only(table, ("kind", *(f.name for f in fields(AudioInput) if f.name != "name")), location)
+    shape = whole_numbers(table, "shape", location, minimum=1)
+    rate = _count(table, "rate", location, 1, RATE_LIMIT_HZ)
+    found: dict[str, Any] = {
+        key: choice(table, key, CHOICES[key], location) for key in CHOICES if key in table
+    }
     for key in ("full_scale", "mean", "std"):
         if key in table:
-            found[key] = get(table, key, float, where)
+            found[key] = get(table, key, float, location)
     for key in ("full_scale", "std"):
         if found.get(key, 1.0) <= 0:
-            raise CardError(f"{where}.{key} is {found[key]:g}; it must be above 0")
+            raise CardError(f"{location}.{key} is {found[key]:g}; it must be above 0")
     if "features" in table:
-        found["features"] = read_features(table["features"], rate, f"{where}.features")
+        found["features"] = read_features(table["features"], rate, f"{location}.features")
     elif "layout" in table:
-        raise CardError(f"{where}.layout needs features; samples have no frames")
+        raise CardError(f"{location}.layout needs features; samples have no frames")
     features: Features | None = found.get("features")
     whole = math.prod(shape) if features is None else _samples(shape, features, found.get("layout", "TF"))
-    window = _count(table, "window", where, 1, WINDOW_LIMIT) if "window" in table else whole
-    context = _count(table, "context", where, 0, WINDOW_LIMIT) if "context" in table else 0
+    window = _count(table, "window", location, 1, WINDOW_LIMIT) if "window" in table else whole
+    context = _count(table, "context", location, 0, WINDOW_LIMIT) if "context" in table else 0
     if window > WINDOW_LIMIT or context >= window:
         raise CardError(
-            f"{where}: a window has {window} samples and a context of {context}; it must be at most "
+            f"{location}: a window has {window} samples and a context of {context}; it must be at most "
             f"{WINDOW_LIMIT}, and its context shorter"
         )
-    hop = _count(table, "hop", where, 1, WINDOW_LIMIT) if "hop" in table else window - context
+    hop = _count(table, "hop", location, 1, WINDOW_LIMIT) if "hop" in table else window - context
     if hop > window:
-        raise CardError(f"{where}.hop is {hop}; it must be at most a window, {window} samples")
+        raise CardError(f"{location}.hop is {hop}; it must be at most a window, {window} samples")
     if context and hop != window - context:
         raise CardError(
-            f"{where}.hop is {hop}; with a context it must be window - context, {window - context}"
+            f"{location}.hop is {hop}; with a context it must be window - context, {window - context}"
         )
     if context and found.get("normalize", "none") != "none":
-        raise CardError(f"{where}.normalize cannot be combined with a context")
+        raise CardError(f"{location}.normalize cannot be combined with a context")
     entry = AudioInput(name, shape, rate, window, hop, context, **found)
-    _check_shape(entry, where)
+    _check_shape(entry, location)
     return entry
 
 
@@ -143,11 +145,11 @@ def _samples(shape: tuple[int, ...], features: Features, layout: str) -> int:
     return (frames - 1) * features.hop + features.cut
 
 
-def _check_shape(entry: AudioInput, where: str) -> None:
+def _check_shape(entry: AudioInput, location: str) -> None:
     shape, features = list(entry.shape), entry.features
     if features is None:
         if math.prod(shape) != entry.window:
-            raise CardError(f"{where}.shape is {shape}, but a window has {entry.window} samples")
+            raise CardError(f"{location}.shape is {shape}, but a window has {entry.window} samples")
         return
     frames, count = features.frames(entry.window), features.count
     wanted = [(frames, count)]
@@ -159,13 +161,13 @@ def _check_shape(entry: AudioInput, where: str) -> None:
     if not any(has == [size for size in pair if size != 1] for pair in wanted):
         first, second = ("frames", "features") if entry.layout == "TF" else ("features", "frames")
         raise CardError(
-            f"{where}.shape is {shape}; a window of {entry.window} samples gives {wanted[0][0]} {first} of "
-            f"{wanted[0][1]} {second} (layout {entry.layout})"
+            f"{location}.shape is {shape}; a window of {entry.window} samples gives {wanted[0][0]} {first} "
+            f"of {wanted[0][1]} {second} (layout {entry.layout})"
         )
 
 
-def _count(table: Mapping[str, Json], key: str, where: str, least: int, most: int) -> int:
-    value: int = get(table, key, int, where)
-    if not least <= value <= most:
-        raise CardError(f"{where}.{key} is {value}; it must be from {least} to {most}")
+def _count(table: Mapping[str, Json], key: str, location: str, minimum: int, maximum: int) -> int:
+    value: int = get(table, key, int, location)
+    if not minimum <= value <= maximum:
+        raise CardError(f"{location}.{key} is {value}; it must be from {minimum} to {maximum}")
     return value

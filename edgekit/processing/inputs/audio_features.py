@@ -112,24 +112,24 @@ class Features:
         return {key: getattr(self, key) for key in kept}
 
 
-def read_features(table: Json, rate: int, where: str) -> Features:
+def read_features(table: Json, rate: int, location: str) -> Features:
     """The features of a card's table.
 
     Args:
         table: The card's ``features``.
         rate: Sample rate in Hz.
-        where: Begins every error's text.
+        location: Begins every error's text.
 
     Raises:
         CardError: it is malformed.
     """
     if not isinstance(table, dict):
-        raise CardError(f"{where} must be a table, not {kind_of(table)}")
-    only(table, tuple(f.name for f in fields(Features)), where)
-    found: dict[str, Any] = {"kind": choice(table, "kind", CHOICES["kind"], where)}
+        raise CardError(f"{location} must be a table, not {kind_of(table)}")
+    only(table, tuple(f.name for f in fields(Features)), location)
+    found: dict[str, Any] = {"kind": choice(table, "kind", CHOICES["kind"], location)}
     for key, kinds in ONLY_WITH.items():
         if key in table and found["kind"] not in kinds:
-            raise CardError(f"{where}.{key} needs kind = {' or '.join(map(repr, kinds))}")
+            raise CardError(f"{location}.{key} needs kind = {' or '.join(map(repr, kinds))}")
     needed = {"frame", "hop", *(("mels",) if found["kind"] != "spectrogram" else ())}
     needed |= {"coefficients"} if found["kind"] == "mfcc" else set()
     for field in fields(Features)[1:]:
@@ -137,47 +137,53 @@ def read_features(table: Json, rate: int, where: str) -> Features:
         if key not in table and key not in needed:
             continue
         if key in CHOICES:
-            found[key] = choice(table, key, CHOICES[key], where)
+            found[key] = choice(table, key, CHOICES[key], location)
         elif key in LIMITS:
-            found[key] = _count(table, key, where)
+            found[key] = _count(table, key, location)
         else:
-            found[key] = get(table, key, bool if key == "remove_dc" else float, where)
+            found[key] = get(table, key, bool if key == "remove_dc" else float, location)
     found.setdefault("n_fft", 1 << (found["frame"] - 1).bit_length())
-    _check(found, rate, where)
+    _check(found, rate, location)
     return Features(**found)
 
 
-def _check(found: Mapping[str, Any], rate: int, where: str) -> None:
-    if found["n_fft"] < found["frame"]:
-        raise CardError(f"{where}.n_fft is {found['n_fft']}; it must hold a frame, {found['frame']} samples")
+def _check(features: Mapping[str, Any], rate: int, location: str) -> None:
+    if features["n_fft"] < features["frame"]:
+        raise CardError(
+            f"{location}.n_fft is {features['n_fft']}; it must hold a frame, {features['frame']} samples"
+        )
     for key in ("offset", "floor", "range", "fmin", "fmax"):
-        if found.get(key, 0.0) < 0:
-            raise CardError(f"{where}.{key} is {found[key]:g}; it must not be below 0")
-    if not 0 <= found.get("preemphasis", 0.0) < 1:
-        raise CardError(f"{where}.preemphasis is {found['preemphasis']:g}; it must be from 0 to below 1")
-    low, high = found.get("fmin", 0.0), found.get("fmax", 0.0) or rate / 2
+        if features.get(key, 0.0) < 0:
+            raise CardError(f"{location}.{key} is {features[key]:g}; it must not be below 0")
+    if not 0 <= features.get("preemphasis", 0.0) < 1:
+        raise CardError(
+            f"{location}.preemphasis is {features['preemphasis']:g}; it must be from 0 to below 1"
+        )
+    low, high = features.get("fmin", 0.0), features.get("fmax", 0.0) or rate / 2
     if not low < high <= rate / 2:
         raise CardError(
-            f"{where}: the bands go from {low:g} to {high:g} Hz; fmin must be below fmax, and that at most "
-            f"half of the rate, {rate / 2:g}"
+            f"{location}: the bands go from {low:g} to {high:g} Hz; fmin must be below fmax, and that at "
+            f"most half of the rate, {rate / 2:g}"
         )
-    if found["kind"] == "mfcc" and found["coefficients"] > found["mels"]:
+    if features["kind"] == "mfcc" and features["coefficients"] > features["mels"]:
         raise CardError(
-            f"{where}.coefficients is {found['coefficients']}; the maximum for {found['mels']} bands"
+            f"{location}.coefficients is {features['coefficients']}; the maximum for {features['mels']} bands"
         )
-    logarithmic = found.get("log", "none") != "none"
-    if found["kind"] == "mfcc" and not logarithmic:
-        raise CardError(f"{where}.log is 'none'; MFCC need logarithms: ln, log10 or db")
-    if logarithmic and not found.get("offset", 0.0) and not found.get("floor", 0.0):
-        raise CardError(f"{where}.log needs an offset or a floor, since silence has no logarithm; e.g. 1e-6")
+    logarithmic = features.get("log", "none") != "none"
+    if features["kind"] == "mfcc" and not logarithmic:
+        raise CardError(f"{location}.log is 'none'; MFCC need logarithms: ln, log10 or db")
+    if logarithmic and not features.get("offset", 0.0) and not features.get("floor", 0.0):
+        raise CardError(
+            f"{location}.log needs an offset or a floor, since silence has no logarithm; e.g. 1e-6"
+        )
     for key in ("offset", "floor", "range"):
-        if key in found and not logarithmic:
-            raise CardError(f"{where}.{key} needs log, but log is 'none'")
+        if key in features and not logarithmic:
+            raise CardError(f"{location}.{key} needs log, but log is 'none'")
 
 
-def _count(table: Mapping[str, Json], key: str, where: str) -> int:
-    value: int = get(table, key, int, where)
+def _count(table: Mapping[str, Json], key: str, location: str) -> int:
+    value: int = get(table, key, int, location)
     least, most = LIMITS[key]
     if not least <= value <= most:
-        raise CardError(f"{where}.{key} is {value}; it must be from {least} to {most}")
+        raise CardError(f"{location}.{key} is {value}; it must be from {least} to {most}")
     return value

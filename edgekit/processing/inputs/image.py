@@ -116,50 +116,52 @@ class ImageInput:
         return {"kind": "image", **as_lists(table)}
 
 
-def read_image(name: str, table: dict[str, Json], where: str) -> ImageInput:
+def read_image(name: str, table: dict[str, Json], location: str) -> ImageInput:
     """The input of a card's table.
 
     Raises:
         CardError: it is malformed.
     """
-    only(table, ("kind", *(f.name for f in fields(ImageInput) if f.name != "name")), where)
-    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", where, least=1)}
+    only(table, ("kind", *(f.name for f in fields(ImageInput) if f.name != "name")), location)
+    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", location, minimum=1)}
     for key, allowed in CHOICES.items():
         if key in table or key in REQUIRED:
-            found[key] = choice(table, key, allowed, where)
+            found[key] = choice(table, key, allowed, location)
     for key, kind in (("pad", int), ("crop", float), ("antialias", bool)):
         if key in table:
-            found[key] = get(table, key, kind, where)
+            found[key] = get(table, key, kind, location)
     for key, modes in ONLY_WITH.items():
         if key in table and found["resize"] not in modes:
             wanted = " or ".join(map(repr, modes))
-            raise CardError(f"{where}.{key} needs resize = {wanted}, but resize is {found['resize']!r}")
+            raise CardError(f"{location}.{key} needs resize = {wanted}, but resize is {found['resize']!r}")
     if not 0 <= found.get("pad", 0) <= 255:
-        raise CardError(f"{where}.pad is {found['pad']}; it must be from 0 to 255")
+        raise CardError(f"{location}.pad is {found['pad']}; it must be from 0 to 255")
     if not 0 < found.get("crop", 1.0) <= 1:
-        raise CardError(f"{where}.crop is {found['crop']:g}; it must be above 0 and at most 1")
+        raise CardError(f"{location}.crop is {found['crop']:g}; it must be above 0 and at most 1")
     shape, colour, layout = list(found["shape"]), found["colour"], found["layout"]
     if len(shape) != 4 or shape[0] != 1:
-        raise CardError(f"{where}.shape is {shape}; it must have 4 dimensions, the first being 1")
+        raise CardError(f"{location}.shape is {shape}; it must have 4 dimensions, the first being 1")
     channels, at = 1 if colour == "GREY" else 3, layout.index("C")
     if shape[at] != channels:
-        raise CardError(f"{where}.shape is {shape}; {colour} in {layout} has {channels} at dimension {at}")
+        raise CardError(f"{location}.shape is {shape}; {colour} in {layout} has {channels} at dimension {at}")
     for key, default in (("mean", 0.0), ("std", 1.0)):
-        found[key] = numbers(table, key, where) if key in table else (default,) * channels
+        found[key] = numbers(table, key, location) if key in table else (default,) * channels
         if len(found[key]) != channels:
             raise CardError(
-                f"{where}.{key} has {len(found[key])} numbers, but {colour} has {channels} channels"
+                f"{location}.{key} has {len(found[key])} numbers, but {colour} has {channels} channels"
             )
-    _refuse_unit_scale(table, found["mean"], found["std"], where)
+    _refuse_unit_scale(table, found["mean"], found["std"], location)
     if min(found["std"]) <= 0:
-        raise CardError(f"{where}.std is {list(found['std'])}; pixels are divided by it: it must be above 0")
+        raise CardError(
+            f"{location}.std is {list(found['std'])}; pixels are divided by it: it must be above 0"
+        )
     if (255 + max(map(abs, found["mean"]))) / min(found["std"]) > float(np.finfo(np.float32).max):
-        raise CardError(f"{where}: (pixel - mean) / std is beyond float32; correct mean or std")
+        raise CardError(f"{location}: (pixel - mean) / std is beyond float32; correct mean or std")
     return ImageInput(name, **found)
 
 
 def _refuse_unit_scale(
-    table: Mapping[str, Json], mean: tuple[float, ...], std: tuple[float, ...], where: str
+    table: Mapping[str, Json], mean: tuple[float, ...], std: tuple[float, ...], location: str
 ) -> None:
     """Refuse mean and std in units of 0 to 1, as torchvision and most model pages have them.
 
@@ -181,7 +183,7 @@ def _refuse_unit_scale(
         else "is in units of 0 to 1, but pixels are 0 to 255"
     )
     given = "std" if "std" in table else "mean"
-    raise CardError(f"{where}.{given} {meant}: write {' and '.join(lines)}")
+    raise CardError(f"{location}.{given} {meant}: write {' and '.join(lines)}")
 
 
 INVERSE_BELOW = 0.05

@@ -54,35 +54,35 @@ class TensorInput:
         return table
 
 
-def read_tensor(name: str, table: dict[str, Json], where: str) -> TensorInput:
+def read_tensor(name: str, table: dict[str, Json], location: str) -> TensorInput:
     """The input of a card's table.
 
     Raises:
         CardError: it is malformed.
     """
-    only(table, ("kind", "shape", "range", "value", "dtype"), where)
-    shape = whole_numbers(table, "shape", where, least=1)
+    only(table, ("kind", "shape", "range", "value", "dtype"), location)
+    shape = whole_numbers(table, "shape", location, minimum=1)
     limits = None
     if "range" in table:
-        ends = numbers(table, "range", where)
+        ends = numbers(table, "range", location)
         if len(ends) != 2 or ends[0] > ends[1]:
-            raise CardError(f"{where}.range is {list(ends)}; it must be [least, greatest]")
+            raise CardError(f"{location}.range is {list(ends)}; it must be [least, greatest]")
         limits = ends[0], ends[1]
     if "value" not in table:
         if "dtype" in table:
-            raise CardError(f"{where}.dtype needs value; without it, the model's dtype is used")
+            raise CardError(f"{location}.dtype needs value; without it, the model's dtype is used")
         return TensorInput(name, shape, limits)
     if limits is not None:
-        raise CardError(f"{where} has both value and range; a constant has no range")
-    dtype = choice(table, "dtype", DTYPES, where)
+        raise CardError(f"{location} has both value and range; a constant has no range")
+    dtype = choice(table, "dtype", DTYPES, location)
     given = table["value"]
-    value = numbers({"value": given if isinstance(given, list) else [given]}, "value", where)
+    value = numbers({"value": given if isinstance(given, list) else [given]}, "value", location)
     if len(value) != 1 and (len(value) > VALUE_LIMIT or len(value) != math.prod(shape)):
         raise CardError(
-            f"{where}.value has {len(value)} numbers; it must be one, or one for each element of "
+            f"{location}.value has {len(value)} numbers; it must be one, or one for each element of "
             f"{list(shape)}, at most {VALUE_LIMIT}"
         )
     kept = np.asarray(value).astype(dtype)
     if not np.array_equal(kept.astype(np.float64), np.asarray(value)) and np.dtype(dtype).kind != "f":
-        raise CardError(f"{where}.value is {list(value)}; it is outside of {dtype}")
+        raise CardError(f"{location}.value is {list(value)}; it is outside of {dtype}")
     return TensorInput(name, shape, None, value, dtype)

@@ -64,43 +64,43 @@ class TextInput:
         return {"kind": "text", **table, "shape": list(self.shape)}
 
 
-def read_text(name: str, table: dict[str, Json], where: str) -> TextInput:
+def read_text(name: str, table: dict[str, Json], location: str) -> TextInput:
     """The input of a card's table.
 
     Raises:
         CardError: it is malformed.
     """
-    only(table, ("kind", *(f.name for f in fields(TextInput) if f.name != "name")), where)
-    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", where, least=1)}
+    only(table, ("kind", *(f.name for f in fields(TextInput) if f.name != "name")), location)
+    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", location, minimum=1)}
     for key, allowed in CHOICES.items():
         if key in table or key == "part":
-            found[key] = choice(table, key, allowed, where)
+            found[key] = choice(table, key, allowed, location)
     for key in WITH_IDS:
         if key in table and found["part"] != "ids":
-            raise CardError(f"{where}.{key} is allowed for part = 'ids' only")
+            raise CardError(f"{location}.{key} is allowed for part = 'ids' only")
     if found["part"] == "ids":
-        found["tokenizer"] = file = get(table, "tokenizer", str, where)
+        found["tokenizer"] = file = get(table, "tokenizer", str, location)
         if not _IN_NAMES.issuperset(file) or not file.endswith(".json") or file.startswith("."):
             raise CardError(
-                f"{where}.tokenizer is {file!r}; it must be a .json file in the card's folder, named with "
+                f"{location}.tokenizer is {file!r}; it must be a .json file in the card's folder, named with "
                 "letters, digits, '.', '_' and '-'"
             )
     for key, kind in (("pad_id", int), ("special_tokens", bool), ("pair", bool)):
         if key in table:
-            found[key] = get(table, key, kind, where)
+            found[key] = get(table, key, kind, location)
     if found.get("pad_id", 0) < PAD_FROM_TOKENIZER:
         raise CardError(
-            f"{where}.pad_id is {found['pad_id']}; it must be from 0, or -1 for the tokenizer's own"
+            f"{location}.pad_id is {found['pad_id']}; it must be from 0, or -1 for the tokenizer's own"
         )
     shape = list(found["shape"])
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != 1) or shape[-1] > TOKENS_LIMIT:
         raise CardError(
-            f"{where}.shape is {shape}; it must be [1, tokens] or [tokens], at most {TOKENS_LIMIT}"
+            f"{location}.shape is {shape}; it must be [1, tokens] or [tokens], at most {TOKENS_LIMIT}"
         )
     return TextInput(name, **found)
 
 
-def check_parts(entries: Mapping[str, TextInput], where: str) -> None:
+def check_parts(entries: Mapping[str, TextInput], location: str) -> None:
     """Hold the parts of a text to each other.
 
     Raises:
@@ -109,10 +109,10 @@ def check_parts(entries: Mapping[str, TextInput], where: str) -> None:
     parts = [entry.part for entry in entries.values()]
     if parts.count("ids") != 1 or len(set(parts)) != len(parts):
         raise CardError(
-            f"{where}: the parts of a text are {', '.join(parts)}; exactly one ids is needed, and at most "
+            f"{location}: the parts of a text are {', '.join(parts)}; exactly one ids is needed, and at most "
             "one mask and one types"
         )
     lengths = {name: entry.tokens for name, entry in entries.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise CardError(f"{where}: the parts of a text have different lengths: {told}")
+        raise CardError(f"{location}: the parts of a text have different lengths: {told}")

@@ -74,8 +74,8 @@ def rows_of(outputs: Outputs, role: str, columns: int = 0) -> Array:
     return values.reshape(-1, last)
 
 
-def at_least(least: int, **values: int) -> None:
-    """Check that values are whole numbers and at least ``least``.
+def at_least(minimum: int, **values: int) -> None:
+    """Check that values are whole numbers and at least ``minimum``.
 
     Raises:
         ValueError: a value is below it, or is not a whole number.
@@ -83,8 +83,8 @@ def at_least(least: int, **values: int) -> None:
     for name, value in values.items():
         if not hasattr(value, "__index__"):
             raise ValueError(f"{name} is {value!r}; it must be a whole number")
-        if value < least:
-            raise ValueError(f"{name} is {value}; it must be at least {least}")
+        if value < minimum:
+            raise ValueError(f"{name} is {value}; it must be at least {minimum}")
 
 
 def within(low: float, high: float, **values: float) -> None:

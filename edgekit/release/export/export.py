@@ -49,7 +49,7 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
     if app:
         files = _for_apps(bundle, variant, files)
     title = export_title(bundle.manifest["source"]["file"], name)
-    files |= _beside(variant, files, title)
+    files |= _extra_files(variant, files, title)
     names = {file: exported_name(file, title) for file in files}
     contents = {folder / names[file]: content for file, content in files.items()}
     readme = _plain_use(variant, names)
@@ -112,7 +112,7 @@ def _plain_use(variant: Variant, names: Mapping[str, str]) -> str:
     return str(import_module(module).plain_use(variant.options, names)) if module else ""
 
 
-def _beside(variant: Variant, files: Mapping[str, bytes], title: str) -> dict[str, bytes]:
+def _extra_files(variant: Variant, files: Mapping[str, bytes], title: str) -> dict[str, bytes]:
     """Return the extra files that the target exports; empty if it is not installed."""
     from edgekit.target import registry
 

@@ -114,8 +114,8 @@ def _form(variant: Variant) -> TritonForm | None:
     return form if form is not None and set(form.files) <= set(variant.files) else None
 
 
-def _title(bundle: Bundle, what: str) -> str:
-    return export_title(bundle.manifest["source"]["file"], what)
+def _title(bundle: Bundle, description: str) -> str:
+    return export_title(bundle.manifest["source"]["file"], description)
 
 
 def _model(bundle: Bundle, variant: Variant, form: TritonForm) -> TritonModel:
@@ -130,7 +130,7 @@ def _model(bundle: Bundle, variant: Variant, form: TritonForm) -> TritonModel:
         f"# {variant.name} of {bundle.manifest['source']['file']}, {variant.status}",
         f"name: {_text(name)}",
         f"backend: {_text(form.backend)}",
-        f"max_batch_size: {batch}  # {_why(batch, bool(form.pads))}",
+        f"max_batch_size: {batch}  # {_batch_reason(batch, bool(form.pads))}",
         *(_tensor("input", spec, batch) for spec in inputs),
         *(_tensor("output", spec, batch) for spec in outputs),
         f"instance_group [{{ count: 1 kind: {'KIND_GPU' if form.accelerator else 'KIND_CPU'} }}]",
@@ -165,7 +165,7 @@ def _batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
     return size if not sizes and size > 1 else 0
 
 
-def _why(batch: int, pads: bool) -> str:
+def _batch_reason(batch: int, pads: bool) -> str:
     if batch:
         return "as it was built and verified; the backend fills up smaller ones"
     return (

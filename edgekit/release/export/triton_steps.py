@@ -46,7 +46,7 @@ class TritonPythonModel:
         height, width = image.shape[:2]
         return {**feeds, "SIZE": np.array([width, height], np.int32)}
 
-    def _decoded(self, given: dict[str, Any]) -> dict[str, Any]:
-        width, height = map(int, given.pop("SIZE"))
-        prediction = decode(self._card, given, placement(self._card, width, height))
+    def _decoded(self, config: dict[str, Any]) -> dict[str, Any]:
+        width, height = map(int, config.pop("SIZE"))
+        prediction = decode(self._card, config, placement(self._card, width, height))
         return {"PREDICTION": np.array([json.dumps(prediction.as_json()).encode()], np.object_)}

@@ -140,26 +140,26 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def _of_snapshot(found: dict[str, Any]) -> DeviceRow:
-    report = found["report"]
+def _of_snapshot(snapshot: dict[str, Any]) -> DeviceRow:
+    report = snapshot["report"]
     if report["format"] != FORMAT:
         raise RowError(
             f"its format is {printable(str(report['format']))[:20]}; the supported one is {FORMAT}"
         )
-    stages = [entry for entry in found["stages"] if entry["stage"] == END_TO_END]
+    stages = [entry for entry in snapshot["stages"] if entry["stage"] == END_TO_END]
     return _row(
         report,
-        found,
-        (found["since"], found["until"]),
-        found["outcomes"],
+        snapshot,
+        (snapshot["since"], snapshot["until"]),
+        snapshot["outcomes"],
         [(e["count"], e["sum"], e["scale"], e["offset"], e["bucket_counts"]) for e in stages],
         (report["scores"]["count"], report["scores"]["sum"]),
         {entry["bundle"]: entry["reason"] for entry in report["given_up"]},
     )
 
 
-def _of_otlp(found: dict[str, Any]) -> DeviceRow:
-    resource = found["resourceMetrics"][0]
+def _of_otlp(document: dict[str, Any]) -> DeviceRow:
+    resource = document["resourceMetrics"][0]
     about = _attributes(resource["resource"])
     metrics = {metric["name"]: metric for metric in resource["scopeMetrics"][0]["metrics"]}
 
@@ -191,14 +191,14 @@ def _of_otlp(found: dict[str, Any]) -> DeviceRow:
     )
 
 
-def _attributes(of: dict[str, Any]) -> dict[str, str]:
-    return {entry["key"]: entry["value"]["stringValue"] for entry in of["attributes"]}
+def _attributes(holder: dict[str, Any]) -> dict[str, str]:
+    return {entry["key"]: entry["value"]["stringValue"] for entry in holder["attributes"]}
 
 
 def _row(
     about: Mapping[str, Any],
     runs: Mapping[str, Any],
-    when: tuple[Any, Any],
+    period: tuple[Any, Any],
     outcomes: Mapping[str, Any],
     times: Sequence[tuple[Any, Any, Any, Any, Any]],
     scores: tuple[Any, Any],
@@ -211,7 +211,7 @@ def _row(
     if about["channel"] and NAME.fullmatch(about["channel"]) is None:
         raise RowError(f"its channel {printable(about['channel'])[:80]!r} is not a name")
     words = {key: _text(runs[key]) for key in ("model", "version", "bundle", "variant", "engine")}
-    since, until = (_number(each) for each in when)
+    since, until = (_number(each) for each in period)
     if since > until:
         raise RowError("it was sent before its counts began")
     counts = {key: _count(outcomes.get(key, 0)) for key in ("ok", "fallback", "failed")}

@@ -120,12 +120,12 @@ def _considerations(bundle: Bundle) -> dict[str, Json]:
     return {key: lines for key, lines in found.items() if lines}
 
 
-def _variant(bundle: Bundle, ref: str, variant: Variant) -> dict[str, Json]:
+def _variant(bundle: Bundle, reference: str, variant: Variant) -> dict[str, Json]:
     engine = variant.evidence.get("engine")
     files = [
         {
             "type": "file",
-            "bom-ref": f"{ref}/{quote(file, safe='')}",
+            "bom-ref": f"{reference}/{quote(file, safe='')}",
             "name": file,
             "hashes": _sha256(bundle.sha256(entry)),
             "properties": _properties(entry=entry, size_bytes=bundle.size_bytes(entry)),
@@ -136,7 +136,7 @@ def _variant(bundle: Bundle, ref: str, variant: Variant) -> dict[str, Json]:
     told = {"target": variant.target, "profile": variant.profile, "precision": variant.precision}
     return {
         "type": "machine-learning-model",
-        "bom-ref": ref,
+        "bom-ref": reference,
         "name": variant.name,
         "modelCard": {"quantitativeAnalysis": {"performanceMetrics": metrics}},
         "components": files,
@@ -184,8 +184,8 @@ def _named(figure: Mapping[str, Any]) -> str:
     return f"{figure['metric']} in {figure['unit']}" if figure["unit"] else str(figure["metric"])
 
 
-def _metric(kind: str, value: float | None, where: str) -> dict[str, Json] | None:
-    return None if value is None else {"type": kind, "value": str(value), "slice": where}
+def _metric(kind: str, value: float | None, location: str) -> dict[str, Json] | None:
+    return None if value is None else {"type": kind, "value": str(value), "slice": location}
 
 
 def _stages(manifest: Mapping[str, Any]) -> list[dict[str, Json]]:

@@ -146,14 +146,14 @@ def _alike(before: Bundle, after: Bundle) -> dict[str, str]:
 
 
 def _smallest(
-    content: bytes, before: Readable, at: int, size: int, old_start: int, old_size: int
+    content: bytes, before: Readable, offset: int, size: int, old_start: int, old_size: int
 ) -> tuple[int, int, int, int, int, bytes]:
     """Form, width, phase, offset and size in the old file, payload of a block of a part of ``size``."""
     zstd = _zstd()
     quick = zstd.ZstdCompressor(level=TRY_LEVEL)
     best = (len(quick.compress(content)), PLAIN, 0, 0, 0, 0)
     for shift in sorted({0, old_size - size}):  # as far from the start as it was, and as far from the end
-        place = at + shift
+        place = offset + shift
         if not 0 <= place <= old_size - len(content):
             continue
         same = before.read(old_start + place, len(content))
@@ -164,7 +164,7 @@ def _smallest(
             best = min(best, (found, NUMBERS, width, phase, old_start + place, len(content)))
     used = min(old_size, WINDOW_BYTES)
     if used and best[0] * PATCH_FROM > len(content):
-        middle = (at + len(content) // 2) * old_size // max(size, 1)
+        middle = (offset + len(content) // 2) * old_size // max(size, 1)
         place = old_start + min(max(0, middle - used // 2), old_size - used)
         dictionary = _dictionary(before.read(place, used))
         found = len(zstd.ZstdCompressor(level=PATCH_LEVEL, dict_data=dictionary).compress(content))
@@ -265,9 +265,9 @@ def _inflated(payload: bytes, size: int, old: bytes = b"") -> bytes:
     return content
 
 
-def _expect(holds: bool, why: str) -> None:
+def _expect(holds: bool, reason: str) -> None:
     if not holds:
-        raise DeltaError(why)
+        raise DeltaError(reason)
 
 
 def _sha256(file: Readable) -> bytes:

@@ -23,7 +23,7 @@ from edgekit.release.updates.releases import Target
 from edgekit.signing.trusted_keys import sha256_of
 from edgekit.system.atomic_files import flush_folder, private_folder
 from edgekit.system.ownership import why_foreign
-from edgekit.system.progress import Say, step
+from edgekit.system.progress import Notify, step
 
 FLUSHED_BYTES = 8 << 20
 """So much may be lost of a download when the power is cut."""
@@ -118,11 +118,11 @@ def rebuild(old: Path, delta: Path, target: Target, folder: Path) -> str:
         draft.unlink(missing_ok=True)
 
 
-def remove_others(folder: Path, wanted: set[str]) -> None:
+def remove_others(folder: Path, needed: set[str]) -> None:
     """Remove downloads of other files than these hashes: of releases that nobody wants any more."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
-            if path.name.removesuffix(".part") not in wanted:
+            if path.name.removesuffix(".part") not in needed:
                 path.unlink()
 
 
@@ -144,40 +144,43 @@ def _emptied(file: BinaryIO) -> None:
     file.truncate()
 
 
-def _fetch(files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Hash, at: int, say: Say) -> int:
+def _fetch(
+    files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Hash, offset: int, notify: Notify
+) -> int:
     """Fetch what is missing, repeating requests that fail; the size of what there is then."""
-    failed, flushed = 0, at
-    while at < target.size_bytes:
-        before = at
+    failed, flushed = 0, offset
+    while offset < target.size_bytes:
+        before = offset
         try:
-            with files.open(target.url_path, at) as body:
-                for piece in _after(body.pieces, at - body.start):  # a server without parts starts at 0
-                    if at + len(piece) > target.size_bytes:
+            with files.open(target.url_path, offset) as body:
+                for piece in _after(body.pieces, offset - body.start):  # a server without parts starts at 0
+                    if offset + len(piece) > target.size_bytes:
                         raise FetchError(
-                            f"the server sends more than the {target.size_bytes} bytes signed", again=False
+                            f"the server sends more than the {target.size_bytes} bytes signed",
+                            retryable=False,
                         )
                     file.write(piece)
                     digest.update(piece)
-                    at += len(piece)
-                    say(target.path, at >> 20, target.size_bytes >> 20, "MB")
-                    if at - flushed >= FLUSHED_BYTES:
+                    offset += len(piece)
+                    notify(target.path, offset >> 20, target.size_bytes >> 20, "MB")
+                    if offset - flushed >= FLUSHED_BYTES:
                         file.flush()
                         os.fsync(file.fileno())
-                        flushed = at
-            if at < target.size_bytes:
-                raise FetchError(f"the server's file ends {target.size_bytes - at} bytes too early")
+                        flushed = offset
+            if offset < target.size_bytes:
+                raise FetchError(f"the server's file ends {target.size_bytes - offset} bytes too early")
         except FetchError as problem:
             file.flush()
-            failed = 1 if at - before >= CHUNK_BYTES else failed + 1
+            failed = 1 if offset - before >= CHUNK_BYTES else failed + 1
             try:
                 files.wait_after(problem, failed)
             except FetchError:
                 raise UpdateError(
                     f"{target.path} can't be fetched: {problem}\n"
-                    f"  {at} of {target.size_bytes} bytes are here; the next run continues from there"
+                    f"  {offset} of {target.size_bytes} bytes are here; the next run continues from there"
                 ) from None
     file.flush()
-    return at
+    return offset
 
 
 def _after(pieces: Iterator[bytes], skipped: int) -> Iterator[bytes]:

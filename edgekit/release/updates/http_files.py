@@ -63,13 +63,15 @@ class FetchError(Exception):
 
     Attributes:
         status: The HTTP status, 0 where there was none.
-        again: Whether the same request may succeed.
+        retryable: Whether the same request may succeed.
         retry_after_s: Delay that the server requests, in seconds.
     """
 
-    def __init__(self, why: str, status: int = 0, again: bool = True, retry_after_s: float = 0.0) -> None:
-        super().__init__(why)
-        self.status, self.again, self.retry_after_s = status, again, retry_after_s
+    def __init__(
+        self, reason: str, status: int = 0, retryable: bool = True, retry_after_s: float = 0.0
+    ) -> None:
+        super().__init__(reason)
+        self.status, self.again, self.retry_after_s = status, retryable, retry_after_s
 
 
 @dataclass
@@ -134,7 +136,7 @@ class HttpFiles:
                 for piece in body.pieces:
                     content += piece
                     if len(content) > limit_bytes:
-                        raise FetchError(f"{path} has more than {limit_bytes} bytes", again=False)
+                        raise FetchError(f"{path} has more than {limit_bytes} bytes", retryable=False)
             return bytes(content)
 
         failed = 0
@@ -195,14 +197,14 @@ class HttpFiles:
                 raise FetchError(f"{url}: HTTP status {status}", status, status in AGAIN, after_s)
             url = urljoin(url, target)
             if urlsplit(url).scheme != scheme:
-                raise FetchError(f"{url}: a redirect from {scheme} to another scheme", again=False)
-        raise FetchError(f"{url}: more than {REDIRECTS_LIMIT} redirects", again=False)
+                raise FetchError(f"{url}: a redirect from {scheme} to another scheme", retryable=False)
+        raise FetchError(f"{url}: more than {REDIRECTS_LIMIT} redirects", retryable=False)
 
     def _request(self, url: str, offset: int) -> tuple[TimedConnection, HTTPResponse]:
         try:
             parts = _checked(url)
         except UsageError as problem:
-            raise FetchError(str(problem), again=False) from None
+            raise FetchError(str(problem), retryable=False) from None
         connection = self._connection(parts)
         connection.end_s = time.monotonic() + self.limits.head_s
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -222,7 +224,7 @@ class HttpFiles:
         except (OSError, HTTPException, ValueError) as problem:
             self._connected = self._connected or connection.connected
             connection.drop()
-            raise FetchError(f"{url}: {_why(problem)}") from None
+            raise FetchError(f"{url}: {_reason(problem)}") from None
         self._connected = True
         self.server_time = (response.headers.get("Date") or self.server_time)[:64]
         return connection, response
@@ -251,7 +253,7 @@ class HttpFiles:
             try:
                 piece = response.read1(CHUNK_BYTES)
             except (OSError, HTTPException, ValueError) as problem:
-                raise FetchError(f"the response stopped: {_why(problem)}") from None
+                raise FetchError(f"the response stopped: {_reason(problem)}") from None
             if not piece:
                 break
             received += len(piece)
@@ -272,7 +274,7 @@ def _start(response: HTTPResponse, offset: int) -> int:
         return 0
     found = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
     if not offset or found is None or int(found[1]) != offset:
-        raise FetchError("the server sent a different range than requested", again=False)
+        raise FetchError("the server sent a different range than requested", retryable=False)
     return offset
 
 
@@ -290,7 +292,7 @@ def _checked(url: str) -> SplitResult:
     return parts
 
 
-def _why(problem: Exception) -> str:
+def _reason(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
         return "no response in time"
     return f"{type(problem).__name__}: {problem}"[:200]

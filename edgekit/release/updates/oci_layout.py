@@ -129,7 +129,7 @@ def update(
     found = open_artifact(reference, size_limit_bytes)
     if signed and found.signature is None:
         raise SignatureError(f"{reference} is not signed: it has no {found.file}{SUFFIX}")
-    with open_regular(found.bundle, follow=False) as file:
+    with open_regular(found.bundle, follow_links=False) as file:
         digest = file.read(HEADER.size)[-32:].hex()
     if digest == store.state.current:
         return "up to date", found, digest
@@ -264,7 +264,7 @@ def _bundle_and_signature(layers: list[dict[str, Any]]) -> tuple[dict[str, Any],
 
 def _check_layer(folder: Path, layer: Mapping[str, Any]) -> None:
     path, digest = blob_path(folder, layer["digest"]), hashlib.sha256()
-    with open_regular(path, follow=False) as file:
+    with open_regular(path, follow_links=False) as file:
         size = os.fstat(file.fileno()).st_size
         _expect(size == layer["size"], f"{path} has {size} bytes where {layer['size']} are expected")
         while piece := file.read(1 << 20):
@@ -272,18 +272,18 @@ def _check_layer(folder: Path, layer: Mapping[str, Any]) -> None:
     _expect(f"sha256:{digest.hexdigest()}" == layer["digest"], f"{path} is damaged: its sha256 differs")
 
 
-def _json(folder: Path, descriptor: Mapping[str, Any], what: str) -> Any:
+def _json(folder: Path, descriptor: Mapping[str, Any], description: str) -> Any:
     """The JSON that a descriptor names, of its size and digest."""
     path = blob_path(folder, descriptor["digest"])
     content = _read(path)
     size = len(content)
     _expect(size == descriptor["size"], f"{path} has {size} bytes where {descriptor['size']} are expected")
     _expect(digest_of(content) == descriptor["digest"], f"{path} is damaged: its sha256 differs")
-    return strict_json.decode(content, what, JSON_LIMIT_BYTES)
+    return strict_json.decode(content, description, JSON_LIMIT_BYTES)
 
 
 def _read(path: Path) -> bytes:
-    return read_plain(path, JSON_LIMIT_BYTES, follow=False)
+    return read_plain(path, JSON_LIMIT_BYTES, follow_links=False)
 
 
 def _expect(holds: bool, otherwise: str) -> None:

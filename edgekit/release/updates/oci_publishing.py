@@ -140,13 +140,13 @@ def _index_to_add_to(folder: Path) -> dict[str, Any]:
     return {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": []}
 
 
-def _add_file(folder: Path, path: Path, media_type: str, name: str, made: list[Path]) -> dict[str, Any]:
+def _add_file(folder: Path, path: Path, media_type: str, name: str, written: list[Path]) -> dict[str, Any]:
     """Copy a file to where its hash names it, if it is not there; its descriptor."""
     sha256 = sha256_of(path)
     place = blob_path(folder, sha256)
     if place.is_symlink() or not place.is_file() or sha256_of(place) != sha256:
         if not os.path.lexists(place):
-            made.append(place)
+            written.append(place)
         write_atomically(place, _unchanged(path, sha256), 0o644)
     annotations = {FILE_PATH: name, TITLE: name}
     size = place.stat().st_size
@@ -164,14 +164,14 @@ def _unchanged(path: Path, sha256: str) -> Iterator[bytes]:
         raise UsageError(f"{path} was changed while it was read; nothing has been published")
 
 
-def _add_json(folder: Path, value: dict[str, Any], media_type: str, made: list[Path]) -> dict[str, Any]:
+def _add_json(folder: Path, value: dict[str, Any], media_type: str, written: list[Path]) -> dict[str, Any]:
     content = strict_json.encode(value)
     digest = digest_of(content)
-    _write(blob_path(folder, digest), content, made)
+    _write(blob_path(folder, digest), content, written)
     return {"mediaType": media_type, "digest": digest, "size": len(content)}
 
 
-def _write(path: Path, content: bytes, made: list[Path]) -> None:
+def _write(path: Path, content: bytes, written: list[Path]) -> None:
     if not os.path.lexists(path):
-        made.append(path)
+        written.append(path)
     write_atomically(path, [content], 0o644)

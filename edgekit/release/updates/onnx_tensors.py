@@ -30,33 +30,33 @@ def tensors(content: bytes) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _fields(content: bytes, at: int, end: int, *wanted: int) -> Iterator[tuple[int, int, int]]:
+def _fields(content: bytes, offset: int, end: int, *numbers: int) -> Iterator[tuple[int, int, int]]:
     """Number, start and end of the fields of bytes with these numbers, in a message."""
-    while at < end:
-        tag, at = _varint(content, at)
+    while offset < end:
+        tag, offset = _varint(content, offset)
         kind = tag & 7
         if kind == 0:
-            _, at = _varint(content, at)
+            _, offset = _varint(content, offset)
         elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
+            offset += 8 if kind == 1 else 4
         elif kind == 2:
-            size, at = _varint(content, at)
-            if tag >> 3 in wanted:
-                yield tag >> 3, at, at + size
-            at += size
+            size, offset = _varint(content, offset)
+            if tag >> 3 in numbers:
+                yield tag >> 3, offset, offset + size
+            offset += size
         else:
             raise ValueError("it is not valid protobuf")
-    if at != end:
+    if offset != end:
         raise ValueError("a field ends outside of its message")
 
 
-def _varint(content: bytes, at: int) -> tuple[int, int]:
+def _varint(content: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = content[at]
+        byte = content[offset]
         value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 128:
-            return value, at
+            return value, offset
         if shift > 63:
             raise ValueError("a number is too long")

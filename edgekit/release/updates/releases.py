@@ -64,29 +64,29 @@ class Channel:
     stopped: str
     models: Mapping[str, tuple[int, ...]]
 
-    def model(self, asked: str, followed: Sequence[str] = ()) -> str:
+    def model(self, requested: str, followed: Sequence[str] = ()) -> str:
         """Return the model to update: the requested one, the only one, or the only one the device follows.
 
         Args:
-            asked: Requested model, or "".
+            requested: Requested model, or "".
             followed: Models of the channel of which this device has installed a release.
 
         Raises:
             UpdateError: the model does not exist, or there are several and none is requested.
         """
-        if not asked and 1 in (len(self.models), len(followed)):
-            (asked,) = self.models if len(self.models) == 1 else followed
-        if not asked and self.models:
+        if not requested and 1 in (len(self.models), len(followed)):
+            (requested,) = self.models if len(self.models) == 1 else followed
+        if not requested and self.models:
             names = sorted(self.models)
             raise UpdateError(
                 f"channel {self.name} has {len(names)} models: {', '.join(names)}\n"
                 f"  give --model, e.g. --model {names[0]}; the device stays with the model that it installed"
             )
-        if asked not in self.models:
-            which = f"has no model {asked}" if asked else "has no model yet"
+        if requested not in self.models:
+            which = f"has no model {requested}" if requested else "has no model yet"
             has = f"; it has: {', '.join(sorted(self.models))}" if self.models else ""
             raise UpdateError(f"channel {self.name} {which}{has}")
-        return asked
+        return requested
 
 
 @dataclass(frozen=True)
@@ -220,22 +220,22 @@ def is_sha256(text: Json) -> bool:
     return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
-def _object(custom: Json, where: str) -> dict[str, Json]:
+def _object(custom: Json, location: str) -> dict[str, Json]:
     found = custom.get(KEY) if isinstance(custom, dict) else None
     if not isinstance(found, dict):
-        raise _malformed(where, KEY)
+        raise _malformed(location, KEY)
     return found
 
 
-def _text(found: Mapping[str, Json], key: str, limit: int, where: str) -> str:
-    text = found.get(key, "")
+def _text(table: Mapping[str, Json], key: str, limit: int, location: str) -> str:
+    text = table.get(key, "")
     if not isinstance(text, str) or len(text) > limit:
-        raise _malformed(where, key)
+        raise _malformed(location, key)
     return printable(text)  # who signs a channel may be another than who reads its notes on a terminal
 
 
-def _malformed(where: str, key: str) -> UpdateError:
+def _malformed(location: str, key: str) -> UpdateError:
     return UpdateError(
-        f"{where}: what is signed about it has no valid {key!r}\n"
+        f"{location}: what is signed about it has no valid {key!r}\n"
         "  it was not made by `edgekit release publish`, or by a newer one than this"
     )

@@ -73,7 +73,7 @@ def open_channel(
         for path in _stored(kept):
             place = draft / path.relative_to(kept)
             place.parent.mkdir(exist_ok=True)
-            place.write_bytes(read_plain(path, LIMIT_BYTES, follow=False))
+            place.write_bytes(read_plain(path, LIMIT_BYTES, follow_links=False))
         try:
             with _explained(files, now):
                 yield _opened(files, draft, root, name, now)
@@ -133,10 +133,10 @@ def _clock_note(files: HttpFiles, draft: Path, channel: Channel, now: datetime) 
     )
 
 
-def _expired(what: str, files: HttpFiles, now: datetime) -> UpdateError:
+def _expired(description: str, files: HttpFiles, now: datetime) -> UpdateError:
     server = f"\n  the server says that it is {files.server_time}" if files.server_time else ""
     return UpdateError(
-        f"the update is refused: {what}, by this device's clock, {now:%Y-%m-%d %H:%M} UTC{server}\n"
+        f"the update is refused: {description}, by this device's clock, {now:%Y-%m-%d %H:%M} UTC{server}\n"
         "  the repository is no longer renewed (`edgekit release publish --refresh`), the clock is wrong, "
         "or somebody holds newer files back\n"
         "  the installed bundle keeps working"
@@ -197,14 +197,14 @@ def _stored(folder: Path) -> list[Path]:
     return [*sorted(folder.glob("root_history/*.json")), *sorted(folder.glob("*.json"))]
 
 
-def _keep(draft: Path, kept: Path) -> None:
+def _keep(draft: Path, destination: Path) -> None:
     """Write what was accepted to the disk, and flush it."""
     for path in _stored(draft):
         if path.is_symlink():  # root.json: which root is newest is seen from the history
             continue
-        place = kept / path.relative_to(draft)
+        place = destination / path.relative_to(draft)
         content = path.read_bytes()
-        if place.exists() and read_plain(place, LIMIT_BYTES, follow=False) == content:
+        if place.exists() and read_plain(place, LIMIT_BYTES, follow_links=False) == content:
             continue
         private_folder(place.parent, parents=False)
         write_atomically(place, [content], 0o600)

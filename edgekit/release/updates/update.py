@@ -113,23 +113,23 @@ def _updated(
     store: Store,
     files: HttpFiles,
     folder: Path,
-    seen: ChannelState,
+    state: ChannelState,
     model: str,
     device: str,
     size_limit_bytes: int,
     dry_run: bool,
 ) -> Updated:
-    model = seen.channel.model(model, _followed(store, folder, seen))
-    record = _record(folder, seen.channel.name, model)
+    model = state.channel.model(model, _followed(store, folder, state))
+    record = _record(folder, state.channel.name, model)
     had = record.get("release") if record.get("bundle") == store.state.current else 0
     known = had if isinstance(had, int) else 0
-    notes: tuple[str, ...] = (seen.clock_note,) if seen.clock_note else ()
-    if seen.channel.stopped:
-        stopped = f"channel {seen.channel.name} is stopped: {seen.channel.stopped}"
+    notes: tuple[str, ...] = (state.clock_note,) if state.clock_note else ()
+    if state.channel.stopped:
+        stopped = f"channel {state.channel.name} is stopped: {state.channel.stopped}"
         return Updated("stopped", model, known, store.state.current if known else "", 0, (*notes, stopped))
     refused: Mapping[str, str] = dict(store.state.given_up)
     chosen = choose(
-        seen.channel.models[model], lambda number: seen.release(model, number), device, known, refused
+        state.channel.models[model], lambda number: state.release(model, number), device, known, refused
     )
     notes += chosen.notes
     release = chosen.release
@@ -137,7 +137,7 @@ def _updated(
         has = store.state.current if known else ""
         return Updated("up to date" if known else "no release for this device", model, known, has, 0, notes)
     if release.bundle == store.state.current:
-        _remember(folder, seen.channel.name, model, release)
+        _remember(folder, state.channel.name, model, release)
         remove_others(folder / "downloads", set())
         return Updated("up to date", model, release.number, release.bundle, 0, notes)
     if release.target.size_bytes > size_limit_bytes:
@@ -148,22 +148,22 @@ def _updated(
     if dry_run:
         return Updated("available", model, release.number, release.bundle, 0, notes)
     told: list[str] = []
-    fetched = _install(store, files, folder / "downloads", seen, release, told)
-    _remember(folder, seen.channel.name, model, release)
+    fetched = _install(store, files, folder / "downloads", state, release, told)
+    _remember(folder, state.channel.name, model, release)
     remove_others(folder / "downloads", set())
     return Updated("installed", model, release.number, release.bundle, fetched, (*notes, *told))
 
 
 def _install(
-    store: Store, files: HttpFiles, downloads: Path, seen: ChannelState, release: Release, notes: list[str]
+    store: Store, files: HttpFiles, downloads: Path, state: ChannelState, release: Release, notes: list[str]
 ) -> int:
     """Fetch a release, as a difference where there is one, and install it; how many bytes were downloaded."""
     slot = store.slot(release.bundle)
     if release.bundle in store.state.named and slot.exists() and sha256_of(slot) == release.target.sha256:
         store.install(slot)  # it is kept here, its signature with it
         return 0
-    old, delta = _delta(store, seen, release)
-    signature = seen.target(release.signature) if release.signature else None
+    old, delta = _delta(store, state, release)
+    signature = state.target(release.signature) if release.signature else None
     wanted = [target for target in (release.target, delta, signature) if target is not None]
     remove_others(downloads, {target.sha256 for target in wanted})
     fetched = 0
@@ -185,7 +185,7 @@ def _install(
     return fetched + (0 if signature is None else signature.size_bytes)
 
 
-def _delta(store: Store, seen: ChannelState, release: Release) -> tuple[Path, Target | None]:
+def _delta(store: Store, state: ChannelState, release: Release) -> tuple[Path, Target | None]:
     """The installed bundle, and the difference between it and a release, if one helps."""
     old = Path()
     if not release.deltas or find_spec("zstandard") is None:
@@ -195,19 +195,19 @@ def _delta(store: Store, seen: ChannelState, release: Release) -> tuple[Path, Ta
         path = release.deltas.get(sha256_of(old))
     except (OSError, UsageError):  # UsageError: the factory's is current, and was not named
         return old, None
-    found = seen.target(path) if path is not None else None
+    found = state.target(path) if path is not None else None
     return old, found if found is not None and found.size_bytes < release.target.size_bytes else None
 
 
-def _root(folder: Path, given: Path | None) -> bytes:
+def _root(folder: Path, root: Path | None) -> bytes:
     """The root metadata to start from."""
-    path = folder / "root.json" if given is None else given
+    path = folder / "root.json" if root is None else root
     try:
-        if given is None:
+        if root is None:
             return ownership.read_own(path, LIMIT_BYTES)
         return read_plain(path, LIMIT_BYTES)
     except FileNotFoundError:
-        if given is not None:
+        if root is not None:
             raise UsageError(f"{path}: file not found") from None
         raise UsageError(
             "the first update needs the repository's root: give --root, a copy of its metadata/1.root.json "
@@ -228,9 +228,9 @@ def _device(folder: Path) -> str:
     return known
 
 
-def _followed(store: Store, folder: Path, seen: ChannelState) -> list[str]:
+def _followed(store: Store, folder: Path, state: ChannelState) -> list[str]:
     """Models of the channel that this device has installed a release of: of several, what it has now."""
-    records = {model: _record(folder, seen.channel.name, model) for model in seen.channel.models}
+    records = {model: _record(folder, state.channel.name, model) for model in state.channel.models}
     known = [model for model, record in records.items() if record]
     now = [model for model in known if records[model].get("bundle") == store.state.current]
     return now or known

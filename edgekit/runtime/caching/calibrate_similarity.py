@@ -56,10 +56,10 @@ def same_prediction(one: Any, other: Any) -> bool:
     raise UsageError(f"pass same= to compare two predictions: these are {type(one).__name__}")
 
 
-def _all_matched(these: Detections, among: Detections) -> bool:
-    confident = these.scores >= CONFIDENT_SCORE
-    covered = overlaps(these.boxes[confident], among.boxes, OVERLAP)
-    covered &= these.classes[confident][:, None] == among.classes
+def _all_matched(detections: Detections, candidates: Detections) -> bool:
+    confident = detections.scores >= CONFIDENT_SCORE
+    covered = overlaps(detections.boxes[confident], candidates.boxes, OVERLAP)
+    covered &= detections.classes[confident][:, None] == candidates.classes
     return bool(covered.any(axis=1).all())
 
 
@@ -187,12 +187,12 @@ def measure(
 
 
 def simulate_cache(
-    seen: Sequence[tuple[Array, Any]], limit: float, references: int, same: Callable[[Any, Any], bool]
+    frames: Sequence[tuple[Array, Any]], limit: float, references: int, same: Callable[[Any, Any], bool]
 ) -> tuple[int, int]:
     """Simulate the cache; returns the hits, and those of them whose cached prediction differs."""
     cache = PredictionCache(limit, references)
     hits = false_hits = 0
-    for signature, answer in seen:
+    for signature, answer in frames:
         found = cache.find(signature)
         if found is None:
             cache.keep(signature, answer)

@@ -75,7 +75,7 @@ class FirstAnswer(NamedTuple):
 
 
 def first_answer(
-    late: WatchedRunner,
+    slow_runner: WatchedRunner,
     standby: WatchedRunner | None,
     feeds: Mapping[str, Array],
     check: Callable[[Mapping[str, Array]], None],
@@ -84,14 +84,14 @@ def first_answer(
     """Return the first good answer of a runner whose run timed out and of a standby, which is run now.
 
     Args:
-        late: Its last run timed out.
+        slow_runner: Its last run timed out.
         standby: An idle runner, or None.
         feeds: Those of the run.
         check: Raises what is wrong with outputs.
         limit_s: Longest time to wait.
     """
-    replies = late.replies
-    running = {id(late.state): late}
+    replies = slow_runner.replies
+    running = {id(slow_runner.state): slow_runner}
     if standby is not None:
         standby.begin(feeds, replies)
         running[id(standby.state)] = standby

@@ -260,8 +260,8 @@ def ready_or_build(
     raise EngineNotReady("its engine is being built on this device", running)
 
 
-def _machine_error(why: str) -> EngineError:
-    error = EngineError(why)
+def _machine_error(reason: str) -> EngineError:
+    error = EngineError(reason)
     error.blame = "machine"
     return error
 

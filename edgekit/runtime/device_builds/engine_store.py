@@ -82,7 +82,7 @@ class Decision:
     why: str = ""
 
 
-def decide(state: EngineState, ledger: Ledger, room: FreeSpace) -> Decision:
+def decide(state: EngineState, ledger: Ledger, free_space: FreeSpace) -> Decision:
     """Decide whether to use, build or skip an engine.
 
     >>> decide("absent", Ledger(), FreeSpace(900, 900, 100, 100))
@@ -99,8 +99,8 @@ def decide(state: EngineState, ledger: Ledger, room: FreeSpace) -> Decision:
     if state == "whole":
         return Decision("use")
     for what, free, needed in (
-        ("disk", room.disk_mb, room.needs_disk_mb),
-        ("memory", room.memory_mb, room.needs_memory_mb),
+        ("disk", free_space.disk_mb, free_space.needs_disk_mb),
+        ("memory", free_space.memory_mb, free_space.needs_memory_mb),
     ):
         if free < needed:
             return Decision("no room", f"{free} MB of {what} are free; building needs {needed} MB")
@@ -174,16 +174,16 @@ class EngineStore:
         }
         write_atomically(self._ledger_path(name), [strict_json.encode(known)], 0o600)
 
-    def fail(self, name: str, why: str) -> None:
+    def fail(self, name: str, reason: str) -> None:
         """Record one more failure."""
         ledger = self.ledger(name)
-        self.remember(name, replace(ledger, failures=(*ledger.failures, why)[-FAILURES_LIMIT:]))
+        self.remember(name, replace(ledger, failures=(*ledger.failures, reason)[-FAILURES_LIMIT:]))
 
     @contextlib.contextmanager
-    def doing(self, name: str, what: str) -> Iterator[None]:
+    def doing(self, name: str, activity: str) -> Iterator[None]:
         """Record the activity on disk before it begins, because it may crash the process."""
         ledger = self.ledger(name)
-        self.remember(name, replace(ledger, doing=what, process=_this_process()))
+        self.remember(name, replace(ledger, doing=activity, process=_this_process()))
         try:
             yield
         finally:
@@ -196,11 +196,11 @@ class EngineStore:
         draft.mkdir(mode=0o700)
         return draft
 
-    def put(self, name: str, draft: Path, meta: Mapping[str, Json]) -> None:
+    def put(self, name: str, draft: Path, metadata: Mapping[str, Json]) -> None:
         """Install a draft's engine under its fingerprint: flush, then rename."""
         with open(draft / ENGINE, "rb") as file:
             os.fsync(file.fileno())
-        meta_json = strict_json.encode({**meta, "sha256": sha256_of(draft / ENGINE)})
+        meta_json = strict_json.encode({**metadata, "sha256": sha256_of(draft / ENGINE)})
         write_atomically(draft / META, [meta_json], 0o600)
         flush_folder(draft)
         self.set_aside(name)
@@ -231,7 +231,7 @@ class EngineStore:
         import fcntl
 
         private_folder(self.root)
-        with open_regular(self.root / ".lock", follow=False, create=True) as file:
+        with open_regular(self.root / ".lock", follow_links=False, create=True) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -100,7 +100,7 @@ class LoadOrder(NamedTuple):
     unusable_request: Variant | None = None
 
 
-def estimates(built: Mapping[str, float], here: Mapping[str, float]) -> dict[str, float]:
+def estimates(built: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, float]:
     """Expected time of a run on this machine, in ms, by variant name.
 
     Times measured here are used as they are. Times measured where the bundle was built are scaled by the
@@ -109,10 +109,10 @@ def estimates(built: Mapping[str, float], here: Mapping[str, float]) -> dict[str
     >>> estimates({"a": 10.0, "b": 20.0}, {"a": 40.0})
     {'a': 40.0, 'b': 80.0}
     """
-    ratios = sorted(here[name] / built[name] for name in here if name in built)
+    ratios = sorted(measured[name] / built[name] for name in measured if name in built)
     # Median; importing the module statistics costs 4 ms.
     scale = (ratios[(len(ratios) - 1) // 2] + ratios[len(ratios) // 2]) / 2 if ratios else 1.0
-    return {name: time_ms * scale for name, time_ms in built.items()} | dict(here)
+    return {name: time_ms * scale for name, time_ms in built.items()} | dict(measured)
 
 
 def built_for_processor(
@@ -214,7 +214,7 @@ def best_candidate(order: LoadOrder, failures: Mapping[str, Failure]) -> RankedV
     return next((c for c in order.candidates if c.variant.name not in failures), None)
 
 
-def after_failure(known: Cooldown | None, now_s: float) -> Cooldown:
+def after_failure(cooldown: Cooldown | None, now_s: float) -> Cooldown:
     """Return the cooldown of a variant that failed now.
 
     >>> once = after_failure(None, 100.0)
@@ -222,11 +222,11 @@ def after_failure(known: Cooldown | None, now_s: float) -> Cooldown:
     (Cooldown(failures=1, until_s=130.0, recovered_s=None), 60.0)
     """
     lasted = (
-        known is not None
-        and known.recovered_s is not None
-        and now_s - known.recovered_s >= LONGEST_COOLDOWN_S
+        cooldown is not None
+        and cooldown.recovered_s is not None
+        and now_s - cooldown.recovered_s >= LONGEST_COOLDOWN_S
     )
-    failures = 1 if known is None or lasted else known.failures + 1
+    failures = 1 if cooldown is None or lasted else cooldown.failures + 1
     # 2**20 s exceeds the longest cooldown, and the exponent cannot overflow.
     wait_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0 ** min(failures - 1, 20))
     return Cooldown(failures, now_s + wait_s)
@@ -292,10 +292,10 @@ def next_standby(
     return next((c for c in others if c.variant.name not in failures), None) or next(late, None)
 
 
-def without(order: LoadOrder, name: str, why: str) -> LoadOrder:
+def without(order: LoadOrder, name: str, reason: str) -> LoadOrder:
     """Return the order with one more variant skipped."""
     candidates = tuple(c for c in order.candidates if c.variant.name != name)
-    return order._replace(candidates=candidates, skipped={**order.skipped, name: why})
+    return order._replace(candidates=candidates, skipped={**order.skipped, name: reason})
 
 
 def move_to_front(order: LoadOrder, name: str) -> tuple[RankedVariant, LoadOrder]:
@@ -336,11 +336,14 @@ def explain_fallbacks(
     )
 
 
-def promotion(order: LoadOrder, from_: str, to: RankedVariant, reason: str) -> Fallback:
+def promotion(order: LoadOrder, from_: str, target: RankedVariant, reason: str) -> Fallback:
     """Return the change to a better variant than the active one."""
-    before = next((c for c in order.candidates if c.variant.name == from_), to)
+    before = next((c for c in order.candidates if c.variant.name == from_), target)
     return Fallback(
-        from_, to.variant.name, reason, _cost(before.variant, before.time_ms, to.variant, to.time_ms)
+        from_,
+        target.variant.name,
+        reason,
+        _cost(before.variant, before.time_ms, target.variant, target.time_ms),
     )
 
 
@@ -373,15 +376,15 @@ def _fastest_first(variants: Sequence[Variant], times_ms: Mapping[str, float]) -
     return ordered + [v for v in variants if v.name not in times_ms]
 
 
-def _cost(variant: Variant, time_ms: float | None, to: Variant, to_ms: float | None) -> str:
+def _cost(variant: Variant, time_ms: float | None, target: Variant, to_ms: float | None) -> str:
     costs = []
     if time_ms is not None and to_ms is not None:
         change = 100 * (to_ms / time_ms - 1)
         costs.append(f"{to_ms:.3g} ms instead of {time_ms:.3g} ms ({change:+.0f} %)")
-    if variant.precision != to.precision:
-        costs.append(f"{to.precision} instead of {variant.precision}")
-    if to.shrunk is not None and variant.shrunk is None:
-        costs.append(f"a smaller model: {100 * to.smaller_by:.0f} % fewer multiplications")
-    if not to.verified and variant.verified:
+    if variant.precision != target.precision:
+        costs.append(f"{target.precision} instead of {variant.precision}")
+    if target.shrunk is not None and variant.shrunk is None:
+        costs.append(f"a smaller model: {100 * target.smaller_by:.0f} % fewer multiplications")
+    if not target.verified and variant.verified:
         costs.append("not verified")
     return ", ".join(costs) or "not measured"

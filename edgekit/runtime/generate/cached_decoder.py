@@ -115,22 +115,22 @@ class CachedDecoder:
         self.logits([0])
         self.forget()
 
-    def _reuse(self, tokens: list[int], kept: int, rows: int) -> int:
+    def _reuse(self, tokens: list[int], common: int, rows: int) -> int:
         """Cut the cache to the common tokens, or replace it by a saved one that has more of them."""
         wanted = len(tokens) - rows
-        if len(self.tokens) - kept >= WORTH_SAVING:
+        if len(self.tokens) - common >= WORTH_SAVING:
             self.save(len(self.tokens))
         self.whole = False
-        saved = self.prefixes.longest(tokens[:wanted]) if wanted - kept >= WORTH_SAVING else None
-        if saved is not None and saved[0] >= kept + WORTH_SAVING:
-            kept, cache = saved
+        saved = self.prefixes.longest(tokens[:wanted]) if wanted - common >= WORTH_SAVING else None
+        if saved is not None and saved[0] >= common + WORTH_SAVING:
+            common, cache = saved
             self.tokens = []
             self.runner.restore(cache)
-            self.tokens = tokens[:kept]
-        elif kept < len(self.tokens):
-            self.runner.truncate(kept)
-            del self.tokens[kept:]
-        return kept
+            self.tokens = tokens[:common]
+        elif common < len(self.tokens):
+            self.runner.truncate(common)
+            del self.tokens[common:]
+        return common
 
 
 class CachePool:

@@ -64,22 +64,22 @@ class DraftModel:
         runner.truncate(0)
         return best
 
-    def propose(self, stream: TextStream, tokens: list[int], most: int) -> list[int]:
+    def propose(self, stream: TextStream, tokens: list[int], limit: int) -> list[int]:
         """Return the tokens that it finds likeliest, one after the other.
 
         Args:
             stream: The stream of the text.
             tokens: The text so far.
-            most: Maximum number of proposed tokens.
+            limit: Maximum number of proposed tokens.
 
         Returns:
             The proposed tokens; empty if the text is longer than its context, or is to stop.
         """
         cache = self.load().assign(stream, tokens)
         assert cache is not None
-        most = min(most, cache.runner.capacity - len(tokens) + 1)
+        limit = min(limit, cache.runner.capacity - len(tokens) + 1)
         proposed: list[int] = []
-        while len(proposed) < most:
+        while len(proposed) < limit:
             row = None
             while row is None:
                 if stream.stops:
@@ -108,10 +108,10 @@ class DraftProposer:
     ) -> None:
         self._propose, self._stream = propose, weakref.ref(stream)  # which refers to its proposer
 
-    def propose(self, tokens: Sequence[int], most: int) -> list[int]:
-        """Return at most ``most`` tokens that the draft expects next."""
+    def propose(self, tokens: Sequence[int], limit: int) -> list[int]:
+        """Return at most ``limit`` tokens that the draft expects next."""
         stream = self._stream()
-        return [] if stream is None else self._propose(stream, list(tokens), most)
+        return [] if stream is None else self._propose(stream, list(tokens), limit)
 
 
 def draft_for(

@@ -96,12 +96,12 @@ class LoadedDecoder:
         self._drop_caches()
         self._use(self._decoders.failed(problem))
 
-    def propose(self, stream: TextStream, tokens: list[int], most: int) -> list[int]:
+    def propose(self, stream: TextStream, tokens: list[int], limit: int) -> list[int]:
         """Return the draft's proposed tokens. A draft that fails is freed; the text continues without it."""
         if self._draft is None:
             return []
         try:
-            return self._draft.propose(stream, tokens, most)
+            return self._draft.propose(stream, tokens, limit)
         except Exception as problem:  # an engine may throw anything
             pass_on(problem)
             self._drop_draft()

@@ -49,17 +49,17 @@ class GenerateOptions(NamedTuple):
         return self.temperature == 0
 
 
-def checked_options(given: Mapping[str, Any]) -> GenerateOptions:
+def checked_options(arguments: Mapping[str, Any]) -> GenerateOptions:
     """Return the options of a call, each honored or refused.
 
     Raises:
         UsageError: one is unknown, of another type or outside its range.
     """
-    unknown = [name for name in given if name not in GenerateOptions._fields]
+    unknown = [name for name in arguments if name not in GenerateOptions._fields]
     if unknown:
         have = ", ".join(GenerateOptions._fields)
         raise UsageError(f"generate has no option {unknown[0]!r}; available: {have}")
-    options = GenerateOptions(**given)
+    options = GenerateOptions(**arguments)
     _whole("max_tokens", options.max_tokens, 1, 1 << 20)
     _number("temperature", options.temperature, 0.0, 100.0)
     _whole("top_k", options.top_k, 0, 1 << 24)
@@ -79,8 +79,8 @@ def checked_options(given: Mapping[str, Any]) -> GenerateOptions:
     return options._replace(stop=_stop_words(options.stop))
 
 
-def _stop_words(given: object) -> tuple[str, ...]:
-    words = (given,) if isinstance(given, str) else given
+def _stop_words(value: object) -> tuple[str, ...]:
+    words = (value,) if isinstance(value, str) else value
     if not isinstance(words, Sequence) or not all(isinstance(word, str) and word for word in words):
         raise UsageError("stop is a text or a list of texts that are not empty")
     if len(words) > STOP_LIMIT or any(len(word) > STOP_LIMIT_CHARS for word in words):
@@ -88,13 +88,13 @@ def _stop_words(given: object) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _whole(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UsageError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+def _whole(name: str, value: object, minimum: int, maximum: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise UsageError(f"{name} must be a whole number from {minimum} to {maximum}, not {value!r}")
 
 
-def _number(name: str, value: object, least: float, most: float, above: bool = False) -> None:
+def _number(name: str, value: object, minimum: float, maximum: float, above: bool = False) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or not least <= value <= most or (above and value == least):  # type: ignore[operator]
-        span = f"above {least:g}, at most {most:g}" if above else f"from {least:g} to {most:g}"
+    if not is_number or not minimum <= value <= maximum or (above and value == minimum):  # type: ignore[operator]
+        span = f"above {minimum:g}, at most {maximum:g}" if above else f"from {minimum:g} to {maximum:g}"
         raise UsageError(f"{name} must be a number {span}, not {value!r}")

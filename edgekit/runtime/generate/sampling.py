@@ -17,7 +17,7 @@ from edgekit.tensor_spec import Array
 def next_token(
     logits: Array,
     options: GenerateOptions,
-    seen: Collection[int],
+    previous: Collection[int],
     draws: np.random.Generator,
     allowed: Array | None = None,
 ) -> int:
@@ -26,7 +26,7 @@ def next_token(
     Args:
         logits: float32 [vocabulary], finite or -inf; not changed.
         options: Options of the generation.
-        seen: Tokens of the prompt and the answer so far, for the repetition penalty.
+        previous: Tokens of the prompt and the answer so far, for the repetition penalty.
         draws: Gives one number a token, and none where ``options.greedy``.
         allowed: bool [vocabulary], what a grammar allows; at least one token.
 
@@ -34,8 +34,8 @@ def next_token(
         The token; of equally likely ones, greedy takes the first.
     """
     row = logits
-    if options.repetition_penalty != 1.0 and seen:
-        row = penalized(row, seen, options.repetition_penalty)
+    if options.repetition_penalty != 1.0 and previous:
+        row = penalized(row, previous, options.repetition_penalty)
     if allowed is not None:
         row = np.where(allowed, row, np.float32(-np.inf))
     if options.greedy:
@@ -46,9 +46,9 @@ def next_token(
     return int(tokens[min(int(np.searchsorted(weights.cumsum(), point, side="right")), len(tokens) - 1)])
 
 
-def penalized(logits: Array, seen: Collection[int], penalty: float) -> Array:
+def penalized(logits: Array, previous: Collection[int], penalty: float) -> Array:
     """Return a copy with tokens seen made less likely: positive logits divided, negative ones multiplied."""
-    tokens = np.fromiter(seen, np.int64, len(seen))
+    tokens = np.fromiter(previous, np.int64, len(previous))
     values = logits[tokens]
     row = logits.copy()
     row[tokens] = np.where(values > 0, values / penalty, values * penalty)

@@ -290,10 +290,10 @@ class Scheduler:
 
     # --- between two engine steps ------------------------------------------------------------------------
 
-    def propose(self, stream: TextStream, tokens: list[int], most: int) -> list[int]:
+    def propose(self, stream: TextStream, tokens: list[int], limit: int) -> list[int]:
         """Return the draft's proposed tokens; none once the scheduler is closed."""
         usable = not (self.closed or self.lost)
-        return self.run(lambda: self.decoder.propose(stream, tokens, most)) if usable else []
+        return self.run(lambda: self.decoder.propose(stream, tokens, limit)) if usable else []
 
     def keep(self, tokens: list[int]) -> None:
         """Save the cache of a text's beginning to disk, if it is still loaded and not saved yet."""

@@ -21,12 +21,12 @@ from edgekit.tensor_spec import Array, Json
 class Proposer(Protocol):
     """Guesses the next tokens of one generation."""
 
-    def propose(self, tokens: Sequence[int], most: int) -> list[int]:
+    def propose(self, tokens: Sequence[int], limit: int) -> list[int]:
         """Propose the next tokens.
 
         Args:
             tokens: The prompt and the answer so far; each call extends those of the last one.
-            most: Maximum number of proposed tokens.
+            limit: Maximum number of proposed tokens.
 
         Returns:
             The proposed tokens; may be empty.
@@ -72,8 +72,8 @@ class PromptLookup:
         self._ends: dict[tuple[int, ...], int] = {}
         self._read = 0
 
-    def propose(self, tokens: Sequence[int], most: int) -> list[int]:
-        """Return at most ``most`` tokens that followed the last n-gram before; empty if it is new."""
+    def propose(self, tokens: Sequence[int], limit: int) -> list[int]:
+        """Return at most ``limit`` tokens that followed the last n-gram before; empty if it is new."""
         # An n-gram is entered once something follows it: the last one must not find itself.
         for end in range(max(self._read, 1), len(tokens)):
             for size in self._sizes:
@@ -83,7 +83,7 @@ class PromptLookup:
         for size in self._sizes:
             found = self._ends.get(tuple(tokens[-size:])) if size <= len(tokens) else None
             if found is not None:
-                return list(tokens[found : found + most])
+                return list(tokens[found : found + limit])
         return []
 
 
@@ -194,11 +194,11 @@ def draft_gain(times: StepTimes, draft_ms: float, agreement: float) -> DraftGain
     True
     """
 
-    def gain(most: int) -> DraftGain:
-        made = sum(agreement**index for index in range(most + 1))
-        rows_ms = times.consistent_ms + (times.rows_ms - times.consistent_ms) * most / times.draft
-        cost_ms = rows_ms + most * draft_ms
-        return DraftGain(most, made * times.plain_ms / cost_ms, cost_ms)
+    def gain(limit: int) -> DraftGain:
+        made = sum(agreement**index for index in range(limit + 1))
+        rows_ms = times.consistent_ms + (times.rows_ms - times.consistent_ms) * limit / times.draft
+        cost_ms = rows_ms + limit * draft_ms
+        return DraftGain(limit, made * times.plain_ms / cost_ms, cost_ms)
 
     return max((gain(most) for most in range(1, times.draft + 1)), key=lambda found: found.gain)
 

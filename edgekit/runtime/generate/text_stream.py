@@ -147,7 +147,7 @@ class TextStream:
     @property
     def is_new(self) -> bool:
         """Return whether no token has been generated yet."""
-        return not self._made
+        return not self._generated
 
     @property
     def stops(self) -> bool:
@@ -174,19 +174,19 @@ class TextStream:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<TextStream: {self._prompt_tokens} tokens read, {self._made} made>"
+        return f"<TextStream: {self._prompt_tokens} tokens read, {self._generated} made>"
 
     # --- making ------------------------------------------------------------------------------------------
 
     @property
-    def _made(self) -> int:
+    def _generated(self) -> int:
         return len(self.tokens) - self._prompt_tokens
 
     def _run(self) -> Generator[str, None, None]:
         began_s = time.monotonic()
         while not self._reason:
             piece = self._next_text()
-            if not self._first_s and self._made:
+            if not self._first_s and self._generated:
                 self._first_s = self._spent_s + time.monotonic() - began_s
             if piece:
                 yield piece
@@ -206,7 +206,7 @@ class TextStream:
             self._reason = "cancelled" if self._cancelled else "timeout"
             return ""
         new = verified(draft, rows, self._choose)
-        self._steps += self._made > 0
+        self._steps += self._generated > 0
         self._proposed += len(draft)
         self._proposals += bool(draft)
         self._accepted += sum(token == proposed for token, proposed in zip(new, draft, strict=False))
@@ -217,12 +217,12 @@ class TextStream:
 
     def _propose(self, free: int) -> list[int]:
         """Return tokens that the proposer expects next; at most ``free``."""
-        if self.proposer is None or not self._made:
+        if self.proposer is None or not self._generated:
             return []
         if not self._speculation.goes_on(self._proposals, self._accepted):
             self.proposer = None
             return []
-        most = min(self._speculation.most, free, self._options.max_tokens - self._made - 1)
+        most = min(self._speculation.most, free, self._options.max_tokens - self._generated - 1)
         return self.proposer.propose(self.tokens, most) if most > 0 else []
 
     def _choose(self, row: Array) -> int | None:
@@ -249,7 +249,7 @@ class TextStream:
         piece = self._stop.push(self._decoded.push(token))
         if self._stop.reached:
             self._reason = "stop"
-        elif self._made >= self._options.max_tokens:
+        elif self._generated >= self._options.max_tokens:
             self._reason = "length"
         return piece
 
@@ -261,7 +261,7 @@ class TextStream:
                 self._reason,
                 self._prompt_tokens,
                 self.cached_tokens,
-                self._made,
+                self._generated,
                 1000 * self._first_s,
                 1000 * self._spent_s,
                 self._proposed,

@@ -200,9 +200,9 @@ class Budget:
                 if now_s - self._checked_s >= CHECK_S:
                     self._checked_s = now_s
                     self._check(now_s)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Pass on the alerts, also those that an interrupted prediction left."""
         while self._untold:
             try:

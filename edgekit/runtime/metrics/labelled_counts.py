@@ -94,8 +94,8 @@ class FallbackCounts:
             self.count(fallback.from_, fallback.to, fallback.reason)
         self._seen = newest
 
-    def count(self, from_: str, to: str, reason: str) -> None:
-        key = (from_, to, unspecific(reason))
+    def count(self, from_: str, target: str, reason: str) -> None:
+        key = (from_, target, unspecific(reason))
         if key not in self._counts and len(self._counts) >= LABELS_LIMIT:
             key = (OTHER, OTHER, OTHER)
         self._counts[key] = self._counts.get(key, 0) + 1

@@ -47,9 +47,11 @@ def body(snapshot: Mapping[str, Any], resource: Mapping[str, str] | None = None)
     )
 
 
-def resource_of(given: Mapping[str, str] | None) -> dict[str, Json]:
-    """Return a resource with the attributes that were given, and ``service.name`` and ``host.arch``."""
-    return {"attributes": attributes_of({"service.name": "edgekit", "host.arch": _arch(), **(given or {})})}
+def resource_of(attributes: Mapping[str, str] | None) -> dict[str, Json]:
+    """Return a resource with these attributes, ``service.name`` and ``host.arch``."""
+    return {
+        "attributes": attributes_of({"service.name": "edgekit", "host.arch": _arch(), **(attributes or {})})
+    }
 
 
 def _metrics(snapshot: Mapping[str, Any]) -> list[Json]:

@@ -81,17 +81,17 @@ class MqttSink:
             message.wait_for_publish(self._timeout_s)
         except (RuntimeError, ValueError) as problem:  # disconnected, or its queue is full
             self.close()
-            raise SinkDownError(f"{self._where}: {problem}") from None
+            raise SinkDownError(f"{self._broker_text}: {problem}") from None
         if not message.is_published():
             self.close()  # which also discards what paho has queued
-            raise SinkDownError(f"{self._where} did not confirm within {self._timeout_s:g} s")
+            raise SinkDownError(f"{self._broker_text} did not confirm within {self._timeout_s:g} s")
         code = self._said.pop(message.mid, 0)
         if code in REFUSED:
-            raise RowRefusedError(f"{self._where} refused it: reason {code:#04x}")
+            raise RowRefusedError(f"{self._broker_text} refused it: reason {code:#04x}")
         if code == NO_SUBSCRIBER:
-            raise SinkDownError(f"{self._where} has no subscriber to {self._topics[parcel.kind]}")
+            raise SinkDownError(f"{self._broker_text} has no subscriber to {self._topics[parcel.kind]}")
         if code >= 0x80:
-            raise SinkDownError(f"{self._where} does not take it: reason {code:#04x}")
+            raise SinkDownError(f"{self._broker_text} does not take it: reason {code:#04x}")
 
     def close(self) -> None:
         """Disconnect; the next row reconnects."""
@@ -101,7 +101,7 @@ class MqttSink:
             client.loop_stop()
 
     @property
-    def _where(self) -> str:
+    def _broker_text(self) -> str:
         return f"{self._address[0]}:{self._address[1]}"
 
     def _connected(self) -> Any:
@@ -129,10 +129,10 @@ class MqttSink:
         try:
             client.connect(*self._address)
         except (OSError, ValueError) as problem:
-            raise SinkDownError(f"{self._where}: {problem}") from None
+            raise SinkDownError(f"{self._broker_text}: {problem}") from None
         client.loop_start()
         self._client = client
         if not heard.wait(self._timeout_s) or refused:
             self.close()
-            raise SinkDownError(f"{self._where}: {(refused or ['no response in time'])[0]}")
+            raise SinkDownError(f"{self._broker_text}: {(refused or ['no response in time'])[0]}")
         return client

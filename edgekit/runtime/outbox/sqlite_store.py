@@ -126,7 +126,7 @@ class OutboxStore:
                 self._insert(run, parcel, now_s)
             return self._trim({parcel.key for parcel in parcels}, now_s)
 
-    def _trim(self, fresh: Collection[str], now_s: float) -> set[str]:
+    def _trim(self, new_keys: Collection[str], now_s: float) -> set[str]:
         """Drop rows that are too old, then those above the size limit; returns the new keys among them."""
         run = self._connection.execute
         dropped = set()
@@ -143,7 +143,7 @@ class OutboxStore:
                 for seq, key, size_bytes in rows:
                     if self._size_bytes > self._limits.size_bytes:
                         self._drop(seq, size_bytes, "dropped_room")
-                        if key in fresh:
+                        if key in new_keys:
                             dropped.add(key)
                 if not rows:
                     break
@@ -156,7 +156,7 @@ class OutboxStore:
 
     # --- output ------------------------------------------------------------------------------------------
 
-    def waiting(self, limit: int, limit_bytes: int, besides: Collection[str] = ()) -> list[Parcel]:
+    def waiting(self, limit: int, limit_bytes: int, excluded: Collection[str] = ()) -> list[Parcel]:
         """Return the next rows to deliver: the most important first, of these the oldest.
 
         A row whose checksum is wrong is removed and counted as ``damaged``.
@@ -164,7 +164,7 @@ class OutboxStore:
         Args:
             limit: Maximum number of rows.
             limit_bytes: Stop once the rows have this size.
-            besides: Keys of rows to skip.
+            excluded: Keys of rows to skip.
         """
         found: list[Parcel] = []
         damaged: list[int] = []
@@ -172,7 +172,7 @@ class OutboxStore:
             for row in ranked:
                 if len(found) == limit or limit_bytes <= 0:
                     break
-                if row[1] in besides:
+                if row[1] in excluded:
                     continue
                 parcel = parcel_of(row)
                 if parcel is None:
@@ -383,9 +383,9 @@ class OutboxStore:
         ).rowcount
         self._size_bytes += inserted * parcel.size_bytes
 
-    def _count(self, name: str, by: int = 1) -> None:
-        if by:
+    def _count(self, name: str, change: int = 1) -> None:
+        if change:
             self._connection.execute(
                 "INSERT INTO counts VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET value = value + ?",
-                (name, by, by),
+                (name, change, change),
             )

@@ -273,18 +273,18 @@ def _array_of(data: Json, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
     return cast
 
 
-def _compare(kind: str, said: Sequence[Json], specs: Sequence[TensorSpec]) -> bool:
+def _compare(kind: str, reported: Sequence[Json], specs: Sequence[TensorSpec]) -> bool:
     """Compare a server's tensor specs with the model's; -1 matches any dimension. Returns whether there were
     any -1.
 
     Raises: AnswerError: they differ.
     """
     expected = {spec.name: spec for spec in specs}
-    names = [entry.get("name") if isinstance(entry, dict) else None for entry in said]
+    names = [entry.get("name") if isinstance(entry, dict) else None for entry in reported]
     if len(names) != len(specs) or not all(isinstance(name, str) and name in expected for name in names):
         shown = ", ".join(strict_json.brief(name) for name in names[:8])
         raise AnswerError(f"its {kind} are {shown or 'none'}; expected {', '.join(map(str, specs))}")
-    for entry in said:
+    for entry in reported:
         spec, shape = expected[entry["name"]], entry.get("shape")
         fits = isinstance(shape, list) and len(shape) == len(spec.shape)
         fits = fits and all(a in (b, -1) for a, b in zip(shape, spec.shape, strict=True))

@@ -51,7 +51,7 @@ class CallPlan:
 
 
 def decide(
-    policy: str, deadline_s: float, local_s: float | None, remote_s: float | None, why_not: str
+    policy: str, deadline_s: float, local_s: float | None, remote_s: float | None, objection: str
 ) -> CallPlan:
     """Decide where to run a request.
 
@@ -60,7 +60,7 @@ def decide(
         deadline_s: Time limit of the request, in seconds.
         local_s: p95 of the device, in seconds; None: unknown.
         remote_s: p95 of the server, in seconds; None: unknown.
-        why_not: Reason not to use the server now; empty if it may be used.
+        objection: Reason not to use the server now; empty if it may be used.
 
     >>> decide("remote-first", 0.1, 0.02, 0.03, "")
     CallPlan(remote_at_s=0.0, local_at_s=0.03, why='the server first')
@@ -71,8 +71,8 @@ def decide(
         return CallPlan(None, 0.0, "local-only")
     if policy != "remote-first":
         return CallPlan(None, 0.0, "the device first")
-    if why_not:
-        return CallPlan(None, 0.0, why_not)
+    if objection:
+        return CallPlan(None, 0.0, objection)
     latest_s = latest_start_s(deadline_s, local_s)
     return CallPlan(0.0, latest_s if remote_s is None else min(remote_s, latest_s), "the server first")
 
@@ -89,7 +89,7 @@ def latest_start_s(deadline_s: float, local_s: float | None) -> float:
 
 
 def second_opinion(
-    confidence: float, threshold: float, left_s: float, remote_s: float | None, why_not: str
+    confidence: float, threshold: float, left_s: float, remote_s: float | None, objection: str
 ) -> str:
     """Why the server does not repeat a run of the device; empty if it does.
 
@@ -98,12 +98,12 @@ def second_opinion(
         threshold: The confidence that is enough.
         left_s: Time left until the deadline.
         remote_s: p95 of the server; None: unknown.
-        why_not: Why the server must not be used now.
+        objection: Why the server must not be used now.
     """
     if confidence >= threshold:
         return f"confidence {confidence:.3g} of at least {threshold:.3g}"
-    if why_not:
-        return f"confidence {confidence:.3g}, but {why_not}"
+    if objection:
+        return f"confidence {confidence:.3g}, but {objection}"
     if left_s <= (remote_s or 0.0):
         return f"confidence {confidence:.3g}, but {max(0.0, 1000 * left_s):.0f} ms are left"
     return ""
@@ -174,36 +174,36 @@ class Breaker:
         """Return the state after a request was sent; in half-open it is the only one."""
         return replace(self, trying=self.state == "half-open")
 
-    def probed(self, ready: bool, now_s: float, chance: float, why: str = "") -> Breaker:
+    def probed(self, ready: bool, now_s: float, chance: float, reason: str = "") -> Breaker:
         """Return the state after a probe. ``chance`` is a random number from 0 to 1."""
-        return replace(self, state="half-open", trying=False) if ready else self._open(now_s, chance, why)
+        return replace(self, state="half-open", trying=False) if ready else self._open(now_s, chance, reason)
 
-    def heard(self, good: bool, slow: bool, now_s: float, chance: float, why: str = "") -> Breaker:
+    def heard(self, valid: bool, slow: bool, now_s: float, chance: float, reason: str = "") -> Breaker:
         """Return the state after the result of a request.
 
         Args:
-            good: Whether it had valid outputs.
+            valid: Whether it had valid outputs.
             slow: Whether it was too late to be useful.
             now_s: Time on the caller's clock, in seconds.
             chance: A random number from 0 to 1.
-            why: The error.
+            reason: The error.
         """
         if self.state == "half-open":
-            return Breaker("closed", why="") if good and not slow else self._open(now_s, chance, why)
+            return Breaker("closed", why="") if valid and not slow else self._open(now_s, chance, reason)
         if self.state != "closed":
             return self  # a request sent before it opened
         calls = self.calls + 1
         # Plain means of the first calls, so that the first one is not overweighted.
         weight = max(WEIGHT, 1 / calls)
-        failed = self.failed + weight * ((not good) - self.failed)
+        failed = self.failed + weight * ((not valid) - self.failed)
         late = self.slow + weight * (slow - self.slow)
         if calls >= FEWEST_CALLS and (failed >= FAILED_RATE or late >= SLOW_RATE):
-            return self._open(now_s, chance, why)
+            return self._open(now_s, chance, reason)
         return replace(self, calls=calls, failed=failed, slow=late)
 
-    def _open(self, now_s: float, chance: float, why: str) -> Breaker:
+    def _open(self, now_s: float, chance: float, reason: str) -> Breaker:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.pauses, 20)) * (0.5 + chance)
-        return Breaker("open", now_s + pause_s, self.pauses + 1, why=why)
+        return Breaker("open", now_s + pause_s, self.pauses + 1, why=reason)
 
 
 @dataclass(frozen=True)

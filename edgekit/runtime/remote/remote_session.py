@@ -54,13 +54,13 @@ class RemoteResult(dict[str, Array]):
 
     Attributes:
         path: ``local`` or ``remote``.
-        why: For the user.
+        reason: For the user.
         took_ms: From the request to the outputs.
     """
 
-    def __init__(self, outputs: Mapping[str, Array], path: str, why: str, took_ms: float) -> None:
+    def __init__(self, outputs: Mapping[str, Array], path: str, reason: str, took_ms: float) -> None:
         super().__init__(outputs)
-        self.path, self.why, self.took_ms = path, why, took_ms
+        self.path, self.why, self.took_ms = path, reason, took_ms
 
 
 class RemoteSession:
@@ -139,7 +139,7 @@ class RemoteSession:
         client()  # validates the URL
         self._calls = RemoteCalls(client)
         if policy != "local-only":
-            self._why_not()  # starts the readiness check
+            self._objection()  # starts the readiness check
 
     # --- running -----------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class RemoteSession:
     def _run(self, feeds: Mapping[str, Array], span: Span | None) -> RemoteResult:
         began_s = time.monotonic()
         self._refuse_misfits(feeds)
-        why_not = "" if self.policy == "local-only" else self._why_not()
+        why_not = "" if self.policy == "local-only" else self._objection()
         with self._lock:
             local_s, remote_s = self._local.p95_s(), self._remote.p95_s(ENOUGH)
         plan = decide(self.policy, self._deadline_s, local_s, remote_s, why_not)
@@ -190,12 +190,12 @@ class RemoteSession:
         problem: EngineError,
         feeds: Mapping[str, Array],
         call: Call | None,
-        why_not: str,
+        objection: str,
         began_s: float,
         span: Span | None,
     ) -> RemoteResult:
         """Return the server's outputs after the device failed; raise the device's error without them."""
-        if call is None and self.policy != "local-only" and not why_not:
+        if call is None and self.policy != "local-only" and not objection:
             call = self._send(feeds, began_s + self._deadline_s)
         if call is not None and span is not None:
             span.fell_back("local", "remote", str(problem))
@@ -208,14 +208,14 @@ class RemoteSession:
         outputs: Mapping[str, Array],
         feeds: Mapping[str, Array],
         remote_s: float | None,
-        why_not: str,
+        objection: str,
         began_s: float,
     ) -> RemoteResult:
         """The device's outputs if their confidence is high enough, else the server's if they come in time."""
         assert self._confidence is not None
         device_confidence, end_s = float(self._confidence(outputs)), began_s + self._deadline_s
         left_s = end_s - time.monotonic()
-        why = second_opinion(device_confidence, self._threshold, left_s, remote_s, why_not)
+        why = second_opinion(device_confidence, self._threshold, left_s, remote_s, objection)
         if not why:
             call = self._send(feeds, end_s)
             if call.wait(end_s):
@@ -226,14 +226,14 @@ class RemoteSession:
         return self._answer(outputs, "local", why, began_s)
 
     def _answer(
-        self, outputs: Mapping[str, Array] | None, path: str, why: str, began_s: float
+        self, outputs: Mapping[str, Array] | None, path: str, reason: str, began_s: float
     ) -> RemoteResult:
         assert outputs is not None
         took_s = time.monotonic() - began_s
         with self._lock:
             self._counts[path] += 1
             self._counts["late"] += took_s > self._deadline_s
-        return RemoteResult(outputs, path, why, 1000 * took_s)
+        return RemoteResult(outputs, path, reason, 1000 * took_s)
 
     def _run_local(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         began_s = time.monotonic()
@@ -255,7 +255,7 @@ class RemoteSession:
 
     # --- the server --------------------------------------------------------------------------------------
 
-    def _why_not(self) -> str:
+    def _objection(self) -> str:
         """Why the server must not be used now; starts a probe if one is due."""
         with self._lock:
             self._retries = self._retries.request()

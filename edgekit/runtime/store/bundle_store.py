@@ -321,15 +321,17 @@ class Store:
                 return digest, self._path(digest)
             self._skip(digest, blame, why, skipped)
 
-    def _skip(self, digest: str, blame: str, why: str, skipped: list[str]) -> None:
+    def _skip(self, digest: str, blame: str, reason: str, skipped: list[str]) -> None:
         """Give up a bundle that did not open, or skip it at this start."""
         action = failure_action(blame, digest in self.state.good)
         if action == "give up":  # unless another process did so already and removed its file
-            self._files.change(lambda state: given_up(state, why, digest) if digest in state.named else state)
+            self._files.change(
+                lambda state: given_up(state, reason, digest) if digest in state.named else state
+            )
         if action == "skip":
             self._uncount(digest)
         if action != "give up":
-            self._files.note(f"bundle {digest[:12]} is skipped at this start: {why}")
+            self._files.note(f"bundle {digest[:12]} is skipped at this start: {reason}")
         skipped.append(digest)
 
     def _uncount(self, digest: str) -> None:
@@ -338,11 +340,11 @@ class Store:
     def _has_opened(self, digest: str) -> None:
         self.opened, self._watched = digest, health.WatchedBundle(self._clock())
 
-    def _resolve(self, digest: str | None, what: str) -> str:
+    def _resolve(self, digest: str | None, description: str) -> str:
         if digest is None:
             if self.opened is None:
                 raise UsageError(
-                    f"{what} applies to the bundle that this store opened, and it has opened none\n"
+                    f"{description} applies to the bundle that this store opened, and it has opened none\n"
                     "  call open() or begin() of the same object first, or give the bundle's digest, e.g. "
                     "store.state.current"
                 )
@@ -350,7 +352,9 @@ class Store:
         try:
             return checked_digest(digest)
         except (TypeError, ValueError) as problem:
-            raise UsageError(f"{what}: {problem} of a bundle; store.state lists the known ones") from None
+            raise UsageError(
+                f"{description}: {problem} of a bundle; store.state lists the known ones"
+            ) from None
 
     def _path(self, digest: str) -> Path:
         return self.factory if digest == FACTORY else self._files.slot(digest)

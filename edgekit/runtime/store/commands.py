@@ -114,11 +114,11 @@ def status(root: Path, name: str | None) -> dict[str, Json]:
     return {"store": str(root), "models": [_model(opened(root, each)) for each in names]}
 
 
-def status_text(found: dict[str, Any]) -> str:
+def status_text(status: dict[str, Any]) -> str:
     """Format the status as text."""
     lines = []
-    for model in found["models"]:
-        lines.append(f"{found['store']}{', ' + model['name'] if model['name'] else ''}")
+    for model in status["models"]:
+        lines.append(f"{status['store']}{', ' + model['name'] if model['name'] else ''}")
         rows = [
             (
                 each["phase"],

@@ -97,19 +97,19 @@ class StoreFiles:
                 self.note(f"{self.cannot(problem, 'read')}; the unreadable file is kept")
             yield self._newest(states)
 
-    def write(self, known: StoreState, state: StoreState) -> StoreState:
+    def write(self, previous: StoreState, state: StoreState) -> StoreState:
         """Under the lock: write the older of the two state files, then remove what nothing needs.
 
         Args:
-            known: The state before.
+            previous: The state before.
             state: The new one.
 
         Raises:
             OSError: it cannot be written; the state is as it was.
         """
-        if state == known and self._unsaved is None:
+        if state == previous and self._unsaved is None:
             return state
-        state = replace(state, serial=known.serial + 1)
+        state = replace(state, serial=previous.serial + 1)
         write_atomically(self.folder / f"state.{state.serial % 2}.json", [encoded(state)], 0o600)
         self._unsaved = None
         self._remove_unneeded()
@@ -171,7 +171,7 @@ class StoreFiles:
         import fcntl
 
         with contextlib.suppress(OSError):
-            self._held = open_regular(self.slot(digest), follow=False)
+            self._held = open_regular(self.slot(digest), follow_links=False)
             fcntl.flock(self._held, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def release(self) -> None:
@@ -188,7 +188,7 @@ class StoreFiles:
         import fcntl
 
         try:
-            with open_regular(slot, follow=False) as file:
+            with open_regular(slot, follow_links=False) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -201,9 +201,9 @@ class StoreFiles:
         if note not in self.notes:
             self.notes = (*self.notes, note)[-NOTES_LIMIT:]
 
-    def cannot(self, problem: OSError, what: str = "written") -> str:
+    def cannot(self, problem: OSError, action: str = "written") -> str:
         """For messages: what the system said."""
-        return f"{self.root} cannot be {what}: {problem.strerror or problem}"
+        return f"{self.root} cannot be {action}: {problem.strerror or problem}"
 
 
 def _serial(state: StoreState) -> int:

@@ -107,7 +107,7 @@ class Slots:
             raise
 
 
-def version_of(bundle: Bundle, given: int | None) -> int | None:
+def version_of(bundle: Bundle, version: int | None) -> int | None:
     """Return the version of a bundle: its own, or the one that is given for it.
 
     Raises:
@@ -115,8 +115,8 @@ def version_of(bundle: Bundle, given: int | None) -> int | None:
         BundleError: its own is not one.
     """
     own = model_version(bundle)
-    if given is not None and not is_version(given):
-        raise UsageError(f"a version is a whole number of 0 or more, not {given!r}")
-    if own is not None and given is not None and own != given:
-        raise UsageError(f"{bundle.name} has version {own}, but {given} was passed: leave it out")
-    return own if given is None else given
+    if version is not None and not is_version(version):
+        raise UsageError(f"a version is a whole number of 0 or more, not {version!r}")
+    if own is not None and version is not None and own != version:
+        raise UsageError(f"{bundle.name} has version {own}, but {version} was passed: leave it out")
+    return own if version is None else version

@@ -144,7 +144,7 @@ def started(state: StoreState, skipped: Collection[str] = ()) -> StoreState:
         starts := starts_of(state, digest)
     ) >= STARTS_LIMIT:
         state = given_up(state, f"{starts} starts ended before it was confirmed", digest)
-    return _known(_counted(state, digest, starts_of(state, digest) + 1))
+    return _without_unused(_counted(state, digest, starts_of(state, digest) + 1))
 
 
 def uncounted(state: StoreState, digest: str) -> StoreState:
@@ -170,7 +170,7 @@ def confirmed(state: StoreState, digest: str | None = None) -> StoreState:
         return state
     good = (digest, *(known for known in state.good if known != digest))[:GOOD_LIMIT]
     minimum = max(state.minimum, dict(state.versions).get(digest, 0))
-    return _known(replace(state, good=good, minimum=minimum))
+    return _without_unused(replace(state, good=good, minimum=minimum))
 
 
 def given_up(state: StoreState, reason: str, digest: str | None = None) -> StoreState:
@@ -186,7 +186,7 @@ def given_up(state: StoreState, reason: str, digest: str | None = None) -> Store
         state = replace(state, staged=NOTHING)
     if digest == state.active:
         state = replace(state, active=good[0] if good else FACTORY, starts=0, stood_in=())
-    return _known(state)
+    return _without_unused(state)
 
 
 def counted(state: StoreState, digest: str, answers: int, bad: int) -> StoreState:
@@ -225,7 +225,7 @@ def _counted(state: StoreState, digest: str, starts: int) -> StoreState:
     return replace(state, stood_in=(*others, (digest, starts)) if substitutes else others)
 
 
-def _known(state: StoreState) -> StoreState:
+def _without_unused(state: StoreState) -> StoreState:
     """Without the versions and counts of bundles that are gone."""
     named = state.named
     return replace(

@@ -55,15 +55,15 @@ def decoded(content: bytes) -> StoreState | None:
         return None
 
 
-def _running(known: dict[str, Any], good: tuple[str, ...]) -> tuple[str, str, int]:
+def _running(record: dict[str, Any], committed: tuple[str, ...]) -> tuple[str, str, int]:
     """Return the active and the staged bundle, and the active one's starts. A file of an older release has
     one ``current`` for both: it was staged if it was never started."""
-    if "active" in known:
-        return known["active"], known["staged"], int(known["starts"])
-    current, starts = known["current"], int(known["starts"])
-    if starts or current == FACTORY or current in good:
+    if "active" in record:
+        return record["active"], record["staged"], int(record["starts"])
+    current, starts = record["current"], int(record["starts"])
+    if starts or current == FACTORY or current in committed:
         return current, NOTHING, starts
-    return (good[0] if good else FACTORY), current, 0
+    return (committed[0] if committed else FACTORY), current, 0
 
 
 def checked_digest(text: str) -> str:

@@ -96,10 +96,10 @@ def parsed(parents: Sequence[str], states: Sequence[str] = ()) -> TraceContext |
     return TraceContext(trace_id, span_id, bool(int(flags, 16) & SAMPLED), _state(states))
 
 
-def _state(given: Sequence[str]) -> str:
-    if sum(map(len, given)) + len(given) > TRACESTATE_CHARS + 1:
+def _state(values: Sequence[str]) -> str:
+    if sum(map(len, values)) + len(values) > TRACESTATE_CHARS + 1:
         return ""
-    members = [member.strip(" \t") for each in given for member in each.split(",")]
+    members = [member.strip(" \t") for each in values for member in each.split(",")]
     matches = [_MEMBER.fullmatch(member) for member in members if member]
     keys = {match[1] for match in matches if match is not None}
     if None in matches or len(keys) != len(matches) or len(matches) > TRACESTATE_MEMBERS:

@@ -144,53 +144,53 @@ def _schema_of(form: Any) -> Mapping[str, Any] | None:
     return schema
 
 
-def _messages(given: Any, tools: Tools) -> list[dict[str, Any]]:
-    if not isinstance(given, list) or not given:
+def _messages(value: Any, tools: Tools) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not value:
         raise ApiError('messages is a list like [{"role": "user", "content": "..."}], not empty', "messages")
-    if len(given) > MESSAGES_LIMIT:
-        raise ApiError(f"there are {len(given)} messages; {MESSAGES_LIMIT} are allowed", "messages")
-    return [_message(message, f"messages[{index}]") for index, message in enumerate(given)]
+    if len(value) > MESSAGES_LIMIT:
+        raise ApiError(f"there are {len(value)} messages; {MESSAGES_LIMIT} are allowed", "messages")
+    return [_message(message, f"messages[{index}]") for index, message in enumerate(value)]
 
 
-def _message(message: Any, where: str) -> dict[str, Any]:
+def _message(message: Any, location: str) -> dict[str, Any]:
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(role, str) or role not in ROLES:
-        raise ApiError(f"{where}.role must be one of {', '.join(ROLES)}", where)
+        raise ApiError(f"{location}.role must be one of {', '.join(ROLES)}", location)
     found: dict[str, Any] = {"role": ROLES[role]}
     calls = message.get("tool_calls")
     content = message.get("content")
     if content is None and role == "assistant" and calls:
         content = ""
-    found["content"] = _content(content, where)
+    found["content"] = _content(content, location)
     for name, value in message.items():
         if name in ("role", "content") or value is None or (name in EMPTY and not value):
             continue
         if name == "tool_calls" and role == "assistant":
-            found[name] = _calls(value, f"{where}.tool_calls")
+            found[name] = _calls(value, f"{location}.tool_calls")
         elif (name == "name" or (name == "tool_call_id" and role == "tool")) and isinstance(value, str):
             found[name] = value
         else:
-            raise ApiError(f"{where}.{name[:64]} is not supported in a message of this role", where)
+            raise ApiError(f"{location}.{name[:64]} is not supported in a message of this role", location)
     return found
 
 
-def _content(content: Any, where: str) -> str:
+def _content(content: Any, location: str) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or len(content) > PARTS:
-        raise ApiError(f"{where}.content must be a text, or a list of at most {PARTS} texts", where)
+        raise ApiError(f"{location}.content must be a text, or a list of at most {PARTS} texts", location)
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind != "text" or not isinstance(part.get("text"), str):
             raise ApiError(
-                f"{where}.content has a part that is not a text; the model takes texts only", where
+                f"{location}.content has a part that is not a text; the model takes texts only", location
             )
     return "".join(part["text"] for part in content)
 
 
-def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
+def _calls(calls: Any, location: str) -> list[dict[str, Any]]:
     if not isinstance(calls, list) or len(calls) > TOOLS:
-        raise ApiError(f"{where} is a list of at most {TOOLS} calls", where)
+        raise ApiError(f"{location} is a list of at most {TOOLS} calls", location)
     found = []
     for call in calls:
         function: Any = call.get("function") if isinstance(call, dict) else None
@@ -201,7 +201,9 @@ def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
         except (TypeError, KeyError, ValueError, AttributeError):
             name, arguments = None, None
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise ApiError(f"{where} has a call without a name or with arguments that are not JSON", where)
+            raise ApiError(
+                f"{location} has a call without a name or with arguments that are not JSON", location
+            )
         # Templates write the arguments as an object, as transformers passes them.
         id_ = {"id": call["id"]} if isinstance(call.get("id"), str) else {}
         found.append({**id_, "type": "function", "function": {"name": name, "arguments": arguments}})

@@ -99,8 +99,8 @@ async def _vector(service: Service, model: ServedModel, text: str) -> tuple[np.n
     return prediction.vector, 0 if mask is None else int(np.count_nonzero(mask))
 
 
-def _texts(given: Any) -> list[str]:
-    texts = [given] if isinstance(given, str) else given
+def _texts(value: Any) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not 0 < len(texts) <= TEXTS:
         raise ApiError(f"input is a text or a list of at most {TEXTS} texts", "input")
     for text in texts:

@@ -130,5 +130,5 @@ def _parameter(text: str, name: str) -> str:
     return values.get(name, "")
 
 
-def _malformed(why: str) -> ApiError:
-    return ApiError(f"the form is malformed: {why}")
+def _malformed(reason: str) -> ApiError:
+    return ApiError(f"the form is malformed: {reason}")

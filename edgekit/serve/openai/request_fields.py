@@ -149,25 +149,25 @@ def flag_of(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
     return value
 
 
-def whole_of(body: Mapping[str, Any], name: str, least: int, most: int, default: int) -> int:
+def whole_of(body: Mapping[str, Any], name: str, minimum: int, maximum: int, default: int) -> int:
     """Return a field that is a whole number. Raises ApiError: it is not, or outside its range."""
     value = body.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ApiError(f"{name} must be a whole number from {least} to {most}", name)
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise ApiError(f"{name} must be a whole number from {minimum} to {maximum}", name)
     return value
 
 
-def number_of(body: Mapping[str, Any], name: str, most: float, default: float) -> float:
+def number_of(body: Mapping[str, Any], name: str, maximum: float, default: float) -> float:
     """Return a field that is a number from 0. Raises ApiError: it is not, or outside its range."""
     value = body.get(name)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ApiError(f"{name} must be a number", name)
-    if not 0 <= value <= most:
-        raise ApiError(f"{name} must be from 0 to {most:g}", name)
+    if not 0 <= value <= maximum:
+        raise ApiError(f"{name} must be from 0 to {maximum:g}", name)
     return float(value)
 
 

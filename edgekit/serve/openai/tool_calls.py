@@ -98,17 +98,17 @@ def read_tools(body: Mapping[str, Any], template: str, special: Sequence[str]) -
     return Tools(given, frozenset(names), form, begin, schema, many is not False)
 
 
-def _function(tool: Any, where: str) -> dict[str, Any]:
+def _function(tool: Any, location: str) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
     if not isinstance(function, dict):
-        raise ApiError(f'{where} must be {{"type": "function", "function": {{...}}}}', "tools")
+        raise ApiError(f'{location} must be {{"type": "function", "function": {{...}}}}', "tools")
     if not isinstance(function.get("name"), str) or not NAME.fullmatch(function["name"]):
-        raise ApiError(f"{where}.function.name must be 1 to 64 letters, digits, _ or -", "tools")
+        raise ApiError(f"{location}.function.name must be 1 to 64 letters, digits, _ or -", "tools")
     if unknown := sorted(set(function) - {"name", "description", "parameters", "strict"}):
-        raise ApiError(f"unknown field {unknown[0][:64]!r} in {where}.function", "tools")
+        raise ApiError(f"unknown field {unknown[0][:64]!r} in {location}.function", "tools")
     for name, kind in (("description", str), ("parameters", dict), ("strict", bool)):
         if function.get(name) is not None and not isinstance(function[name], kind):
-            raise ApiError(f"{where}.function.{name} has the wrong type", "tools")
+            raise ApiError(f"{location}.function.{name} has the wrong type", "tools")
     return function
 
 

@@ -21,8 +21,8 @@ FRAMES_A_SECOND = 100
 class TranscriptWriter:
     """Writer of one response."""
 
-    def __init__(self, asked: TranscriptionRequest) -> None:
-        self._form, self._seconds = asked.form, asked.seconds
+    def __init__(self, request: TranscriptionRequest) -> None:
+        self._form, self._seconds = request.form, request.seconds
 
     def whole(self, result: Transcript) -> tuple[bytes, bytes]:
         """Return the content type and the body of a response that is not streamed."""

@@ -107,9 +107,9 @@ def _check_times(granularities: Sequence[str], kind: str) -> None:
         raise ApiError("timestamp_granularities needs response_format verbose_json", name)
 
 
-def _check_language(language: str, known: Sequence[str]) -> None:
-    if language not in known:
-        names = ", ".join(known) or "one language only, so leave it out"
+def _check_language(language: str, languages: Sequence[str]) -> None:
+    if language not in languages:
+        names = ", ".join(languages) or "one language only, so leave it out"
         raise ApiError(f"language is {language[:32]!r}; the model knows {names}", "language")
 
 
@@ -129,22 +129,24 @@ def _checked_format(sound: memoryview) -> WavFormat:
     return found
 
 
-def decoded_bytes(found: WavFormat, rate: int) -> int:
+def decoded_bytes(wav_format: WavFormat, rate: int) -> int:
     """Return the maximum memory of a sound while it is decoded (``sound_files``, ``mono`` and ``resample``).
     Its samples at the model's rate take less afterwards.
 
     Args:
-        found: Format of the file.
+        wav_format: Format of the file.
         rate: The model's samples a second, in Hz.
 
     >>> decoded_bytes(WavFormat(1, 16, 1, 16000, 44, 1000), 16000)
     11000
     """
-    count, values = found.frames, found.frames * found.channels
-    result = math.ceil(count * rate / found.rate)
-    is_short = found.bits == 16
+    count, values = wav_format.frames, wav_format.frames * wav_format.channels
+    result = math.ceil(count * rate / wav_format.rate)
+    is_short = wav_format.bits == 16
     kept = values * (2 if is_short else 4)
-    peak = max(values * (2 if is_short else 16), kept + 9 * values + (8 * count if found.channels > 1 else 0))
-    if found.rate != rate:
+    peak = max(
+        values * (2 if is_short else 16), kept + 9 * values + (8 * count if wav_format.channels > 1 else 0)
+    )
+    if wav_format.rate != rate:
         peak = max(peak, kept + 16 * count + 16 * result + FILTER_BYTES)
     return peak

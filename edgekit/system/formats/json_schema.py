@@ -21,12 +21,12 @@ class ManifestError(ValueError):
     """Mismatch in a manifest, with its place. The caller knows the file and makes a BundleError of it."""
 
 
-def text(value: Json, where: str) -> None:
+def text(value: Json, location: str) -> None:
     """Check that a value is a text of Unicode without lone surrogates."""
     if not isinstance(value, str):
-        raise ManifestError(f"{where}: {brief(value)} where a text is expected")
+        raise ManifestError(f"{location}: {brief(value)} where a text is expected")
     try:
-        strict_json.check_text(value, where)
+        strict_json.check_text(value, location)
     except JsonError as problem:
         raise ManifestError(str(problem)) from None
 
@@ -34,10 +34,10 @@ def text(value: Json, where: str) -> None:
 def text_that(fits: Callable[[str], bool], expected: str) -> Check:
     """Return a check for a text that fits; ``expected`` names such a text in the error."""
 
-    def check(value: Json, where: str) -> None:
-        text(value, where)
+    def check(value: Json, location: str) -> None:
+        text(value, location)
         if not fits(value):
-            raise ManifestError(f"{where}: {brief(value)} is not {expected}")
+            raise ManifestError(f"{location}: {brief(value)} is not {expected}")
 
     return check
 
@@ -45,10 +45,10 @@ def text_that(fits: Callable[[str], bool], expected: str) -> Check:
 def whole(low: int, high: int = (1 << 63) - 1) -> Check:
     """Return a check for a whole number from ``low`` to ``high``; a bool is refused."""
 
-    def check(value: Json, where: str) -> None:
+    def check(value: Json, location: str) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise ManifestError(
-                f"{where}: {brief(value)} where a whole number from {low} to {high} is expected"
+                f"{location}: {brief(value)} where a whole number from {low} to {high} is expected"
             )
 
     return check
@@ -57,9 +57,9 @@ def whole(low: int, high: int = (1 << 63) - 1) -> Check:
 def exactly(expected: Json) -> Check:
     """Return a check for this value, of this type."""
 
-    def check(value: Json, where: str) -> None:
+    def check(value: Json, location: str) -> None:
         if type(value) is not type(expected) or value != expected:
-            raise ManifestError(f"{where}: {brief(value)} where {expected!r} is expected")
+            raise ManifestError(f"{location}: {brief(value)} where {expected!r} is expected")
 
     return check
 
@@ -67,13 +67,13 @@ def exactly(expected: Json) -> Check:
 def list_of(check_item: Check, limit: int) -> Check:
     """Return a check for a list of at most ``limit`` items, each checked."""
 
-    def check(value: Json, where: str) -> None:
+    def check(value: Json, location: str) -> None:
         if not isinstance(value, list):
-            raise ManifestError(f"{where}: {brief(value)} where a list is expected")
+            raise ManifestError(f"{location}: {brief(value)} where a list is expected")
         if len(value) > limit:
-            raise ManifestError(f"{where}: {len(value)} items; the limit is {limit}")
+            raise ManifestError(f"{location}: {len(value)} items; the limit is {limit}")
         for i, item in enumerate(value):
-            check_item(item, f"{where}[{i}]")
+            check_item(item, f"{location}[{i}]")
 
     return check
 
@@ -81,14 +81,14 @@ def list_of(check_item: Check, limit: int) -> Check:
 def map_of(check_key: Check, check_item: Check, limit: int) -> Check:
     """Return a check for an object of at most ``limit`` entries, names and values checked."""
 
-    def check(value: Json, where: str) -> None:
+    def check(value: Json, location: str) -> None:
         if not isinstance(value, dict):
-            raise ManifestError(f"{where}: {brief(value)} where an object is expected")
+            raise ManifestError(f"{location}: {brief(value)} where an object is expected")
         if len(value) > limit:
-            raise ManifestError(f"{where}: {len(value)} items; the limit is {limit}")
+            raise ManifestError(f"{location}: {len(value)} items; the limit is {limit}")
         for key, item in value.items():
-            check_key(key, f"{where}, name")
-            check_item(item, f"{where}[{brief(key)}]")
+            check_key(key, f"{location}, name")
+            check_item(item, f"{location}[{brief(key)}]")
 
     return check
 
@@ -98,17 +98,17 @@ def record(fields: Mapping[str, Check], *, is_open: bool = False, optional: Iter
 
     may_lack = frozenset(optional)
 
-    def check(value: Json, where: str) -> None:
+    def check(value: Json, location: str) -> None:
         if not isinstance(value, dict):
-            raise ManifestError(f"{where or 'manifest'}: {brief(value)} where an object is expected")
+            raise ManifestError(f"{location or 'manifest'}: {brief(value)} where an object is expected")
         for key, check_field in fields.items():
             if key in value:
-                check_field(value[key], f"{where}.{key}" if where else key)
+                check_field(value[key], f"{location}.{key}" if location else key)
             elif key not in may_lack:
-                raise ManifestError(f"{where or 'manifest'}: {key!r} is missing")
+                raise ManifestError(f"{location or 'manifest'}: {key!r} is missing")
         unknown = sorted(set(value) - set(fields))
         if unknown and not is_open:
-            raise ManifestError(f"{where or 'manifest'}: key {brief(unknown[0])} is unknown")
+            raise ManifestError(f"{location or 'manifest'}: key {brief(unknown[0])} is unknown")
 
     return check
 
@@ -116,8 +116,8 @@ def record(fields: Mapping[str, Check], *, is_open: bool = False, optional: Iter
 def nothing_or(check_value: Check) -> Check:
     """null, or what is checked."""
 
-    def check(value: Json, where: str) -> None:
+    def check(value: Json, location: str) -> None:
         if value is not None:
-            check_value(value, where)
+            check_value(value, location)
 
     return check

@@ -25,12 +25,12 @@ class JsonError(ValueError):
     """Fault in JSON, with its place; the caller adds the file."""
 
 
-def decode(data: bytes, what: str, limit_bytes: int) -> Json:
+def decode(data: bytes, description: str, limit_bytes: int) -> Json:
     """Parse UTF-8 JSON.
 
     Args:
         data: The bytes.
-        what: Name of the data, for the error text.
+        description: Name of the data, for the error text.
         limit_bytes: Their limit.
 
     Raises:
@@ -38,10 +38,10 @@ def decode(data: bytes, what: str, limit_bytes: int) -> Json:
             too long.
     """
     if len(data) > limit_bytes:
-        raise JsonError(f"{what}: {len(data)} bytes; the limit is {limit_bytes}")
+        raise JsonError(f"{description}: {len(data)} bytes; the limit is {limit_bytes}")
     values = data.count(b",") + data.count(b"[") + data.count(b"{")
     if values > VALUES_LIMIT:
-        raise JsonError(f"{what}: about {values} values; the limit is {VALUES_LIMIT}")
+        raise JsonError(f"{description}: about {values} values; the limit is {VALUES_LIMIT}")
     try:
         value = json.loads(
             data.decode("utf-8"),
@@ -51,14 +51,14 @@ def decode(data: bytes, what: str, limit_bytes: int) -> Json:
             parse_constant=_refuse_constant,
         )
     except UnicodeDecodeError as problem:
-        raise JsonError(f"{what}: byte {problem.start} is not UTF-8") from None
+        raise JsonError(f"{description}: byte {problem.start} is not UTF-8") from None
     except json.JSONDecodeError as problem:
-        raise JsonError(f"{what}: character {problem.pos} is not JSON: {problem.msg}") from None
+        raise JsonError(f"{description}: character {problem.pos} is not JSON: {problem.msg}") from None
     except JsonError as problem:
-        raise JsonError(f"{what}: {problem}") from None
+        raise JsonError(f"{description}: {problem}") from None
     except RecursionError:
-        raise JsonError(_too_deep(what)) from None
-    _check_values(value, what)
+        raise JsonError(_too_deep(description)) from None
+    _check_values(value, description)
     return value
 
 
@@ -90,12 +90,12 @@ def brief(value: Json) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
-def check_text(text: str, where: str) -> None:
+def check_text(text: str, location: str) -> None:
     """Raises JsonError if a string is too long, or holds control characters or lone surrogates."""
     if len(text) > TEXT_LIMIT_CHARS:
-        raise JsonError(f"{where}: a text of {len(text)} characters; the limit is {TEXT_LIMIT_CHARS}")
+        raise JsonError(f"{location}: a text of {len(text)} characters; the limit is {TEXT_LIMIT_CHARS}")
     if printable(text) != text:
-        raise JsonError(f"{where}: {brief(text)} contains half of a surrogate pair")
+        raise JsonError(f"{location}: {brief(text)} contains half of a surrogate pair")
 
 
 def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -126,20 +126,20 @@ def _refuse_constant(text: str) -> None:
     raise JsonError(f"{text} is not JSON")
 
 
-def _too_deep(where: str) -> str:
-    return f"{where}: objects and lists are more than {DEPTH_LIMIT} deep"
+def _too_deep(location: str) -> str:
+    return f"{location}: objects and lists are more than {DEPTH_LIMIT} deep"
 
 
-def _check_values(value: Json, what: str) -> None:
+def _check_values(value: Json, description: str) -> None:
     """Check depth and strings; iterative, because it is the check that bounds recursion."""
     todo: list[tuple[Json, int]] = [(value, 1)]
     while todo:
         value, depth = todo.pop()
         if isinstance(value, str):
-            check_text(value, what)
+            check_text(value, description)
         elif isinstance(value, (dict, list)):
             if depth > DEPTH_LIMIT:
-                raise JsonError(_too_deep(what))
+                raise JsonError(_too_deep(description))
             if isinstance(value, dict):
                 todo.extend((key, depth) for key in value)
                 todo.extend((item, depth + 1) for item in value.values())
@@ -147,7 +147,7 @@ def _check_values(value: Json, what: str) -> None:
                 todo.extend((item, depth + 1) for item in value)
 
 
-def _as_plain(value: Json, where: str, depth_left: int) -> Json:
+def _as_plain(value: Json, location: str, depth_left: int) -> Json:
     """Return the value in the types that json.loads returns, with printable strings."""
     if isinstance(value, str):
         return printable(value)
@@ -155,18 +155,18 @@ def _as_plain(value: Json, where: str, depth_left: int) -> Json:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise JsonError(f"{where}: {value} is not valid JSON; use None where a number is missing")
+            raise JsonError(f"{location}: {value} is not valid JSON; use None where a number is missing")
         return float(value)
     if isinstance(value, (Mapping, list, tuple)) and depth_left == 0:
-        raise JsonError(_too_deep(where))
+        raise JsonError(_too_deep(location))
     if isinstance(value, Mapping):
         plain = {}
         for key, item in value.items():
             if not isinstance(key, str):
-                raise JsonError(f"{where}: key {key!r} is not a text")
-            path = f"{where}.{key}" if where else key
-            plain[_as_plain(key, where, depth_left)] = _as_plain(item, path, depth_left - 1)
+                raise JsonError(f"{location}: key {key!r} is not a text")
+            path = f"{location}.{key}" if location else key
+            plain[_as_plain(key, location, depth_left)] = _as_plain(item, path, depth_left - 1)
         return plain
     if isinstance(value, (list, tuple)):
-        return [_as_plain(item, f"{where}[{i}]", depth_left - 1) for i, item in enumerate(value)]
-    raise JsonError(f"{where}: a {type(value).__name__} cannot be written as JSON")
+        return [_as_plain(item, f"{location}[{i}]", depth_left - 1) for i, item in enumerate(value)]
+    raise JsonError(f"{location}: a {type(value).__name__} cannot be written as JSON")

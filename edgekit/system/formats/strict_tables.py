@@ -31,74 +31,74 @@ def kind_of(value: Json) -> str:
     return "nothing" if value is None else KINDS.get(type(value), type(value).__name__)
 
 
-def only(table: Json, allowed: Sequence[str], where: str) -> None:
+def only(table: Json, allowed: Sequence[str], location: str) -> None:
     """Refuse anything but a table and every key that is not in ``allowed``.
 
     Raises:
         CardError: there is such a key.
     """
     if not isinstance(table, Mapping):
-        raise CardError(f"{where} must be a table, not {kind_of(table)}")
+        raise CardError(f"{location} must be a table, not {kind_of(table)}")
     for key in table:
         if key not in allowed:
-            raise CardError(f"{where} has an unknown key {key!r}; it may have {', '.join(allowed)}")
+            raise CardError(f"{location} has an unknown key {key!r}; it may have {', '.join(allowed)}")
 
 
-def get(table: Mapping[str, Json], key: str, kind: type, where: str) -> Any:
+def get(table: Mapping[str, Json], key: str, kind: type, location: str) -> Any:
     """Return the value of a key that must be there; a whole number passes as a float.
 
     Raises:
         CardError: it is missing or of another kind.
     """
     if key not in table:
-        raise CardError(f"{where} has no {key}; it must be {KINDS[kind]}")
+        raise CardError(f"{location} has no {key}; it must be {KINDS[kind]}")
     value: Any = table[key]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         if not _is_finite(value):
-            raise CardError(f"{where}.{key} is too large; it must be {KINDS[kind]} that 64 bits hold")
+            raise CardError(f"{location}.{key} is too large; it must be {KINDS[kind]} that 64 bits hold")
         value = float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise CardError(f"{where}.{key} must be {KINDS[kind]}, not {kind_of(value)}")
+        raise CardError(f"{location}.{key} must be {KINDS[kind]}, not {kind_of(value)}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise CardError(f"{where}.{key} is {value}; it must be a finite number")
+        raise CardError(f"{location}.{key} is {value}; it must be a finite number")
     return value
 
 
-def choice(table: Mapping[str, Json], key: str, allowed: Sequence[str], where: str) -> Any:
+def choice(table: Mapping[str, Json], key: str, allowed: Sequence[str], location: str) -> Any:
     """Return a text that must be one of ``allowed``.
 
     Raises:
         CardError: it is missing or another.
     """
     if key not in table:
-        raise CardError(f"{where} has no {key}; it must be one of {', '.join(allowed)}")
-    value = get(table, key, str, where)
+        raise CardError(f"{location} has no {key}; it must be one of {', '.join(allowed)}")
+    value = get(table, key, str, location)
     if value not in allowed:
-        raise CardError(f"{where}.{key} is {value!r}; it must be one of {', '.join(allowed)}")
+        raise CardError(f"{location}.{key} is {value!r}; it must be one of {', '.join(allowed)}")
     return value
 
 
-def texts(table: Mapping[str, Json], key: str, allowed: Sequence[str], where: str) -> dict[str, str]:
+def texts(table: Mapping[str, Json], key: str, allowed: Sequence[str], location: str) -> dict[str, str]:
     """Return a table of texts; empty where it is absent.
 
     Raises:
         CardError: it is none, or has other keys.
     """
-    inner = get(table, key, dict, where) if key in table else {}
-    only(inner, allowed, f"{where}: {key}")
-    return {name: get(inner, name, str, f"{where}: {key}") for name in inner}
+    inner = get(table, key, dict, location) if key in table else {}
+    only(inner, allowed, f"{location}: {key}")
+    return {name: get(inner, name, str, f"{location}: {key}") for name in inner}
 
 
-def numbers(table: Mapping[str, Json], key: str, where: str) -> tuple[float, ...]:
+def numbers(table: Mapping[str, Json], key: str, location: str) -> tuple[float, ...]:
     """Return a list of finite numbers.
 
     Raises:
         CardError: it is missing or holds something else.
     """
-    values = get(table, key, list, where)
+    values = get(table, key, list, location)
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
-            raise CardError(f"{where}.{key} is {values}; it must be a list of finite numbers")
+            raise CardError(f"{location}.{key} is {values}; it must be a list of finite numbers")
     return tuple(float(value) for value in values)
 
 
@@ -111,47 +111,47 @@ def _is_finite(value: float) -> bool:
 
 
 def whole_numbers(
-    table: Mapping[str, Json], key: str, where: str, *, least: int | None = None
+    table: Mapping[str, Json], key: str, location: str, *, minimum: int | None = None
 ) -> tuple[int, ...]:
-    """Return a list of whole numbers, each at least ``least``.
+    """Return a list of whole numbers, each at least ``minimum``.
 
     Raises:
         CardError: it is missing or holds something else.
     """
-    values = get(table, key, list, where)
+    values = get(table, key, list, location)
     for value in values:
         fits = isinstance(value, int) and not isinstance(value, bool)
-        if not fits or (least is not None and value < least):
-            bound = "" if least is None else f" from {least}"
-            raise CardError(f"{where}.{key} is {values}; it must be a list of whole numbers{bound}")
+        if not fits or (minimum is not None and value < minimum):
+            bound = "" if minimum is None else f" from {minimum}"
+            raise CardError(f"{location}.{key} is {values}; it must be a list of whole numbers{bound}")
     return tuple(values)
 
 
-def text_list(table: Mapping[str, Json], key: str, where: str) -> tuple[str, ...]:
+def text_list(table: Mapping[str, Json], key: str, location: str) -> tuple[str, ...]:
     """Return a list of texts.
 
     Raises:
         CardError: it is missing or holds something else.
     """
-    values = get(table, key, list, where)
+    values = get(table, key, list, location)
     for index, value in enumerate(values):
         if not isinstance(value, str):
-            raise CardError(f"{where}.{key}[{index}] must be a text, not {kind_of(value)}")
+            raise CardError(f"{location}.{key}[{index}] must be a text, not {kind_of(value)}")
     return tuple(values)
 
 
-def pairs(table: Mapping[str, Json], key: str, where: str) -> tuple[tuple[int, int], ...]:
+def pairs(table: Mapping[str, Json], key: str, location: str) -> tuple[tuple[int, int], ...]:
     """Return a list of pairs of whole numbers.
 
     Raises:
         CardError: it is missing or holds something else.
     """
-    values = get(table, key, list, where)
+    values = get(table, key, list, location)
     found = []
     for index, value in enumerate(values):
         if not isinstance(value, list) or len(value) != 2:
-            raise CardError(f"{where}.{key}[{index}] is {value}; it must be a pair of whole numbers")
-        first, second = whole_numbers({f"{key}[{index}]": value}, f"{key}[{index}]", where)
+            raise CardError(f"{location}.{key}[{index}] is {value}; it must be a pair of whole numbers")
+        first, second = whole_numbers({f"{key}[{index}]": value}, f"{key}[{index}]", location)
         found.append((first, second))
     return tuple(found)
 

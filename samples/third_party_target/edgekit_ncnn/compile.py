@@ -85,7 +85,7 @@ def _converted(
         except ConversionError as problem:
             return None, _refused_nodes(content, profile.name, str(problem))
 
-    return with_expansions(model, attempt, absent=lambda node: node.op_type in WRITTEN_OUT)
+    return with_expansions(model, attempt, unsupported=lambda node: node.op_type in WRITTEN_OUT)
 
 
 def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:

@@ -121,7 +121,7 @@ class Executor:
             done = tuple(n for n, at in last_read.items() if at == number and n not in kept)
             self._steps.append(ReadyOperator(op, KERNELS[op.type], fixed, named, done))
 
-    def _split(self, op: Op, known: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _split(self, op: Op, available: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The operands of an operator that are known, and the names of the others."""
         fixed, named = dict(op.attributes), {}
         for key, operands in op.operands.items():
@@ -131,7 +131,7 @@ class Executor:
                     found.append(operand)
                 elif operand.name in self._constants:
                     found.append(self._constants[operand.name])
-                elif operand.name in known:
+                elif operand.name in available:
                     found.append(operand)
                 else:
                     raise EngineError(f"{op.type} reads {operand.name!r}, which nothing makes before it")

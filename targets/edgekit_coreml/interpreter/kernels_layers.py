@@ -178,13 +178,13 @@ def local_response_norm(
     return run_node("LRN", [wide(x)], attributes)
 
 
-def _stretched(x: Operand, axis: int, at: Operand) -> Operand:
+def _stretched(x: Operand, axis: int, positions: Operand) -> Operand:
     """Interpolate linearly along one axis at real positions, clamped to the ends."""
     size = x.shape[axis]
-    at = np.clip(at, 0, size - 1)
-    low = np.floor(at).astype(np.int64)
+    positions = np.clip(positions, 0, size - 1)
+    low = np.floor(positions).astype(np.int64)
     high = np.minimum(low + 1, size - 1)
-    share = (at - low).astype(np.float32).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+    share = (positions - low).astype(np.float32).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
     return np.take(x, low, axis) * (1 - share) + np.take(x, high, axis) * share
 
 

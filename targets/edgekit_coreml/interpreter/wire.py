@@ -46,18 +46,18 @@ def fields(buffer: bytes) -> Iterator[tuple[int, Field]]:
             yield number, int.from_bytes(content, "little")
 
 
-def varint(buffer: bytes, at: int) -> tuple[int, int]:
-    """A variable-length number at ``at``, and where the next field begins."""
+def varint(buffer: bytes, offset: int) -> tuple[int, int]:
+    """A variable-length number at ``offset``, and where the next field begins."""
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(buffer):
+        if offset >= len(buffer):
             break
-        byte = buffer[at]
-        at += 1
+        byte = buffer[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & (2**64 - 1), at
-    raise EngineError(f"the specification is damaged: a number without an end at byte {at}")
+            return value & (2**64 - 1), offset
+    raise EngineError(f"the specification is damaged: a number without an end at byte {offset}")
 
 
 def grouped(buffer: bytes) -> dict[int, list[Field]]:

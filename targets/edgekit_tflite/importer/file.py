@@ -159,13 +159,13 @@ def _graph(
     return graph, frozenset(variables)
 
 
-def _fill_empty(graph: Graph, op: Op, known: set[int]) -> None:
+def _fill_empty(graph: Graph, op: Op, constants: set[int]) -> None:
     """Fill in constants without elements, which have no buffer to recognize them by."""
     for i in op.inputs:
-        if i >= 0 and i not in known and 0 in graph.tensors[i].shape and graph.tensors[i].dtype in NUMPY:
+        if i >= 0 and i not in constants and 0 in graph.tensors[i].shape and graph.tensors[i].dtype in NUMPY:
             tensor = graph.tensors[i]
             tensor.data = np.zeros(tensor.shape, NUMPY[tensor.dtype])
-            known.add(i)
+            constants.add(i)
 
 
 def _tensor(view: memoryview, entry: Table, buffers: Sequence[Table], budget: int) -> Tensor:

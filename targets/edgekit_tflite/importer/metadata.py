@@ -89,8 +89,8 @@ def metadata_props(file: TfliteFile, data: bytes) -> tuple[dict[str, str], tuple
     return props, tuple(notes)
 
 
-def _as_text(found: Json) -> str:
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=True)
+def _as_text(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=True)
 
 
 def _tensors(file: TfliteFile) -> Json:
@@ -123,14 +123,14 @@ def _model(content: bytes, file: TfliteFile) -> Json:
         "author": model.text(MODEL_AUTHOR),
         "license": model.text(MODEL_LICENCE),
     }
-    found: dict[str, Json] = _given(texts)
-    found |= _given({"files": _associated(model, MODEL_FILES)})
+    found: dict[str, Json] = _without_empty(texts)
+    found |= _without_empty({"files": _associated(model, MODEL_FILES)})
     for graph in model.tables(MODEL_SUBGRAPHS, "subgraph's metadata", MAX_ENTRIES)[:1]:
         names = end_names(file.graph)
         for key, slot, ends in zip(("inputs", "outputs"), (GRAPH_INPUTS, GRAPH_OUTPUTS), names, strict=True):
             tensors = graph.tables(slot, f"metadata of {key}", MAX_ENTRIES)
             found[key] = {name: _tensor(each) for name, each in zip(ends, tensors, strict=False)}
-        found |= _given({"graph_files": _associated(graph, GRAPH_FILES)})
+        found |= _without_empty({"graph_files": _associated(graph, GRAPH_FILES)})
     return found
 
 
@@ -148,7 +148,7 @@ def _tensor(tensor: Table) -> Json:
     stats = tensor.table(TENSOR_STATS, "stats")
     if stats is not None:
         found |= {"min": _numbers(stats, STATS_MIN), "max": _numbers(stats, STATS_MAX)}
-    return _given(found)
+    return _without_empty(found)
 
 
 def _content(content: Table) -> Json:
@@ -168,7 +168,7 @@ def _content(content: Table) -> Json:
         found["coordinates"] = COORDINATES.get(held.number(2, "b"), "")
     elif kind == "audio":
         found |= {"sample_rate": held.number(0, "I"), "channels": held.number(1, "I")}
-    return _given(found)
+    return _without_empty(found)
 
 
 def _step(step: Table) -> Json:
@@ -190,7 +190,7 @@ def _step(step: Table) -> Json:
 
 def _associated(table: Table, slot: int) -> list[Json]:
     return [
-        _given(
+        _without_empty(
             {
                 "name": file.text(FILE_NAME),
                 "description": file.text(FILE_DESCRIPTION),
@@ -206,9 +206,9 @@ def _numbers(table: Table, slot: int) -> Sequence[float]:
     return [float(n) for n in table.array(slot, "float32")[:MAX_CHANNELS]]
 
 
-def _given(found: Mapping[str, Json]) -> dict[str, Any]:
+def _without_empty(entries: Mapping[str, Json]) -> dict[str, Any]:
     """Drop empty entries."""
-    return {key: value for key, value in found.items() if value not in ("", [], {}, None)}
+    return {key: value for key, value in entries.items() if value not in ("", [], {}, None)}
 
 
 def _files(data: bytes) -> tuple[dict[str, str], str]:

@@ -45,8 +45,8 @@ TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 class UnreadableError(ModelError):
     """Error for an operator that cannot be expressed in ONNX, or not with these options."""
 
-    def __init__(self, op: Op, why: str) -> None:
-        super().__init__(f"{op.node}: {why}")
+    def __init__(self, op: Op, reason: str) -> None:
+        super().__init__(f"{op.node}: {reason}")
 
 
 class OnnxGraph:

@@ -118,11 +118,11 @@ def _floats(g: OnnxGraph, numbers: tuple[float, ...]) -> str:
     return g.constant(np.array(numbers, np.float32))
 
 
-def _suppressed(g: OnnxGraph, boxes: str, scores: str, most: int, options: Options) -> tuple[str, str]:
+def _suppressed(g: OnnxGraph, boxes: str, scores: str, limit: int, options: Options) -> tuple[str, str]:
     """Index of the box and of the class of each that is kept; ``scores`` are 1, classes, N."""
     # It keeps what reaches the threshold, ONNX what is above it.
     above = float(np.nextafter(np.float32(options.nms_score_threshold), np.float32(-np.inf)))
-    inputs = [boxes, scores, g.int64([most]), g.scalar(options.nms_iou_threshold, "float32")]
+    inputs = [boxes, scores, g.int64([limit]), g.scalar(options.nms_iou_threshold, "float32")]
     kept = g.node("NonMaxSuppression", [*inputs, g.scalar(above, "float32")])
     _, kind, box = g.nodes("Split", [kept, g.int64([1, 1, 1])], 3, axis=1)
     return g.reshape(box, (-1,)), g.reshape(kind, (-1,))
@@ -151,14 +151,14 @@ def _best_by_class(g: OnnxGraph, boxes: str, scores: str, options: Options) -> t
     return box, kind, best
 
 
-def _set_padded(g: OnnxGraph, op: Op, boxes: str, found: tuple[str, str, str], most: int) -> None:
+def _set_padded(g: OnnxGraph, op: Op, boxes: str, detections: tuple[str, str, str], limit: int) -> None:
     """The outputs, filled up with zeros to their size."""
-    box, kind, score = found
+    box, kind, score = detections
     corners = g.node("Gather", [g.reshape(boxes, (-1, 4)), box], axis=0)
     values = (corners, g.cast(kind, "float32"), score)
-    for out, value, shape in zip(op.outputs, values, ((most, 4), (most,), (most,)), strict=False):
+    for out, value, shape in zip(op.outputs, values, ((limit, 4), (limit,), (limit,)), strict=False):
         count = g.node("Shape", [value], start=0, end=1)
-        missing = g.node("Sub", [g.int64([most]), count])
+        missing = g.node("Sub", [g.int64([limit]), count])
         none = g.int64([0] * (2 * len(shape) - len(shape)))
         after = [missing] if len(shape) == 1 else [missing, g.int64([0])]
         padded = g.node("Pad", [value, g.node("Concat", [none, *after], axis=0)])

@@ -84,10 +84,10 @@ def dense(
     return found.reshape(full).transpose(axes).reshape(shape)
 
 
-def _listed(level: Table, positions: int, size: int, most: int, name: str) -> tuple[Array, Array]:
+def _listed(level: Table, positions: int, size: int, limit: int, name: str) -> tuple[Array, Array]:
     """For each index that is there: its position of the level before, and the index."""
     segments = _numbers(level, SEGMENTS_TYPE, SEGMENTS, positions + 1, name)
-    indices = _numbers(level, INDICES_TYPE, INDICES, most, name)
+    indices = _numbers(level, INDICES_TYPE, INDICES, limit, name)
     if len(segments) != positions + 1 or segments[0] or segments[-1] != len(indices):
         raise _unfit(name)
     counts = np.diff(segments)
@@ -96,13 +96,13 @@ def _listed(level: Table, positions: int, size: int, most: int, name: str) -> tu
     return np.repeat(np.arange(positions), counts), indices
 
 
-def _numbers(level: Table, kind: int, slot: int, most: int, name: str) -> Array:
+def _numbers(level: Table, kind: int, slot: int, limit: int, name: str) -> Array:
     dtype = INDEX_TYPES.get(level.number(kind, "B"))
     table = level.table(slot, f"indices of {name}")
     if dtype is None or table is None:
         raise _unfit(name)
     found = table.array(0, dtype)
-    if len(found) > most:
+    if len(found) > limit:
         raise _unfit(name)
     return found.astype(np.int64)
 

@@ -19,7 +19,7 @@ FOUND = {"tokens": InputRange(0, 30521, "node look uses it as an index  (Gather)
 
 
 def limits(spec: TensorSpec, found: dict[str, InputRange] = {}) -> tuple[float, float]:  # noqa: B006
-    array = random_samples([spec], found=found).arrays[0][spec.name]
+    array = random_samples([spec], graph_ranges=found).arrays[0][spec.name]
     return float(array.min()), float(array.max())
 
 
@@ -27,7 +27,7 @@ def test_the_ranges_of_the_graph_are_used_and_told() -> None:
     low, high = limits(TOKENS, FOUND)
     assert low < 50
     assert 30000 < high <= 30521
-    assert random_samples([TOKENS], found=FOUND).as_json()["ranges"] == {
+    assert random_samples([TOKENS], graph_ranges=FOUND).as_json()["ranges"] == {
         "tokens": {"range": [0, 30521], "why": "node look uses it as an index  (Gather)"}
     }
 
@@ -35,7 +35,7 @@ def test_the_ranges_of_the_graph_are_used_and_told() -> None:
 def test_the_card_comes_before_the_graph() -> None:
     tensor = {"kind": "tensor", "shape": [1, 4096], "range": [5, 9]}
     card = parse_card({"title": "c", "inputs": {"tokens": tensor}})
-    samples = random_samples([TOKENS], card, found=FOUND)
+    samples = random_samples([TOKENS], card, graph_ranges=FOUND)
     assert sorted(np.unique(samples.arrays[0]["tokens"])) == [5, 6, 7, 8, 9]
     assert "ranges" not in samples.as_json()
 

@@ -76,4 +76,4 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...
             (package / f"{file}.py").write_text(text.replace("edgekit_frail", f"edgekit_{name}"), "utf-8")
         (package / "profiles" / f"{name}.toml").write_text(f'title = "{name}"\n', "utf-8")
     monkeypatch.syspath_prepend(str(folder))
-    registry._found.cache_clear()
+    registry._entry_points.cache_clear()

@@ -146,6 +146,16 @@ def test_what_is_no_model_has_the_least(tmp_path: Path, verb: str) -> None:
         assert limits_of(verb, given(path, shapes={"x": ("a", None)})).memory_bytes == BYTES_BEYOND
 
 
+def test_files_beside_the_folder_onnx_may_be_read(tmp_path: Path, model: Path) -> None:
+    """``config.json`` of a Hugging Face folder is beside it."""
+    for name, allowed in (("onnx", True), ("other", False)):
+        path = tmp_path / name / "model" / name / "model.onnx"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(model.read_bytes())
+        reads = bounds_of(limits_of("card", given(path)), given(path), tmp_path / "own").reads
+        assert (str(path.parent.parent) in reads) == allowed
+
+
 def test_only_what_is_named_is_read(tmp_path: Path, model: Path) -> None:
     data, pictures = tmp_path / "data", tmp_path / "far" / "pictures"
     for folder in (data, pictures):

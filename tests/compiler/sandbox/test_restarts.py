@@ -34,7 +34,7 @@ def frail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
     frail_target.install(tmp_path / "installed", monkeypatch, ("brittle", "frail"))
     yield
-    registry._found.cache_clear()
+    registry._entry_points.cache_clear()
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ def everywhere(session: Session, prepare: Prepare, infer_s: float) -> int:
                 if not alerts:
                     miss(budget, 1, clock, infer_s)
             told = [alert.stage for alert in alerts]
-            lost = place and is_inside(place, Budget._tell)  # as if it were on_alert's own
+            lost = place and is_inside(place, Budget._notify)  # as if it were on_alert's own
             assert len(told) == 1 or (lost and not told), f"{told} after an interrupt at {place}"
             assert len(budget.history) <= 1, place
     return number - 1

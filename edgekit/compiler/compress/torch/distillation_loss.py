@@ -198,7 +198,7 @@ class DistillationLoss:
             for part in term.parts or (None,):
                 weights = _weights(term, part, answers[term.teacher])
                 mean = 1.0 if weights is None else max(float(weights.mean()), LEAST_VARIANCE)
-                value = _of(term.of_teacher(answers), part)
+                value = _slice(term.of_teacher(answers), part)
                 if _are_scores(term, part) and term.rows is not None:
                     # A sum over classes, for each object, as detectors are trained.
                     objects = term.rows.objects(answers[term.teacher])
@@ -216,7 +216,7 @@ class DistillationLoss:
         """
         total = torch.zeros(())
         for (term, part), (variance, mean) in self._scales.items():
-            made, wanted = _of(student[term.student], part), _of(term.of_teacher(teacher), part)
+            made, wanted = _slice(student[term.student], part), _slice(term.of_teacher(teacher), part)
             share = term.weight / max(len(term.parts), 1)
             if term.axis is None:
                 weights = _weights(term, part, teacher[term.teacher])
@@ -227,17 +227,23 @@ class DistillationLoss:
         return total
 
 
-def _of_logits(made: Tensor, wanted: Tensor, axis: int, variance: float) -> Tensor:
+def _of_logits(student_values: Tensor, teacher_values: Tensor, axis: int, variance: float) -> Tensor:
     """Compute the loss of logits; ``axis`` counts the batch axis."""
-    target = torch.softmax(wanted / TEMPERATURE, axis)
+    target = torch.softmax(teacher_values / TEMPERATURE, axis)
     divergence = target * (
-        torch.log_softmax(wanted / TEMPERATURE, axis) - torch.log_softmax(made / TEMPERATURE, axis)
+        torch.log_softmax(teacher_values / TEMPERATURE, axis)
+        - torch.log_softmax(student_values / TEMPERATURE, axis)
     )
-    error = F.mse_loss(made - made.mean(axis, True), wanted - wanted.mean(axis, True)) / variance
+    error = (
+        F.mse_loss(
+            student_values - student_values.mean(axis, True), teacher_values - teacher_values.mean(axis, True)
+        )
+        / variance
+    )
     return TEMPERATURE**2 * divergence.sum(axis).mean() + error
 
 
-def _of(value: Tensor, part: OutputSlice | None) -> Tensor:
+def _slice(value: Tensor, part: OutputSlice | None) -> Tensor:
     """Return a part of ``[batch, *shape]``; the part's axis does not count the batch axis."""
     if part is None:
         return value
@@ -253,17 +259,17 @@ def _are_scores(term: Term, part: OutputSlice | None) -> bool:
     return term.rows is not None and part is not None and term.rows.scores(part)
 
 
-def _divergence(made: Tensor, wanted: Tensor, weights: Tensor | None) -> Tensor:
+def _divergence(student_values: Tensor, teacher_values: Tensor, weights: Tensor | None) -> Tensor:
     """Compute the mean Kullback-Leibler divergence of Bernoulli distributions."""
-    p, q = (each.clamp(LEAST_SCORE, 1 - LEAST_SCORE) for each in (wanted, made))
+    p, q = (each.clamp(LEAST_SCORE, 1 - LEAST_SCORE) for each in (teacher_values, student_values))
     found = p * (p.log() - q.log()) + (1 - p) * ((1 - p).log() - (1 - q).log())
     return (found if weights is None else weights * found).mean()
 
 
-def _squared_error(made: Tensor, wanted: Tensor, weights: Tensor | None) -> Tensor:
+def _squared_error(student_values: Tensor, teacher_values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
-        return F.mse_loss(made, wanted)
-    return (weights * (made - wanted).square()).mean()
+        return F.mse_loss(student_values, teacher_values)
+    return (weights * (student_values - teacher_values).square()).mean()
 
 
 def _variance(value: Tensor, axis: int | None, weights: Tensor | None = None) -> float:

@@ -55,7 +55,7 @@ def write_texts(
     prompts: Sequence[Sequence[int]],
     length: int,
     seed: int,
-    say: Callable[[int], None],
+    notify: Callable[[int], None],
 ) -> TrainingTexts:
     """Generate the model's texts for these prompts, every other one greedy, the others sampled.
 
@@ -64,7 +64,7 @@ def write_texts(
         prompts: Tokens of the prompts, all of one length.
         length: Number of tokens of a text with its prompt.
         seed: Random seed of the sampling.
-        say: Called with the number of texts so far.
+        notify: Called with the number of texts so far.
     """
     draws, parts = torch.Generator().manual_seed(seed), []
     stops = torch.tensor(model.stop_ids)
@@ -82,17 +82,17 @@ def write_texts(
         ended = torch.isin(tokens[:, len(prompts[0]) :], stops).cumsum(1) > 0
         alive = torch.cat([torch.ones(len(tokens), len(prompts[0]), dtype=torch.bool), ~ended], 1)
         parts.append(TrainingTexts(tokens, torch.cat(states, 1), alive))
-        say(min(start + TOGETHER, len(prompts)))
+        notify(min(start + TOGETHER, len(prompts)))
     return TrainingTexts(*(torch.cat(list(each)) for each in zip(*parts, strict=True)))
 
 
-def chosen_layers(layers: int, kept: int) -> list[int]:
+def chosen_layers(layers: int, layer_count: int) -> list[int]:
     """Choose the layers that a draft starts from: evenly spread, with the first and the last.
 
     >>> chosen_layers(30, 4), chosen_layers(30, 1), chosen_layers(2, 2)
     ([0, 10, 19, 29], [0], [0, 1])
     """
-    return [round(index * (layers - 1) / max(kept - 1, 1)) for index in range(kept)]
+    return [round(index * (layers - 1) / max(layer_count - 1, 1)) for index in range(layer_count)]
 
 
 class DraftTraining(TrainingLoop):
@@ -124,14 +124,14 @@ class DraftTraining(TrainingLoop):
         cls,
         model: LanguageModel,
         weights: dict[str, Tensor],
-        kept: int,
+        layer_count: int,
         training: TrainingTexts,
         validation: TrainingTexts,
         options: TrainingOptions,
     ) -> DraftTraining:
-        """Create a draft from ``kept`` of a model's layers."""
-        config, own = replace(model.config, layers=kept), dict[str, Tensor]()
-        places = chosen_layers(model.config.layers, kept)
+        """Create a draft from ``layer_count`` of a model's layers."""
+        config, own = replace(model.config, layers=layer_count), dict[str, Tensor]()
+        places = chosen_layers(model.config.layers, layer_count)
         for name in config.weight_shapes():
             source = name
             if name.startswith("model.layers."):

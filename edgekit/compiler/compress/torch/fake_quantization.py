@@ -197,13 +197,13 @@ class LearnedZeroPoint(torch.nn.Module):  # type: ignore[misc]  # torch's types 
     It is rounded as it is read, with the gradient of the identity (LSQ+, arXiv 2004.09576).
 
     Args:
-        by: With one zero point.
+        affine: With one zero point.
     """
 
-    def __init__(self, by: Affine) -> None:
+    def __init__(self, affine: Affine) -> None:
         super().__init__()
-        self._ends, self._dtype = stored_range(by.dtype), by.zero_point.dtype
-        self.register_buffer("first", torch.tensor(float(by.zero_point)))
+        self._ends, self._dtype = stored_range(affine.dtype), affine.zero_point.dtype
+        self.register_buffer("first", torch.tensor(float(affine.zero_point)))
         self.moved = torch.nn.Parameter(torch.zeros(()))
 
     def forward(self, constant: Tensor) -> Tensor:

@@ -176,7 +176,7 @@ def prune_groups(module: Any, example_inputs: Any) -> PruneGroups:
         del found[name]
     tried = PruneGroups(module, list(found.values()), {})
     for name in list(found):
-        why = _why_not(module, tried, name, examples)
+        why = _objection(module, tried, name, examples)
         if why:
             refused[name] = why
             del found[name]
@@ -227,10 +227,10 @@ def _group(
     group: ChannelGroup,
     channels: Channels,
     marks: ParameterMarks,
-    known: Collection[str],
-    taken: Mapping[str, PruneGroup],
+    parameters: Collection[str],
+    groups: Mapping[str, PruneGroup],
 ) -> PruneGroup | str:
-    """Express the group by the module's own (``known``) parameters, or return why that is impossible."""
+    """Express the group by the module's own (``parameters``) parameters, or return why that is impossible."""
     slices: list[ParameterSlice] = []
     for use in _uses(group, channels):
         array = array_of(input_of(use.node, use.index))
@@ -245,12 +245,12 @@ def _group(
         if len({len(row) for row in rows}) > 1:
             return "its units have different sizes"
         each = ParameterSlice(place.name, place.axis, np.stack(rows), use.role == "input")
-        if place.name in known and not any(_is_same(each, other) for other in slices):
+        if place.name in parameters and not any(_is_same(each, other) for other in slices):
             slices.append(each)
     first = next(each.name for each in slices if not each.reads)
     name = base = first.removesuffix(".weight")
     number = 2
-    while name in taken:
+    while name in groups:
         name, number = f"{base} ({number})", number + 1
     return PruneGroup(name, len(group.units), tuple(slices))
 
@@ -279,7 +279,7 @@ def _contradicting(groups: Mapping[str, PruneGroup]) -> set[str]:
     return {name for units in owners.values() if len(units) > 1 for name, _ in units}
 
 
-def _why_not(module: Any, groups: PruneGroups, name: str, examples: tuple[Any, ...]) -> str:
+def _objection(module: Any, groups: PruneGroups, name: str, examples: tuple[Any, ...]) -> str:
     """Return why a unit cannot be removed from a module; "" if it can."""
     import torch
 

@@ -128,12 +128,12 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         """The parameter of a weight."""
         return self._parameters_of[self.trained.index(name)]
 
-    def forward(self, feeds: Mapping[str, Tensor], wanted: Sequence[str] = ()) -> dict[str, Tensor]:
+    def forward(self, feeds: Mapping[str, Tensor], values: Sequence[str] = ()) -> dict[str, Tensor]:
         """Run a batch.
 
         Args:
             feeds: Every input by name: ``[batch, *its shape]``, of its dtype.
-            wanted: Other values to return.
+            values: Other values to return.
 
         Returns:
             Outputs and wanted values by name: ``[batch, *their shape]``.
@@ -142,7 +142,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are no
         for name, transform in self._at_values.items():
             if name in constants:
                 constants[name] = transform(constants[name])
-        names = list(dict.fromkeys([*self._outputs, *wanted]))
+        names = list(dict.fromkeys([*self._outputs, *values]))
 
         def one(sample: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return self._run_sample(sample, constants, names)

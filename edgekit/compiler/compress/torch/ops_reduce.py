@@ -239,16 +239,16 @@ def batch_normalization(
         raise Inexpressible("training_mode=1 is not supported; export the model for inference")
     wide = (-1, *[1] * (X.rank - 2))
 
-    def run(x: Tensor, *given: Tensor) -> Tensor:
-        s, shift, middle, variance = (each.reshape(wide) for each in given)
+    def run(x: Tensor, *parameters: Tensor) -> Tensor:
+        s, shift, middle, variance = (each.reshape(wide) for each in parameters)
         return (x - middle) * torch.rsqrt(variance + epsilon) * s + shift
 
     return b.emit(run, X, scale, B, input_mean, input_var)
 
 
-def _standard(x: Tensor, over: tuple[int, ...], epsilon: float) -> Tensor:
-    centred = x - x.mean(over, True)
-    return centred * torch.rsqrt((centred * centred).mean(over, True) + epsilon)
+def _standard(x: Tensor, axes: tuple[int, ...], epsilon: float) -> Tensor:
+    centred = x - x.mean(axes, True)
+    return centred * torch.rsqrt((centred * centred).mean(axes, True) + epsilon)
 
 
 @lower("LpNormalization", since=1)

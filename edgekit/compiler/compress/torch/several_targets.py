@@ -35,17 +35,17 @@ class SeveralTargets(torch.nn.Module):  # type: ignore[misc]  # torch's types ar
                     other._parameters_of[index] = first[name]
         self.parts = torch.nn.ModuleList(made)
 
-    def forward(self, feeds: Mapping[str, Tensor], wanted: Sequence[str] = ()) -> dict[str, Tensor]:
+    def forward(self, feeds: Mapping[str, Tensor], values: Sequence[str] = ()) -> dict[str, Tensor]:
         """Run a batch: the first part of it as the first target computes, and so on.
 
         Args:
             feeds: Every input by name: ``[batch, *its shape]``.
-            wanted: Other values to return.
+            values: Other values to return.
         """
         count = len(next(iter(feeds.values())))
         ends = [count * number // len(self.parts) for number in range(len(self.parts) + 1)]
         found: list[dict[str, Tensor]] = [
-            part({name: x[begin:end] for name, x in feeds.items()}, wanted)
+            part({name: x[begin:end] for name, x in feeds.items()}, values)
             for part, begin, end in zip(self.parts, ends, ends[1:], strict=False)
             if end > begin
         ]

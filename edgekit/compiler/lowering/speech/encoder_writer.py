@@ -33,7 +33,7 @@ class EncoderWriter(SpeechWriter):
         for layer in range(c.decoder_layers):
             prefix = f"decoder.layers.{layer}.encoder_attn."
             for kind, across in (("key", True), ("value", False)):
-                y = self.heads(self.linear(x, f"{prefix}{kind[0]}_proj"), c.positions, across=across)
+                y = self.heads(self.linear(x, f"{prefix}{kind[0]}_proj"), c.positions, transposed=across)
                 size = [c.heads, c.head_size, c.positions] if across else [c.heads, c.positions, c.head_size]
                 g.output(g.op("Identity", y, out=f"cross_{kind}{layer}"), "float32", size)
         return g
@@ -43,7 +43,7 @@ class EncoderWriter(SpeechWriter):
         y = self.norm(x, f"{prefix}self_attn_layer_norm")
         names = [f"{own}{each}_proj" for each in "qkv"]
         q, k, v = self.split(self.linear(y, *names, scale=c.head_size**-0.5), 3)
-        scores = g.op("MatMul", self.heads(q, c.positions), self.heads(k, c.positions, across=True))
+        scores = g.op("MatMul", self.heads(q, c.positions), self.heads(k, c.positions, transposed=True))
         y = g.op("MatMul", g.op("Softmax", scores, axis=-1), self.heads(v, c.positions))
         x = g.op("Add", x, self.linear(self.joined(y, c.positions), f"{own}out_proj"))
         return self.mlp(x, prefix)

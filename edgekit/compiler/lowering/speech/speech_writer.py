@@ -121,11 +121,11 @@ class SpeechWriter:
         """Split the last axis into equal parts of ``width``."""
         return self.graph.ops("Split", [x, self.graph.ints(*[self.config.width] * count)], count, axis=-1)
 
-    def heads(self, x: str, rows: int, *, across: bool = False) -> str:
+    def heads(self, x: str, rows: int, *, transposed: bool = False) -> str:
         """Split heads: [rows, width] -> [heads, rows, head_size], or [heads, head_size, rows]."""
         g, c = self.graph, self.config
         apart = g.op("Reshape", x, g.ints(rows, c.heads, c.head_size))
-        return g.op("Transpose", apart, perm=[1, 2, 0] if across else [1, 0, 2])
+        return g.op("Transpose", apart, perm=[1, 2, 0] if transposed else [1, 0, 2])
 
     def joined(self, x: str, rows: int) -> str:
         """Join heads: [heads, rows, head_size] -> [rows, width]."""

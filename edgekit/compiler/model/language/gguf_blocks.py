@@ -66,9 +66,9 @@ def read_packed(kind: ElementType, raw: Array, shape: tuple[int, ...]) -> Packed
     )  # fmt: skip
 
 
-def _half(raw: Array, at: int) -> Array:
+def _half(raw: Array, offset: int) -> Array:
     """Return the float16 at a byte of every block, float32 [blocks, 1]."""
-    return np.ascontiguousarray(raw[:, at : at + 2]).view("<f2").astype(np.float32)
+    return np.ascontiguousarray(raw[:, offset : offset + 2]).view("<f2").astype(np.float32)
 
 
 def _nibbles(raw: Array) -> Array:
@@ -76,9 +76,9 @@ def _nibbles(raw: Array) -> Array:
     return np.concatenate([raw & 15, raw >> 4], axis=1)
 
 
-def _fifth_bits(raw: Array, at: int) -> Array:
+def _fifth_bits(raw: Array, offset: int) -> Array:
     """Return 32 bits of every block, least significant first, as 0 or 16."""
-    return np.unpackbits(raw[:, at : at + 4], axis=1, bitorder="little") << 4
+    return np.unpackbits(raw[:, offset : offset + 4], axis=1, bitorder="little") << 4
 
 
 def _q4_0(raw: Array) -> Unpacked:

@@ -259,28 +259,30 @@ class _Head:
         """Read the next unsigned number."""
         return int.from_bytes(self.take(size_bytes), "little")
 
-    def count(self, what: str, limit: int, least_bytes: int) -> int:
+    def count(self, description: str, limit: int, least_bytes: int) -> int:
         """Read the next count of items, each of which takes at least the given number of bytes."""
         found = self.number(8)
         if found > limit or found * least_bytes > self._file.size:
             raise ModelError(
-                f"{self.path}: claims {found} {what}, which do not fit into {self._file.size} "
+                f"{self.path}: claims {found} {description}, which do not fit into {self._file.size} "
                 "bytes; download the file again"
                 if found <= limit
-                else f"{self.path}: has {found} {what}; at most {limit} are supported"
+                else f"{self.path}: has {found} {description}; at most {limit} are supported"
             )
         return found
 
-    def text(self, limit_bytes: int, what: str) -> str:
+    def text(self, limit_bytes: int, description: str) -> str:
         """Read the next string."""
         size = self.number(8)
         if size > limit_bytes:
-            raise ModelError(f"{self.path}: {what} has {size} bytes; at most {limit_bytes} are supported")
+            raise ModelError(
+                f"{self.path}: {description} has {size} bytes; at most {limit_bytes} are supported"
+            )
         try:
             return self.take(size).decode("utf-8")
         except UnicodeDecodeError:
             raise ModelError(
-                f"{self.path}: {what} at byte {self.position - size} is not valid UTF-8"
+                f"{self.path}: {description} at byte {self.position - size} is not valid UTF-8"
             ) from None
 
     def value(self, key: str) -> Value:

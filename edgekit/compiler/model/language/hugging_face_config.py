@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,26 @@ MODEL_TYPES: Mapping[str, str] = {
 """``model_type`` -> architecture."""
 _ACTIVATIONS = {"silu": SILU, "swish": SILU, "gelu_pytorch_tanh": GELU_TANH, "gelu_new": GELU_TANH}
 _SIZES_LIMIT = 1 << 30
+CONFIG_LIMIT_BYTES = 4 << 20
 _T = TypeVar("_T", int, float)
+
+
+def onnx_in_folder(folder: Path) -> Path | None:
+    """Return the ONNX file of a Hugging Face folder whose weights EdgeKit does not read itself:
+    ``model.onnx`` or the only one, in the folder or its folder ``onnx``. Never raises."""
+    try:
+        with (folder / "config.json").open("rb") as file:
+            config = json.loads(file.read(CONFIG_LIMIT_BYTES))
+        if not isinstance(config, dict) or config.get("model_type") in (*MODEL_TYPES, "whisper", None):
+            return None
+        for place in (folder, folder / "onnx"):
+            found = sorted(place.glob("*.onnx"))
+            named = [path for path in found if path.name == "model.onnx"] or found
+            if len(named) == 1:
+                return named[0]
+    except (OSError, ValueError, RecursionError):
+        pass
+    return None
 
 
 def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> DecoderConfig:
@@ -43,7 +63,8 @@ def decoder_config(table: Mapping[str, Json], folder: Path, has_head: bool) -> D
         raise ModelError(
             f"{folder}: has model_type {name}, which is not supported; supported: {', '.join(MODEL_TYPES)}. "
             "If it does not write text, load it with transformers and pass the module: edgekit.build(model, "
-            'example_inputs=tokenizer("a text", return_tensors="pt"), targets=[...])'
+            'example_inputs=tokenizer("a text", return_tensors="pt"), targets=[...]); or export it to ONNX '
+            "in this folder (optimum-cli export onnx), and pass the folder"
         )
 
     def number(key: str, default: int | None = None) -> int:

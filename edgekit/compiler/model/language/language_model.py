@@ -203,7 +203,7 @@ SIZE_LIMITS = {
 """Far above the sizes of models with 4 billion parameters; low enough that products stay small numbers."""
 
 
-def check_sizes(config: DecoderConfig, where: str) -> None:
+def check_sizes(config: DecoderConfig, location: str) -> None:
     """Reject impossible sizes.
 
     Raises:
@@ -212,16 +212,17 @@ def check_sizes(config: DecoderConfig, where: str) -> None:
     for name, limit in SIZE_LIMITS.items():
         size = getattr(config, name)
         if not 0 < size <= limit:
-            raise ModelError(f"{where}: its {name} is {size}; it must be 1 to {limit}")
+            raise ModelError(f"{location}: its {name} is {size}; it must be 1 to {limit}")
     if config.heads % config.kv_heads:
         raise ModelError(
-            f"{where}: its {config.heads} heads are not a multiple of its {config.kv_heads} key-value heads"
+            f"{location}: its {config.heads} heads are not a multiple "
+            f"of its {config.kv_heads} key-value heads"
         )
     if config.head_size % 2:
         raise ModelError(
-            f"{where}: its head_size is {config.head_size}; the rotary embedding requires an even number"
+            f"{location}: its head_size is {config.head_size}; the rotary embedding requires an even number"
         )
     for name in ("norm_eps", "rope_theta", "sliding_rope_theta", "attention_softcap", "logit_softcap"):
         value = getattr(config, name)
         if not (math.isfinite(value) and value >= 0) or (name == "rope_theta" and value < 1):
-            raise ModelError(f"{where}: its {name} is {value}, which is not a valid value")
+            raise ModelError(f"{location}: its {name} is {value}, which is not a valid value")

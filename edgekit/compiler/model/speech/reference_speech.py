@@ -49,11 +49,11 @@ class ReferenceSpeech:
         names = [f"decoder.layers.{layer}.encoder_attn." for layer in range(self._config.decoder_layers)]
         return [(self._heads(x, f"{name}k_proj"), self._heads(x, f"{name}v_proj")) for name in names]
 
-    def logits(self, heard: Sequence[KeysValues], tokens: Sequence[int], caches: list[KeysValues]) -> Array:
+    def logits(self, encoded: Sequence[KeysValues], tokens: Sequence[int], caches: list[KeysValues]) -> Array:
         """Compute the logits after each of some tokens.
 
         Args:
-            heard: Result of ``encode``.
+            encoded: Result of ``encode``.
             tokens: Tokens that follow those in the caches.
             caches: Keys and values of the tokens so far, for each layer; extended in place. [] at first.
 
@@ -64,21 +64,21 @@ class ReferenceSpeech:
         rows = slice(before, before + len(tokens))
         x = self._weight(EMBEDDING)[list(tokens)] + self._weight(f"decoder.{POSITIONS}")[rows]
         for layer in range(self._config.decoder_layers):
-            x = self._layer(f"decoder.layers.{layer}.", x, heard[layer], caches)
+            x = self._layer(f"decoder.layers.{layer}.", x, encoded[layer], caches)
         found: Array = self._norm(x, "decoder.layer_norm") @ self._weight(EMBEDDING).T
         return found
 
-    def transcribe(self, heard: Sequence[KeysValues], prompt: Sequence[int], limit: int) -> list[int]:
+    def transcribe(self, encoded: Sequence[KeysValues], prompt: Sequence[int], limit: int) -> list[int]:
         """Generate tokens greedily, by the model's rules, as the runner of a variant does.
 
         Args:
-            heard: Result of ``encode``.
+            encoded: Result of ``encode``.
             prompt: First tokens.
             limit: Maximum number of new tokens.
         """
         rules, caches = self._model.rules, list[KeysValues]()
         timed, generated = rules.no_timestamps not in prompt, list[int]()
-        row = self.logits(heard, prompt, caches)[-1]
+        row = self.logits(encoded, prompt, caches)[-1]
         while len(generated) < min(limit, self._config.context - len(prompt)):
             token = int(rules.allowed(row, generated, timed).argmax())
             if token == rules.end:
@@ -86,11 +86,11 @@ class ReferenceSpeech:
             generated.append(token)
             if repeated_tail([each for each in generated if each < rules.timestamp_first]):
                 break
-            row = self.logits(heard, [token], caches)[-1]
+            row = self.logits(encoded, [token], caches)[-1]
         return generated
 
     def _layer(
-        self, prefix: str, x: Array, heard: KeysValues | None, caches: list[KeysValues] | None
+        self, prefix: str, x: Array, encoded: KeysValues | None, caches: list[KeysValues] | None
     ) -> Array:
         y = self._norm(x, f"{prefix}self_attn_layer_norm")
         q, k, v = (self._heads(y, f"{prefix}self_attn.{each}_proj") for each in "qkv")
@@ -104,9 +104,9 @@ class ReferenceSpeech:
                 caches.append((k, v))
             seen = np.arange(k.shape[1]) <= np.arange(k.shape[1] - len(x), k.shape[1])[:, None]
         x = x + self._linear(_attended(q, k, v, seen), f"{prefix}self_attn.out_proj")
-        if heard is not None:
+        if encoded is not None:
             q = self._heads(self._norm(x, f"{prefix}encoder_attn_layer_norm"), f"{prefix}encoder_attn.q_proj")
-            x = x + self._linear(_attended(q, *heard, None), f"{prefix}encoder_attn.out_proj")
+            x = x + self._linear(_attended(q, *encoded, None), f"{prefix}encoder_attn.out_proj")
         y = _gelu(self._linear(self._norm(x, f"{prefix}final_layer_norm"), f"{prefix}fc1"))
         result: Array = x + self._linear(y, f"{prefix}fc2")
         return result
@@ -136,11 +136,11 @@ class ReferenceSpeech:
         return normed
 
 
-def _attended(q: Array, k: Array, v: Array, seen: Array | None) -> Array:
-    """Return [rows, heads * head_size], from [heads, ., head_size] each; ``seen`` is [rows, positions]."""
+def _attended(q: Array, k: Array, v: Array, mask: Array | None) -> Array:
+    """Return [rows, heads * head_size], from [heads, ., head_size] each; ``mask`` is [rows, positions]."""
     scores = q @ k.transpose(0, 2, 1) * np.float32(q.shape[-1] ** -0.5)
-    if seen is not None:
-        scores = np.where(seen, scores, _NEVER)
+    if mask is not None:
+        scores = np.where(mask, scores, _NEVER)
     scores = np.exp(scores - scores.max(-1, keepdims=True))
     scores /= scores.sum(-1, keepdims=True)
     answer: Array = (scores @ v).transpose(1, 0, 2).reshape(q.shape[1], -1)

@@ -20,7 +20,7 @@ TOKENS_LIMIT = 4096
 
 
 def special_tokens(
-    tokenizer: bytes, settings: Mapping[str, Json], vocabulary: int, where: str
+    tokenizer: bytes, settings: Mapping[str, Json], vocabulary: int, location: str
 ) -> tuple[SpokenTokens, TokenRules]:
     """Read the special tokens.
 
@@ -29,7 +29,7 @@ def special_tokens(
         settings: ``suppress_tokens``, ``begin_suppress_tokens``, ``is_multilingual``,
             ``max_initial_timestamp_index``, as in ``generation_config.json``; each may be absent.
         vocabulary: Number of the model's tokens.
-        where: Begins every error's text.
+        location: Begins every error's text.
 
     Raises:
         ModelError: the tokenizer is damaged or lacks a token, or a setting is malformed.
@@ -38,10 +38,12 @@ def special_tokens(
         table = json.loads(tokenizer)
         added = {str(entry["content"]): int(entry["id"]) for entry in table["added_tokens"]}
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise ModelError(f"{where}: tokenizer.json has no list of added tokens; download it again") from None
+        raise ModelError(
+            f"{location}: tokenizer.json has no list of added tokens; download it again"
+        ) from None
     missing = [text for text in (START, END, NO_TIMESTAMPS) if text not in added]
     if missing:
-        raise ModelError(f"{where}: tokenizer.json has no token {missing[0]}, which Whisper models need")
+        raise ModelError(f"{location}: tokenizer.json has no token {missing[0]}, which Whisper models need")
     multilingual = settings.get("is_multilingual")
     if not isinstance(multilingual, bool):
         multilingual = vocabulary >= MULTILINGUAL_VOCABULARY
@@ -52,7 +54,7 @@ def special_tokens(
         if number in named and text.startswith("<|") and text.endswith("|>")
     }
     if multilingual and (not languages or TRANSCRIBE not in added):
-        raise ModelError(f"{where}: tokenizer.json has no tokens of languages and tasks")
+        raise ModelError(f"{location}: tokenizer.json has no tokens of languages and tasks")
     spoken = SpokenTokens(
         added[START], languages if multilingual else {}, added[TRANSCRIBE] if multilingual else None
     )
@@ -62,33 +64,33 @@ def special_tokens(
         added[NO_TIMESTAMPS],
         added[NO_TIMESTAMPS] + 1,
         next((added[text] for text in NO_SPEECH if text in added), -1),
-        _tokens(settings, "suppress_tokens", where),
-        _tokens(settings, "begin_suppress_tokens", where),
+        _tokens(settings, "suppress_tokens", location),
+        _tokens(settings, "begin_suppress_tokens", location),
         limit if type(limit) is int and limit >= 0 else 50,
     )
     try:
         rules.check(vocabulary)
     except ValueError as problem:
-        raise ModelError(f"{where}: {problem}; tokenizer and model do not belong together") from None
+        raise ModelError(f"{location}: {problem}; tokenizer and model do not belong together") from None
     tokens = [spoken.start, *spoken.languages.values(), spoken.transcribe or 0]
     if max(tokens) >= vocabulary:
-        raise ModelError(f"{where}: tokenizer.json has tokens that the model does not have")
+        raise ModelError(f"{location}: tokenizer.json has tokens that the model does not have")
     return spoken, rules
 
 
-def _tokens(settings: Mapping[str, Json], key: str, where: str) -> tuple[int, ...]:
+def _tokens(settings: Mapping[str, Json], key: str, location: str) -> tuple[int, ...]:
     found: Any = settings.get(key)
     if found is None:
         return ()
     if not _are_tokens(found):
-        raise ModelError(f"{where}: {key} must be a list of at most {TOKENS_LIMIT} tokens")
+        raise ModelError(f"{location}: {key} must be a list of at most {TOKENS_LIMIT} tokens")
     return tuple(token for token in found if token >= 0)  # -1 stands for a list of the program that reads it
 
 
-def _are_tokens(found: Any) -> bool:
+def _are_tokens(value: Any) -> bool:
     return (
-        isinstance(found, Sequence)
-        and not isinstance(found, str)
-        and len(found) <= TOKENS_LIMIT
-        and all(type(token) is int and token >= -1 for token in found)
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and len(value) <= TOKENS_LIMIT
+        and all(type(token) is int and token >= -1 for token in value)
     )

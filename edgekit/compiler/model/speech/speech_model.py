@@ -155,7 +155,7 @@ class SpeechModel:
         return found
 
 
-def check_sizes(config: SpeechConfig, where: str) -> None:
+def check_sizes(config: SpeechConfig, location: str) -> None:
     """Check the sizes that a file declares, before anything is allocated.
 
     Raises:
@@ -164,8 +164,8 @@ def check_sizes(config: SpeechConfig, where: str) -> None:
     for name, limit in SIZE_LIMITS.items():
         size = getattr(config, name)
         if type(size) is not int or not 1 <= size <= limit:
-            raise ModelError(f"{where}: {name} is {str(size)[:20]}; it must be from 1 to {limit}")
+            raise ModelError(f"{location}: {name} is {str(size)[:20]}; it must be from 1 to {limit}")
     if config.width % config.heads:
-        raise ModelError(f"{where}: a width of {config.width} cannot be divided into {config.heads} heads")
+        raise ModelError(f"{location}: a width of {config.width} cannot be divided into {config.heads} heads")
     if config.context < 16:
-        raise ModelError(f"{where}: has a context of {config.context} tokens; at least 16 are needed")
+        raise ModelError(f"{location}: has a context of {config.context} tokens; at least 16 are needed")

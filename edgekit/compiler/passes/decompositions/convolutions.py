@@ -97,7 +97,7 @@ def conv_transpose(node: ir.Node) -> onnx.GraphProto | None:
     if made != list(y[2:]):
         return None
     bias = ["i2"] if input_of(node, 2) is not None else []
-    turned = _turned(tape, w, groups)
+    turned = _transposed_kernel(tape, w, groups)
     if array_of(node.inputs[1]) is None:  # kernels that take computed weights take no dilations
         taps = [groups * w[1], w[0] // groups, *kernel]
         for axis in range(axes):
@@ -119,7 +119,7 @@ def _spaced(tape: Tape, name: str, sizes: list[int], axis: int, stride: int) -> 
     return tape.reshape(line, sizes)
 
 
-def _turned(tape: Tape, w: tuple[int, ...], groups: int) -> str:
+def _transposed_kernel(tape: Tape, w: tuple[int, ...], groups: int) -> str:
     """C x M/groups x kernel  =>  M x C/groups x kernel, with each kernel reversed along all of its axes."""
     taps = prod(w[2:])
     flat = tape.reshape("i1", (groups, w[0] // groups, w[1], taps))

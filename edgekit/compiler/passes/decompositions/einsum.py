@@ -92,26 +92,26 @@ def _plain(
     return x, "".join(c for axis, c in enumerate(term) if axis not in thin)
 
 
-def _summed(tape: Tape, x: str, letters: str, kept: set[str]) -> tuple[str, str]:
+def _summed(tape: Tape, x: str, letters: str, needed: set[str]) -> tuple[str, str]:
     """Sum ``x`` over the letters that are not needed."""
-    gone = [axis for axis, c in enumerate(letters) if c not in kept]
+    gone = [axis for axis, c in enumerate(letters) if c not in needed]
     if gone:
         x = tape("ReduceSum", x, np.array(gone, np.int64), keepdims=0)
-    return x, "".join(c for c in letters if c in kept)
+    return x, "".join(c for c in letters if c in needed)
 
 
-def _ordered(tape: Tape, x: str, letters: str, wanted: str) -> str:
-    return x if letters == wanted else tape("Transpose", x, perm=[letters.index(c) for c in wanted])
+def _ordered(tape: Tape, x: str, letters: str, order: str) -> str:
+    return x if letters == order else tape("Transpose", x, perm=[letters.index(c) for c in order])
 
 
 def _product(
-    tape: Tape, left: tuple[str, str], right: tuple[str, str], kept: set[str], sizes: dict[str, int]
+    tape: Tape, left: tuple[str, str], right: tuple[str, str], needed: set[str], sizes: dict[str, int]
 ) -> tuple[str, str]:
     """Return the product of two operands, summed over shared letters that are not needed later."""
-    x, first = _summed(tape, *left, kept | set(right[1]))
-    y, second = _summed(tape, *right, kept | set(first))
+    x, first = _summed(tape, *left, needed | set(right[1]))
+    y, second = _summed(tape, *right, needed | set(first))
     both = [c for c in first if c in second]
-    batch, inner = "".join(c for c in both if c in kept), "".join(c for c in both if c not in kept)
+    batch, inner = "".join(c for c in both if c in needed), "".join(c for c in both if c not in needed)
     rows = "".join(c for c in first if c not in second)
     columns = "".join(c for c in second if c not in first)
     if not rows and not columns:

@@ -128,10 +128,10 @@ def cum_sum(node: ir.Node) -> onnx.GraphProto | None:
     tape, along, backward = Tape(node), int(axis.item()) % len(dims), bool(int_of(node, "reverse", 0))
     length, total = dims[along], "i0"
 
-    def shifted(name: str, by: int) -> str:
-        kept = (by, length) if backward else (0, length - by)
+    def shifted(name: str, bits: int) -> str:
+        kept = (bits, length) if backward else (0, length - bits)
         amounts = np.zeros((2, len(dims)), np.int64)
-        amounts[1 if backward else 0, along] = by
+        amounts[1 if backward else 0, along] = bits
         return tape("Pad", tape.part(name, along, *kept), amounts.ravel())
 
     by = 1

@@ -118,10 +118,10 @@ def _at_once(tape: Tape, sizes: _Sizes, query: str, key: str, value: str, state:
 
 
 def _step_by_step(
-    tape: Tape, node: ir.Node, sizes: _Sizes, rule: str, given: tuple[str, str, str, Operand]
+    tape: Tape, node: ir.Node, sizes: _Sizes, rule: str, operands: tuple[str, str, str, Operand]
 ) -> tuple[str, str] | None:
     """Unroll the recurrence; None if an input of the rule is missing."""
-    query, key, value, state = given
+    query, key, value, state = operands
     batch, steps, heads, shared, per_key, per_value = sizes
     query = tape.reshape(query, (batch, steps, heads, shared * per_key))
     query = tape("Transpose", query, perm=(0, 2, 1, 3))

@@ -17,27 +17,31 @@ EXACT_TERMS = 2**24 // (255 * 255)
 """Most products of 8-bit integers whose sum is exact in float32."""
 
 
-def _floats(tape: Tape, node: ir.Node, at: int, axis: int) -> str:
-    """Dequantize the input ``at`` with scale ``at + 1`` and zero point ``at + 2``."""
-    scale = tape("Cast", f"i{at + 1}", to=FLOAT)
+def _floats(tape: Tape, node: ir.Node, index: int, axis: int) -> str:
+    """Dequantize the input ``index`` with scale ``at + 1`` and zero point ``at + 2``."""
+    scale = tape("Cast", f"i{index + 1}", to=FLOAT)
     return tape(
-        "DequantizeLinear", f"i{at}", _plain(tape, node, at + 1, scale), _zero(tape, node, at + 2), axis=axis
+        "DequantizeLinear",
+        f"i{index}",
+        _plain(tape, node, index + 1, scale),
+        _zero(tape, node, index + 2),
+        axis=axis,
     )
 
 
-def _plain(tape: Tape, node: ir.Node, at: int, name: str) -> str:
+def _plain(tape: Tape, node: ir.Node, index: int, name: str) -> str:
     """Reshape a one-element tensor to a scalar."""
-    dims = dims_of(input_of(node, at))
+    dims = dims_of(input_of(node, index))
     return tape.reshape(name, ()) if dims is not None and prod(dims) == 1 else name
 
 
-def _zero(tape: Tape, node: ir.Node, at: int) -> str:
-    return _plain(tape, node, at, f"i{at}")
+def _zero(tape: Tape, node: ir.Node, index: int) -> str:
+    return _plain(tape, node, index, f"i{index}")
 
 
-def _rounded(tape: Tape, node: ir.Node, x: str, at: int) -> str:
-    scale = _plain(tape, node, at, tape("Cast", f"i{at}", to=FLOAT))
-    return tape("QuantizeLinear", x, scale, _zero(tape, node, at + 1))
+def _rounded(tape: Tape, node: ir.Node, x: str, index: int) -> str:
+    scale = _plain(tape, node, index, tape("Cast", f"i{index}", to=FLOAT))
+    return tape("QuantizeLinear", x, scale, _zero(tape, node, index + 1))
 
 
 def q_linear_conv(node: ir.Node) -> onnx.GraphProto | None:
@@ -68,7 +72,9 @@ def mat_mul_integer(node: ir.Node) -> onnx.GraphProto | None:
     if not dims or dims[-1] > EXACT_TERMS or (zero is not None and prod(zero) != 1):
         return None
     tape = Tape(node)
-    product = tape("MatMul", _moved(tape, node, 0, 2, ()), _moved(tape, node, 1, 3, None))
+    product = tape(
+        "MatMul", _without_zero_point(tape, node, 0, 2, ()), _without_zero_point(tape, node, 1, 3, None)
+    )
     return tape.body(tape("Cast", product, to=INT32))
 
 
@@ -79,14 +85,16 @@ def conv_integer(node: ir.Node) -> onnx.GraphProto | None:
         return None
     tape = Tape(node)
     per_channel = (w[0], *(1,) * (len(w) - 1)) if zero is not None and prod(zero) > 1 else ()
-    operands = (_moved(tape, node, 0, 2, ()), _moved(tape, node, 1, 3, per_channel))
+    operands = (_without_zero_point(tape, node, 0, 2, ()), _without_zero_point(tape, node, 1, 3, per_channel))
     product = tape("Conv", *operands, **{name: a.value for name, a in node.attributes.items()})
     return tape.body(tape("Cast", product, to=INT32))
 
 
-def _moved(tape: Tape, node: ir.Node, at: int, zero_at: int, shape: tuple[int, ...] | None) -> str:
-    """Subtract the zero point from input ``at``, in float32."""
-    x = tape("Cast", f"i{at}", to=FLOAT)
+def _without_zero_point(
+    tape: Tape, node: ir.Node, index: int, zero_at: int, shape: tuple[int, ...] | None
+) -> str:
+    """Subtract the zero point from input ``index``, in float32."""
+    x = tape("Cast", f"i{index}", to=FLOAT)
     if input_of(node, zero_at) is None:
         return x
     zero = tape("Cast", f"i{zero_at}", to=FLOAT)
@@ -119,15 +127,15 @@ def dequantize_linear(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(real if kind == ir.DataType.FLOAT else tape("Cast", real, to=int(kind or FLOAT)))
 
 
-def _float(tape: Tape, node: ir.Node, at: int) -> str:
-    value = input_of(node, at)
+def _float(tape: Tape, node: ir.Node, index: int) -> str:
+    value = input_of(node, index)
     plain = value is not None and value.dtype == ir.DataType.FLOAT
-    return f"i{at}" if plain else tape("Cast", f"i{at}", to=FLOAT)
+    return f"i{index}" if plain else tape("Cast", f"i{index}", to=FLOAT)
 
 
-def _spread(tape: Tape, node: ir.Node, at: int) -> str:
+def _spread(tape: Tape, node: ir.Node, index: int) -> str:
     """Convert a scale or zero point to float32 in a shape that broadcasts along its axis."""
-    name, dims, data = _float(tape, node, at), dims_of(input_of(node, at)), dims_of(node.inputs[0])
+    name, dims, data = _float(tape, node, index), dims_of(input_of(node, index)), dims_of(node.inputs[0])
     if dims is None or data is None or prod(dims) == 1:
         return tape.reshape(name, ())
     axis = int_of(node, "axis", 1) % len(data)

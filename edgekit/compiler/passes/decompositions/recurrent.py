@@ -46,12 +46,12 @@ class _Direction:
     swapped: bool
     activations: Sequence[Activation]
 
-    def own(self, at: int) -> str:
+    def own(self, index: int) -> str:
         """Return this direction's slice of an input, without the direction axis."""
-        dims = dims_of(self.node.inputs[at])
+        dims = dims_of(self.node.inputs[index])
         assert dims is not None
-        given = f"i{at}"
-        if self.swapped and at in (H, C):
+        given = f"i{index}"
+        if self.swapped and index in (H, C):
             given, dims = self.tape("Transpose", given, perm=[1, 0, 2]), (dims[1], dims[0], dims[2])
         part = self.tape.part(given, 0, self.number, self.number + 1) if dims[0] > 1 else given
         return self.tape.reshape(part, dims[1:])
@@ -155,7 +155,7 @@ def _rnn_step(layer: _Direction) -> tuple[str | None, Step]:
 
 
 def _unrolled(
-    node: ir.Node, gates: int, usual: Sequence[str], cell: Callable[[_Direction], tuple[str | None, Step]]
+    node: ir.Node, gates: int, defaults: Sequence[str], cell: Callable[[_Direction], tuple[str | None, Step]]
 ) -> onnx.GraphProto | None:
     """Unroll all directions and layouts; ``cell`` returns the bias of x W' and the step of a layer.
 
@@ -174,7 +174,7 @@ def _unrolled(
     tape = Tape(node)
     sequence = tape("Transpose", "i0", perm=[1, 0, 2]) if swapped else "i0"
     flat = tape.reshape(sequence, (steps * batch, x[2]))
-    functions = _activations(tape, node, usual, r[0])
+    functions = _activations(tape, node, defaults, r[0])
     wholes: list[str] = []
     ends: list[tuple[str, ...]] = []
     for number in range(r[0]):
@@ -215,15 +215,15 @@ def _unrolled(
     return tape.body(whole, *lasts)
 
 
-def _within(tape: Tape, node: ir.Node, at: int, batch: int) -> str | Array | None:
-    """Return a mask of the samples that have a step ``at``, [batch, 1], or None if all have."""
+def _within(tape: Tape, node: ir.Node, index: int, batch: int) -> str | Array | None:
+    """Return a mask of the samples that have a step ``index``, [batch, 1], or None if all have."""
     lengths = input_of(node, LENGTHS)
     if lengths is None:
         return None
     known = array_of(lengths)
     if known is None:
-        return tape("Less", np.array([[at]], np.int32), tape.reshape(f"i{LENGTHS}", (batch, 1)))
-    return None if np.all(known > at) else (known > at).reshape(batch, 1)
+        return tape("Less", np.array([[index]], np.int32), tape.reshape(f"i{LENGTHS}", (batch, 1)))
+    return None if np.all(known > index) else (known > index).reshape(batch, 1)
 
 
 def _concat(tape: Tape, values: Sequence[str], axis: int) -> str:
@@ -239,13 +239,15 @@ _PLAIN = {name.lower(): name for name in ("Sigmoid", "Tanh", "Relu", "Softplus",
 _ALPHA = {name.lower(): name for name in ("Elu", "LeakyRelu", "ThresholdedRelu")}
 
 
-def _activations(tape: Tape, node: ir.Node, usual: Sequence[str], directions: int) -> list[list[Activation]]:
+def _activations(
+    tape: Tape, node: ir.Node, defaults: Sequence[str], directions: int
+) -> list[list[Activation]]:
     """Return the activations of each direction, with the clip before them.
 
     ``activation_alpha`` and ``activation_beta`` hold numbers only for those activations that take them.
     """
     given = node.attributes.get("activations")
-    names = list(given.as_strings()) if given is not None else [*usual] * directions
+    names = list(given.as_strings()) if given is not None else [*defaults] * directions
     alphas, betas = (
         list(node.attributes[name].as_floats()) if name in node.attributes else []
         for name in ("activation_alpha", "activation_beta")
@@ -257,7 +259,7 @@ def _activations(tape: Tape, node: ir.Node, usual: Sequence[str], directions: in
         alpha = alphas.pop(0) if takes >= 1 and alphas else None
         beta = betas.pop(0) if takes == 2 and betas else None
         functions.append(_clipped(tape, _activation(tape, node, name, alpha, beta), clip, _dtype(node)))
-    return [functions[k * len(usual) : (k + 1) * len(usual)] for k in range(directions)]
+    return [functions[k * len(defaults) : (k + 1) * len(defaults)] for k in range(directions)]
 
 
 def _activation(tape: Tape, node: ir.Node, name: str, alpha: float | None, beta: float | None) -> Activation:

@@ -84,10 +84,10 @@ class _Axis:
     padding: str
     aligned: bool
 
-    def taps(self, at: str, size: int) -> list[Tap]:
+    def taps(self, positions: str, size: int) -> list[Tap]:
         # ONNX: (x + 1) / 2 * (size - 1), or ((x + 1) * size - 1) / 2 without align_corners.
         middle = (size - 1) / 2
-        x = self._op("Add", self._op("Mul", at, middle if self.aligned else size / 2), middle)
+        x = self._op("Add", self._op("Mul", positions, middle if self.aligned else size / 2), middle)
         ends = (0.0, size - 1.0) if self.aligned else (-0.5, size - 0.5)
         if self.mode == "nearest":
             return [self._tap(self.tape("Round", x), None, size, ends)]

@@ -139,8 +139,10 @@ def scatter_elements(node: ir.Node) -> onnx.GraphProto | None:
     return _reduced(node, tape, tape.reshape(along, (prod(indices), 1)), (prod(data), prod(indices), 1))
 
 
-def _reduced(node: ir.Node, tape: Tape, spots: str, counts: tuple[int, int, int]) -> onnx.GraphProto | None:
-    """``spots``: the flat place of each update, updates x 1; ``counts``: places, updates, inner size."""
+def _reduced(
+    node: ir.Node, tape: Tape, positions: str, counts: tuple[int, int, int]
+) -> onnx.GraphProto | None:
+    """``positions``: the flat place of each update, updates x 1; ``counts``: places, updates, inner size."""
     places, updates, inner = counts
     kind, reduction = node.outputs[0].dtype, text_of(node, "reduction", "none")
     dims = dims_of(node.outputs[0])
@@ -161,7 +163,7 @@ def _reduced(node: ir.Node, tape: Tape, spots: str, counts: tuple[int, int, int]
         "max": (low, "ReduceMax", "Max"),
         "min": (high, "ReduceMin", "Min"),
     }[reduction]
-    met = tape("Equal", spots, np.arange(places, dtype=np.int64)[None])
+    met = tape("Equal", positions, np.arange(places, dtype=np.int64)[None])
     wide = tape("Where", tape.reshape(met, (updates, places, 1)), tape.reshape("i2", (updates, 1, inner)),
                 np.array(neutral, dtype))  # fmt: skip
     total = tape(reduce, wide, np.array([0], np.int64), keepdims=0)
@@ -197,11 +199,11 @@ def slice_by_axis(node: ir.Node) -> onnx.GraphProto | None:
     return tape.body(x)
 
 
-def _part(tape: Tape, x: str, sizes: list[int], axis: int, taken: range) -> str:
-    """Take ``taken`` of one axis of ``x``, which has ``sizes``."""
-    first, count, step = taken[0], len(taken), taken.step
+def _part(tape: Tape, x: str, sizes: list[int], axis: int, part: range) -> str:
+    """Take ``part`` of one axis of ``x``, which has ``sizes``."""
+    first, count, step = part[0], len(part), part.step
     if step == 1 or count == 1:
-        return tape.part(x, axis, first, taken[-1] + 1)
+        return tape.part(x, axis, first, part[-1] + 1)
     whole = count if first + count * step <= sizes[axis] else count - 1  # the last block may be cut off
     head, tail = sizes[:axis], sizes[axis + 1 :]
     if (first, first + whole * step) != (0, sizes[axis]):
@@ -212,4 +214,4 @@ def _part(tape: Tape, x: str, sizes: list[int], axis: int, taken: range) -> str:
     blocks = tape.reshape(blocks, (*head, whole, *tail))
     if whole == count:
         return blocks
-    return tape("Concat", blocks, tape.part(x, axis, taken[-1], taken[-1] + 1), axis=axis)
+    return tape("Concat", blocks, tape.part(x, axis, part[-1], part[-1] + 1), axis=axis)

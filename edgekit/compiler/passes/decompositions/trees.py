@@ -169,25 +169,25 @@ def _leaves(tape: Tape, trees: TreeEnsemble, x: str, rows: int, columns: int) ->
     return at
 
 
-def _holds(tape: Tape, trees: TreeEnsemble, at: str, value: str) -> str:
-    """Return whether the condition of each node in ``at`` holds for its value. A missing value is a NaN."""
-    threshold, holds = tape("Gather", trees.thresholds, at), ""
+def _holds(tape: Tape, trees: TreeEnsemble, nodes: str, value: str) -> str:
+    """Return whether the condition of each node in ``nodes`` holds for its value. A missing value is NaN."""
+    threshold, holds = tape("Gather", trees.thresholds, nodes), ""
     modes = sorted(set(trees.modes.tolist()) - {LEAF})
     for mode in modes:
         found = tape(_COMPARISONS[mode], value, threshold)
         found = tape("Not", found) if mode == "BRANCH_NEQ" else found
         if len(modes) > 1:
-            found = tape("And", found, _look_up(tape, trees.modes == mode, at))
+            found = tape("And", found, _look_up(tape, trees.modes == mode, nodes))
         holds = tape("Or", holds, found) if holds else found
     if trees.missing.any():
-        absent = tape("And", tape("IsNaN", value), _look_up(tape, trees.missing, at))
+        absent = tape("And", tape("IsNaN", value), _look_up(tape, trees.missing, nodes))
         holds = tape("Or", holds, absent)
     return holds
 
 
-def _look_up(tape: Tape, table: Array, at: str) -> str:
+def _look_up(tape: Tape, table: Array, nodes: str) -> str:
     """Gather from a table of booleans, which Core ML does not do."""
-    return tape("Greater", tape("Gather", table.astype(np.float32), at), np.array(0.5, np.float32))
+    return tape("Greater", tape("Gather", table.astype(np.float32), nodes), np.array(0.5, np.float32))
 
 
 def _floats(node: ir.Node, name: str) -> Array:

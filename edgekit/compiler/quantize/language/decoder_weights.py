@@ -89,11 +89,11 @@ def _fitted(
     model: LanguageModel,
     text: Array,
     names: set[str],
-    known: Mapping[str, BlockWeights],
+    blocks: Mapping[str, BlockWeights],
     block: int,
 ) -> dict[str, BlockWeights]:
     """The matrices of ``names``, in the order in which the text meets them."""
-    config, found = model.config, dict(known)
+    config, found = model.config, dict(blocks)
     x = model.weight(EMBEDDING)[text] * np.float32(config.embedding_scale)
 
     def product(inputs: Array, *matrices: str) -> list[Array]:

@@ -54,9 +54,9 @@ def with_float8_pairs(
     return emit(model, plan, rules), plan
 
 
-def _activation(by: Affine) -> Affine:
-    scale = np.asarray(by.scale * np.float32(INT8_LARGEST / LARGEST), np.float32)
-    return _affine(scale, by.axis)
+def _activation(affine: Affine) -> Affine:
+    scale = np.asarray(affine.scale * np.float32(INT8_LARGEST / LARGEST), np.float32)
+    return _affine(scale, affine.axis)
 
 
 def _weights(array: Array, axis: int | None) -> QuantizedWeights:

@@ -122,11 +122,11 @@ def _best(x: Observation, y: Observation, rules: Rules) -> _Scales:
 def _split(
     model: ir.Model,
     nodes: tuple[ir.Node, ir.Node, ir.Node],
-    by: _Scales,
+    scales: _Scales,
     observations: dict[str, Observation],
 ) -> None:
     conv, product, depthwise = nodes
-    x, y, scale = conv.outputs[0], product.outputs[0], by.scale
+    x, y, scale = conv.outputs[0], product.outputs[0], scales.scale
     inputs = [conv.inputs[0]]
     for index, name in ((1, "weights"), (2, "bias")):
         array = array_of(input_of(conv, index))
@@ -148,8 +148,8 @@ def _split(
         observation, bottom = observations[str(value.name)], np.float32(-low)
         return mapped(observation, lambda a: np.clip(a / scale, bottom, np.float32(1)))
 
-    observations[str(z.name)] = stored(x, by.z_limit)
-    observations[str(y.name)] = stored(y, by.y_limit)
+    observations[str(z.name)] = stored(x, scales.z_limit)
+    observations[str(y.name)] = stored(y, scales.y_limit)
 
 
 def _sigmoid(x: Array) -> Array:

@@ -77,21 +77,23 @@ def moves_data(node: ir.Node) -> bool:
     return node.op_type in DATA_MOVEMENT_OPS
 
 
-def offset_of(by: Affine, rules: Rules) -> float:
+def offset_of(affine: Affine, rules: Rules) -> float:
     """Return the constant that is subtracted from a value before it is quantized; 0 if it is not centred."""
-    if not rules.centred or by.scale.size != 1:
+    if not rules.centred or affine.scale.size != 1:
         return 0.0
-    steps = _middle(by) - int(by.zero_point.reshape(()))
-    return steps * float(by.scale.reshape(()))
+    steps = _middle(affine) - int(affine.zero_point.reshape(()))
+    return steps * float(affine.scale.reshape(()))
 
 
-def centred(by: Affine) -> Affine:
+def centred(affine: Affine) -> Affine:
     """Return the quantization of the centred value."""
-    return Affine(by.scale, np.full(by.scale.shape, _middle(by), by.dtype), by.dtype, by.axis)
+    return Affine(
+        affine.scale, np.full(affine.scale.shape, _middle(affine), affine.dtype), affine.dtype, affine.axis
+    )
 
 
-def _middle(by: Affine) -> int:
-    return 128 if by.dtype == "uint8" else 0
+def _middle(affine: Affine) -> int:
+    return 128 if affine.dtype == "uint8" else 0
 
 
 def bias_for(node: ir.Node, weights: QuantizedWeights, constant: float) -> Array:

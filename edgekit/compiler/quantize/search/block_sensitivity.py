@@ -21,7 +21,7 @@ from edgekit.compiler.quantize.search.measurement import BASELINE, DEFAULT
 from edgekit.compiler.quantize.search.search_context import PreparedGraph, SearchContext, run_qdq_graph
 from edgekit.compiler.quantize.search.sensitivity import single_kernel_plan
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
-from edgekit.system.progress import Say
+from edgekit.system.progress import Notify
 from edgekit.target.quant_rules import Rules
 
 SENSITIVITY_SAMPLES = 2
@@ -40,7 +40,7 @@ def measure_block_snr_db(
     floats: frozenset[str],
     key: str,
     has_time: Callable[[], bool],
-    report: Say,
+    report: Notify,
 ) -> dict[str, float]:
     """Measure each block alone, in dB: the power of the float model's result over that of the change.
 

@@ -44,7 +44,7 @@ from edgekit.compiler.quantize.search.sensitivity import find_blocks, float_regi
 from edgekit.compiler.quantize.weights.optimize_weights import optimize
 from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.system import breadcrumbs
-from edgekit.system.progress import Say, counted, unheard
+from edgekit.system.progress import Notify, counted, unheard
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
@@ -98,7 +98,7 @@ class Candidates:
         rules: The target's rules.
         parent: The float variant's artifact, or None if it does not run on this machine.
         version: Version of the engine that runs the candidates; "" to run their Q/DQ graphs without one.
-        known: Measurements of an earlier search of this build, which are not repeated.
+        measurements: Measurements of an earlier search of this build, which are not repeated.
         estimator: Estimates the cycles of candidates that cannot be timed; None if there is none.
 
     Attributes:
@@ -113,13 +113,13 @@ class Candidates:
         rules: Rules,
         parent: Artifact | None,
         version: str,
-        known: Iterable[Measurement] = (),
+        measurements: Iterable[Measurement] = (),
         estimator: RatioEstimator | None = None,
     ) -> None:
         self.estimator = estimator
-        self.report: Say = unheard
+        self.report: Notify = unheard
         self.deaths: dict[CandidateConfig, str] = {}
-        self._known = {measurement.config: measurement for measurement in known}
+        self._known = {measurement.config: measurement for measurement in measurements}
         self._context, self._target, self._rules, self._version = context, target, rules, version
         self._prepared: dict[frozenset[str], PreparedGraph] = {}
         self._blocks = find_blocks(context.model, find_kernels(context.model, rules))

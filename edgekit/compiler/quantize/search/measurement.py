@@ -162,24 +162,24 @@ def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
     }
 
 
-def parse_measurement(config: CandidateConfig, known: Json) -> Measurement | None:
+def parse_measurement(config: CandidateConfig, record: Json) -> Measurement | None:
     """Parse the output of :func:`measurement_as_json`; None for anything else."""
     try:
-        found = known["found"]
+        found = record["found"]
         if found is not None:
             task = found["task"] and _score(found["task"])
-            kept = found["kept"] and _kept(found["kept"])
+            kept = found["kept"] and _parse_kept(found["kept"])
             found = Fidelity(_score(found["agreement"]), float(found["snr_db"]), task, kept)
         ratio, estimated = (
-            None if known[key] is None else float(known[key]) for key in ("ratio", "estimated")
+            None if record[key] is None else float(record[key]) for key in ("ratio", "estimated")
         )
-        float_share, refused = float(known["share"]), str(known["refused"])
+        float_share, refused = float(record["share"]), str(record["refused"])
         return Measurement(config, found, ratio, refused, float_share, estimated)
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def _kept(row: Sequence[Json]) -> Kept:
+def _parse_kept(row: Sequence[Json]) -> Kept:
     count, total, share, of = row
     return Kept(int(count), int(total), float(share), int(of))
 

@@ -41,10 +41,10 @@ def figures_as_json(figures: Mapping[str, float]) -> Json:
     return {name: repr(float(value)) for name, value in figures.items()}
 
 
-def parse_figures(known: Json) -> dict[str, float]:
+def parse_figures(record: Json) -> dict[str, float]:
     """Parse the output of :func:`figures_as_json`; {} for anything else."""
     try:
-        return {str(name): float(value) for name, value in known.items()}
+        return {str(name): float(value) for name, value in record.items()}
     except (AttributeError, TypeError, ValueError):
         return {}
 

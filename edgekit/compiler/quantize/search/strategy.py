@@ -237,7 +237,7 @@ def _next_configs(
         yield from (replace(point.config, recipe=recipe) for recipe in (BASELINE, DEFAULT))
 
 
-def min_noise_share(found: Measurement) -> float:
+def min_noise_share(measurement: Measurement) -> float:
     """The share of the noise that a float region must remove to gain MIN_GAIN."""
-    gain = MIN_GAIN[found.unit]
-    return 1 - 10 ** (-gain / 10) if found.unit else gain / max(1 - found.rank, gain)
+    gain = MIN_GAIN[measurement.unit]
+    return 1 - 10 ** (-gain / 10) if measurement.unit else gain / max(1 - measurement.rank, gain)

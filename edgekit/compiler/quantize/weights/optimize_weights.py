@@ -228,24 +228,24 @@ def _stored_as(product: WeightMatrix, plan: QuantizationPlan) -> Affine | None:
     return plan.activations[str(product.input.name)]
 
 
-def to_nearest(product: WeightMatrix, by: Affine | None, rules: Rules) -> QuantizedWeights:
+def to_nearest(product: WeightMatrix, affine: Affine | None, rules: Rules) -> QuantizedWeights:
     """Round to nearest, without samples.
 
     Args:
         product: A node with weights.
-        by: Quantization of its input; None if it reads floats.
+        affine: Quantization of its input; None if it reads floats.
         rules: The target's rules.
     """
     matrix = product.matrix()
     pairs, limit = _pairs(product, rules)
-    scales = _scales(product, matrix, by, rules)
+    scales = _scales(product, matrix, affine, rules)
     return _packed(product, nearest(matrix, scales, pairs, limit), scales, product.original_bias)
 
 
 def _round_product(
     product: WeightMatrix,
     x: Callable[[int], Array],
-    by: Affine | None,
+    affine: Affine | None,
     target: Targets,
     rules: Rules,
     recipe: Recipe,
@@ -255,8 +255,8 @@ def _round_product(
 
     Args:
         product: A layer with ``has_columns``.
-        x: Sample -> the input: integers of ``by``, or floats if ``by`` is None.
-        by: Quantization of the input.
+        x: Sample -> the input: integers of ``affine``, or floats if ``affine`` is None.
+        affine: Quantization of the input.
         target: The sampled positions and the float outputs there.
         rules: The target's rules.
         recipe: Rules for rounding.
@@ -264,7 +264,7 @@ def _round_product(
     """
     matrix = product.matrix()
     corrects = recipe.bias_correction and product.bias is not None
-    moments = moments_of(product, x, by, target, recipe, about_mean=corrects)
+    moments = moments_of(product, x, affine, target, recipe, about_mean=corrects)
     if shared is not None:
         real = shared.matrix * shared.scales[..., None]
         own = _corrected(product, real, moments.means, target.means) if corrects else product.original_bias
@@ -277,7 +277,7 @@ def _round_product(
         ]
         matrix = np.concatenate(moved, axis=2)
     pairs, limit = _pairs(product, rules)
-    scales = _scales(product, matrix, by, rules)
+    scales = _scales(product, matrix, affine, rules)
     if recipe.rounding == "nearest":
         stored = nearest(matrix, scales, pairs, limit)
     else:
@@ -292,7 +292,7 @@ def _round_product(
     return _packed(product, stored, scales, bias)
 
 
-def _corrected(product: WeightMatrix, real: Array, inputs: Array, wanted: Array) -> Array:
+def _corrected(product: WeightMatrix, real: Array, inputs: Array, expected: Array) -> Array:
     """The corrected bias, float32 [output channels].
 
     The mean error from rounding this layer's weights is known and corrected in full. The mean error from
@@ -302,11 +302,11 @@ def _corrected(product: WeightMatrix, real: Array, inputs: Array, wanted: Array)
         product: A layer that has a bias input.
         real: [groups, outputs, columns]: the dequantized weights.
         inputs: [samples, groups, columns]: means of the quantized inputs.
-        wanted: [samples, output channels]: means of the float outputs.
+        expected: [samples, output channels]: means of the float outputs.
     """
     exact, given = product.matrix(), np.asarray(product.bias, np.float64)
-    made = np.einsum("gok,sgk->sgo", exact, inputs).reshape(wanted.shape)
-    before = wanted - product.alpha * made - (product.beta * given if product.own_bias else 0.0)
+    made = np.einsum("gok,sgk->sgo", exact, inputs).reshape(expected.shape)
+    before = expected - product.alpha * made - (product.beta * given if product.own_bias else 0.0)
     rounding = np.einsum("gok,gk->go", exact - real, inputs.mean(axis=0)).reshape(-1)
     missing = product.alpha * rounding + significant_mean(before)
     bias: Array = (given + missing / product.beta).astype(np.float32)
@@ -342,15 +342,15 @@ def _pairs(product: WeightMatrix, rules: Rules) -> tuple[Array, int]:
     return product.pairs(), rules.pair_limit
 
 
-def _scales(product: WeightMatrix, matrix: Array, by: Affine | None, rules: Rules) -> Array:
+def _scales(product: WeightMatrix, matrix: Array, affine: Affine | None, rules: Rules) -> Array:
     """One scale for each output channel, float64 [groups, outputs]; all equal for per-tensor rules.
 
     Scales are large enough for an int32 bias even if the target's biases are float, so that targets can share
     weights. This costs no accuracy: such small weights are below the float32 resolution of the bias.
     """
     scales = channel_scales(matrix, *_pairs(product, rules))
-    if product.bias is not None and by is not None and by.scale.size == 1:
-        needed = np.abs(product.bias) / (float(by.scale.reshape(())) * BIAS_LIMIT)
+    if product.bias is not None and affine is not None and affine.scale.size == 1:
+        needed = np.abs(product.bias) / (float(affine.scale.reshape(())) * BIAS_LIMIT)
         if needed.size == scales.size:  # a grouped ConvTranspose has one scale for a channel of each group
             scales = np.maximum(scales, needed.reshape(scales.shape)).astype(np.float32).astype(np.float64)
     return scales if product.rule.weight_axis is not None else np.full_like(scales, scales.max())

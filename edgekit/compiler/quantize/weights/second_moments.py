@@ -41,7 +41,7 @@ class InputMoments:
 def moments_of(
     product: WeightMatrix,
     x: Callable[[int], Array],
-    by: Affine | None,
+    affine: Affine | None,
     target: Targets,
     recipe: Recipe,
     about_mean: bool,
@@ -53,8 +53,8 @@ def moments_of(
 
     Args:
         product: Layer with ``has_columns``.
-        x: Maps a sample to the input: integers of ``by``, or floats if ``by`` is None.
-        by: Quantization of the input.
+        x: Maps a sample to the input: integers of ``affine``, or floats if ``affine`` is None.
+        affine: Quantization of the input.
         target: The sampled positions and the float outputs there.
         recipe: Determines which moments are needed.
         about_mean: Whether to subtract the mean.
@@ -68,7 +68,7 @@ def moments_of(
     of_outputs = np.zeros((groups, outputs))
     hessian = [np.zeros((groups, end - start, end - start)) for start, end in blocks if squared]
     cross = [np.zeros((groups, end - start, outputs)) for start, end in blocks if crossed]
-    zero = np.zeros((), np.float32) if by is None else by.zero_point.astype(np.float32)
+    zero = np.zeros((), np.float32) if affine is None else affine.zero_point.astype(np.float32)
     step = max(1, min(CHUNK, CHUNK_VALUES // (groups * columns)))
     count = 0
     waiting: list[Array] = []
@@ -87,8 +87,8 @@ def moments_of(
         by_channel = product.by_channel(x(sample))
         for first in range(0, len(positions), step):
             rows = product.rows(by_channel, zero, positions[first : first + step])
-            total += _sums(rows, by)
-            of_even[sample] += _sums(rows[..., : max(target.uniform[sample] - first, 0)], by)
+            total += _sums(rows, affine)
+            of_even[sample] += _sums(rows[..., : max(target.uniform[sample] - first, 0)], affine)
             count += rows.shape[2]
             if crossed:
                 y = target.values[sample][:, first : first + step].astype(np.float64)
@@ -99,12 +99,12 @@ def moments_of(
                 for i, (start, end) in enumerate(blocks):
                     cross[i] += rows[:, start:end] @ y.swapaxes(1, 2)
             if squared:
-                if waiting and (not _exact(by) or sum(map(_width, [*waiting, rows])) > step):
+                if waiting and (not _exact(affine) or sum(map(_width, [*waiting, rows])) > step):
                     multiply()
                 waiting.append(rows)
     if waiting:
         multiply()
-    scale = _column_scales(product, by, total.shape)
+    scale = _column_scales(product, affine, total.shape)
     mean = total / count
     for i, (start, end) in enumerate(blocks if squared else []):
         of_block = slice(start, end)
@@ -119,28 +119,28 @@ def moments_of(
     return InputMoments(means, tuple(hessian), tuple(cross))
 
 
-def _sums(rows: Array, by: Affine | None) -> Array:
+def _sums(rows: Array, affine: Affine | None) -> Array:
     """Sum over the positions: integers exactly in float32 (up to CHUNK of them), floats in float64."""
-    if not _exact(by):
+    if not _exact(affine):
         total: Array = rows.sum(axis=2, dtype=np.float64)
         return total
     return rows @ np.ones(rows.shape[2], np.float32)
 
 
-def _exact(by: Affine | None) -> bool:
+def _exact(affine: Affine | None) -> bool:
     """Return whether float32 sums CHUNK products of such values without rounding."""
-    return by is not None and by.dtype in ("int8", "uint8")
+    return affine is not None and affine.dtype in ("int8", "uint8")
 
 
 def _width(rows: Array) -> int:
     return int(rows.shape[2])
 
 
-def _column_scales(product: WeightMatrix, by: Affine | None, shape: tuple[int, ...]) -> Array:
+def _column_scales(product: WeightMatrix, affine: Affine | None, shape: tuple[int, ...]) -> Array:
     """Return the input's scale at each column, float64 [groups, columns]."""
-    if by is None:
+    if affine is None:
         return np.ones(shape)
-    scale = np.asarray(by.scale, np.float64)
+    scale = np.asarray(affine.scale, np.float64)
     if scale.size == 1:
         return np.full(shape, scale.reshape(()))
     return np.repeat(scale, product.kernel_size).reshape(shape)

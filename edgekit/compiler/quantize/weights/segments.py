@@ -81,8 +81,8 @@ def run_segment(
     nodes: Sequence[ir.Node],
     plan: QuantizationPlan,
     replaced: Mapping[tuple[str, int], Array],
-    kept: Mapping[str, SampleValues],
-    wanted: Mapping[str, bool],
+    inputs: Mapping[str, SampleValues],
+    requested: Mapping[str, bool],
     count: int,
     threads: int = 1,
 ) -> dict[str, SampleValues]:
@@ -92,33 +92,33 @@ def run_segment(
         nodes: Nodes in the graph's order.
         plan: The plan that places Q/DQ pairs.
         replaced: (node, input index) -> the constant that replaces this input.
-        kept: The inputs of the segment, for all samples.
-        wanted: Value to return -> whether as the integers of its pair, or as floats.
+        inputs: The inputs of the segment, for all samples.
+        requested: Value to return -> whether as the integers of its pair, or as floats.
         count: Number of samples.
         threads: Threads of one run.
 
     Returns:
-        The ``wanted`` values.
+        The ``requested`` values.
 
     Raises:
         EngineError: ONNX Runtime has no kernel for a node, or fails.
     """
     ort = onnxruntime()
-    segment = _Segment(plan, replaced, kept)
+    segment = _Segment(plan, replaced, inputs)
     for node in nodes:
         segment.add(node)
-    fetched = [name + _INTEGERS if integers else name for name, integers in wanted.items()]
-    for name, integers in wanted.items():
+    fetched = [name + _INTEGERS if integers else name for name, integers in requested.items()]
+    for name, integers in requested.items():
         if integers:
             segment.quantize(name)
     try:
         options = session_options(threads, optimize=True)
         session = ort.InferenceSession(segment.model(fetched), options, providers=["CPUExecutionProvider"])
         fed = [one.name for one in session.get_inputs()]
-        arrays: list[list[Array]] = [[] for _ in wanted]
+        arrays: list[list[Array]] = [[] for _ in requested]
         for sample in range(count):
             run = session.run(fetched, {name: segment.feed(name, sample) for name in fed})
-            for index, integers in enumerate(wanted.values()):
+            for index, integers in enumerate(requested.values()):
                 arrays[index].append(run[index] if integers else _small(run[index]))
             del run  # before the next one is made
     except Exception as problem:  # ONNX Runtime's exceptions share no root
@@ -126,7 +126,7 @@ def run_segment(
         raise EngineError(f"ONNX Runtime failed to run {where}: {problem}") from problem
     return {
         name: SampleValues(made, plan.activations[name] if integers else None)
-        for (name, integers), made in zip(wanted.items(), arrays, strict=True)
+        for (name, integers), made in zip(requested.items(), arrays, strict=True)
     }
 
 
@@ -146,9 +146,9 @@ class _Segment:
         self,
         plan: QuantizationPlan,
         replaced: Mapping[tuple[str, int], Array],
-        kept: Mapping[str, SampleValues],
+        inputs: Mapping[str, SampleValues],
     ) -> None:
-        self._plan, self._replaced, self._kept = plan, replaced, kept
+        self._plan, self._replaced, self._kept = plan, replaced, inputs
         self._graph = onnx.GraphProto(name="stretch")
         self._known: set[str] = set()
         self._used: dict[str, str] = {}  # input of the session -> value
@@ -216,25 +216,25 @@ class _Segment:
             self._append("DequantizeLinear", [name + _INTEGERS, *self._scale(name, by)], name + _REAL, by)
         return name + _REAL
 
-    def _feed(self, name: str, kept: SampleValues) -> None:
-        fed = name if kept.stored_as is None else name + _INTEGERS
+    def _feed(self, name: str, inputs: SampleValues) -> None:
+        fed = name if inputs.stored_as is None else name + _INTEGERS
         if fed not in self._known:
-            dtype = kept.arrays[0].dtype
+            dtype = inputs.arrays[0].dtype
             dtype = np.dtype(np.float32) if dtype == np.float16 else dtype
             kind = int(ir.DataType.from_numpy(dtype))
-            shape = kept.arrays[0].shape
+            shape = inputs.arrays[0].shape
             self._graph.input.append(onnx.helper.make_tensor_value_info(fed, kind, shape))
             self._known.add(fed)
             self._used[fed] = name
 
-    def _scale(self, name: str, by: Affine) -> list[str]:
-        zero = np.asarray(by.zero_point, by.dtype)
-        return [self._constant(f"{name}//scale", by.scale), self._constant(f"{name}//zero", zero)]
+    def _scale(self, name: str, affine: Affine) -> list[str]:
+        zero = np.asarray(affine.zero_point, affine.dtype)
+        return [self._constant(f"{name}//scale", affine.scale), self._constant(f"{name}//zero", zero)]
 
-    def _append(self, op: str, inputs: list[str], output: str, by: Affine) -> None:
+    def _append(self, op: str, inputs: list[str], output: str, affine: Affine) -> None:
         proto = onnx.NodeProto(op_type=op, input=inputs, output=[output])
-        if by.axis is not None:
-            proto.attribute.append(onnx.helper.make_attribute("axis", by.axis))
+        if affine.axis is not None:
+            proto.attribute.append(onnx.helper.make_attribute("axis", affine.axis))
         self._graph.node.append(proto)
         self._known.add(output)
 

@@ -10,9 +10,9 @@ from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.classify.prediction import Classes
 
 
-def top1_agreement(reference: Sequence[Classes], found: Sequence[Classes]) -> float:
+def top1_agreement(reference: Sequence[Classes], predictions: Sequence[Classes]) -> float:
     """The fraction (0 to 1) of samples whose best class is the same."""
-    return float(np.mean([a.indices[0] == b.indices[0] for a, b in zip(reference, found, strict=True)]))
+    return float(np.mean([a.indices[0] == b.indices[0] for a, b in zip(reference, predictions, strict=True)]))
 
 
 METRIC = TaskMetric(

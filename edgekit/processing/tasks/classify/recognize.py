@@ -67,7 +67,7 @@ def recognize_classifier(facts: GraphFacts, image: ImageShape) -> Recognized | N
         lines += [CardLine("scale", scale, "the graph's last QuantizeLinear"), CardLine("zero_point", zero)]
     decode = "probabilities" if probable else "logits"
     # A thousand numbers are classes; a few may be measurements too.
-    guessed = not probable and classes not in (1000, 1001)
+    guessed = not probable and classes not in (1000, 1001, len(facts.source.files.labels))
     return Recognized(
         "classify", decode, {"scores": output.name}, why, habits_of(facts, image), guessed, lines
     )
@@ -94,7 +94,8 @@ def recognize_text_classifier(facts: GraphFacts, outputs: TextOutputs) -> Recogn
     lines = [line for line in (label_line(facts.metadata, output.shape[1]),) if line]
     why = f"{output.shape[1]} numbers for a text"
     decode = "probabilities" if probable else "logits"
-    return Recognized("classify", decode, {"scores": output.name}, why, NO_PICTURE, True, lines)
+    guessed = output.shape[1] != len(facts.source.files.labels)
+    return Recognized("classify", decode, {"scores": output.name}, why, NO_PICTURE, guessed, lines)
 
 
 def recognize_keywords(facts: GraphFacts) -> Draftable | None:

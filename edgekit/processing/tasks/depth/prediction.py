@@ -32,13 +32,13 @@ class DepthMap:
         levels: Array = np.rint((scaled if self.kind == "inverse" else 1 - scaled) * 255)
         return levels.astype(np.uint8)
 
-    def _at(self, index: int) -> tuple[int, int]:
+    def _value(self, index: int) -> tuple[int, int]:
         row, column = divmod(index, self.values.shape[1])
         return column, row
 
     def _ends(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """x, y of the nearest pixel and of the farthest."""
-        low, high = self._at(int(self.values.argmin())), self._at(int(self.values.argmax()))
+        low, high = self._value(int(self.values.argmin())), self._value(int(self.values.argmax()))
         return (high, low) if self.kind == "inverse" else (low, high)
 
     def __str__(self) -> str:

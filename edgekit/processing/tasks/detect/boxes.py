@@ -70,12 +70,12 @@ def grid_cells(strides: tuple[int, ...], width: int, height: int) -> tuple[Array
     return grids
 
 
-def best_classes(scores: Array, least: float) -> tuple[Array, Array, Array]:
-    """Select the boxes whose best class scores above ``least``.
+def best_classes(scores: Array, threshold: float) -> tuple[Array, Array, Array]:
+    """Select the boxes whose best class scores above ``threshold``.
 
     Args:
         scores: [classes, n], 0 to 1.
-        least: Threshold of the class score.
+        threshold: Threshold of the class score.
 
     Returns:
         Indices of the boxes [k], in their order; the class of each [k] int64; its score [k].
@@ -83,7 +83,7 @@ def best_classes(scores: Array, least: float) -> tuple[Array, Array, Array]:
     if not len(scores):
         raise EngineError("the output has no class scores; the card's task.decode does not fit the model")
     # One maximum over whole rows first: few boxes are likely, and only their classes are looked at.
-    likely = np.flatnonzero(scores.max(axis=0) > np.float32(least))
+    likely = np.flatnonzero(scores.max(axis=0) > np.float32(threshold))
     picked = scores[:, likely]
     classes = picked.argmax(axis=0)
     return likely, classes, picked[classes, np.arange(len(likely))]

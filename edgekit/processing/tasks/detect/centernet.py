@@ -71,18 +71,18 @@ def detect_centernet(
     return Detections(placed.to_frame(boxes).astype(np.float32), scores[best], classes, labels)
 
 
-def _peaks(heat: Array, classes: Array, rows: Array, columns: Array) -> Array:
+def _peaks(heatmap: Array, classes: Array, rows: Array, columns: Array) -> Array:
     """Select the cells that no neighbour exceeds: int64 [peaks]. Only the given cells are checked."""
-    values = heat[classes, rows, columns]
+    values = heatmap[classes, rows, columns]
     highest = values
     for down in (-1, 0, 1):
         for right in (-1, 0, 1):
             # Beyond the edge the cell at the edge stands in, which is itself a neighbour or the cell.
             beside = (
-                np.clip(rows + down, 0, heat.shape[1] - 1),
-                np.clip(columns + right, 0, heat.shape[2] - 1),
+                np.clip(rows + down, 0, heatmap.shape[1] - 1),
+                np.clip(columns + right, 0, heatmap.shape[2] - 1),
             )
-            highest = np.maximum(highest, heat[classes, beside[0], beside[1]])
+            highest = np.maximum(highest, heatmap[classes, beside[0], beside[1]])
     return np.flatnonzero(values == highest)
 
 

@@ -87,9 +87,9 @@ def end2end_rows(predictions: Array, options: End2EndOptions, columns: int = 6) 
     return np.asarray(rows[rank(rows[:, 4], options.score, options.top)], np.float32)
 
 
-def rank(scores: Array, least: float, top: int) -> Array:
-    """Return indices of at most ``top`` scores above ``least``, best first. Equal scores keep their order."""
-    confident = np.flatnonzero(scores > np.float32(least))
+def rank(scores: Array, threshold: float, top: int) -> Array:
+    """Return indices of at most ``top`` scores above ``threshold``, best first; equal ones in their order."""
+    confident = np.flatnonzero(scores > np.float32(threshold))
     order: Array = confident[np.argsort(-scores[confident], kind="stable")[:top]]
     return order
 

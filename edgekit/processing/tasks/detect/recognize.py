@@ -94,13 +94,15 @@ def recognize_detr(facts: GraphFacts, image: ImageShape) -> Recognized | None:
     if facts.activations(logits[0].name) & {"Sigmoid", "Softmax"}:
         return None
     columns = logits[0].shape[2]
-    softmax = columns in (81, 92)  # a last class for no object
-    lines = [] if softmax else [CardLine("activation", "sigmoid", "no class more for no object", True)]
+    named = len(facts.source.files.labels)
+    softmax = columns == named + 1 if named else columns in (81, 92)  # a last class for no object
+    why = "no class more for no object"
+    lines = [] if softmax else [CardLine("activation", "sigmoid", why, not named)]
     if labels := label_line(facts.metadata, columns - softmax):
         lines.append(labels)
     roles = {"logits": logits[0].name, "boxes": boxes[0].name}
     why = f"{queries} queries, {columns} logits and a box for each"
-    return Recognized("detect", "detr", roles, why, DETR, guessed=True, lines=lines)
+    return Recognized("detect", "detr", roles, why, DETR, guessed=not named, lines=lines)
 
 
 def recognize_rtdetr(facts: GraphFacts, image: ImageShape) -> Recognized | None:

@@ -15,10 +15,10 @@ SAME_REGION = 0.5
 here it is that of their upright bounds."""
 
 
-def region_f1(reference: Sequence[TextRegions], found: Sequence[TextRegions]) -> float | None:
+def region_f1(reference: Sequence[TextRegions], predictions: Sequence[TextRegions]) -> float | None:
     """F1 of a variant's regions with the float model's as ground truth; None where that finds none."""
     matched = expected = given = 0
-    for theirs, ours in zip(reference, found, strict=True):
+    for theirs, ours in zip(reference, predictions, strict=True):
         expected, given = expected + len(theirs), given + len(ours)
         overlap = _overlaps(_bounds(theirs.corners), _bounds(ours.corners))
         while overlap.size and (best := overlap.max()) >= SAME_REGION:

@@ -10,9 +10,9 @@ from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.embed.prediction import Embedding
 
 
-def mean_cosine(reference: Sequence[Embedding], found: Sequence[Embedding]) -> float:
+def mean_cosine(reference: Sequence[Embedding], predictions: Sequence[Embedding]) -> float:
     """Mean cosine similarity to the float model's embeddings, at least 0."""
-    pairs = zip(reference, found, strict=True)
+    pairs = zip(reference, predictions, strict=True)
     return max(0.0, float(np.mean([a.cosine(b) for a, b in pairs])))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from edgekit.compiler.card_inference.facts import GraphFacts
+from edgekit.compiler.card_inference.hugging_face_files import POOLING
 from edgekit.compiler.card_inference.image_habits import ARCFACE, NO_PICTURE
 from edgekit.compiler.card_inference.labels import names_in
 from edgekit.compiler.card_inference.recognized import ImageShape, Recognized, Recognizers, TextOutputs
@@ -36,7 +37,9 @@ def recognize_text_embedding(facts: GraphFacts, outputs: TextOutputs) -> Recogni
         why = f"a vector of {output.shape[1]} numbers for a text"
         return Recognized("embed", "vector", {"embedding": output.name}, why, NO_PICTURE)
     if outputs.sequences:
-        output = outputs.sequences[0]
+        output, pooling = outputs.sequences[0], facts.source.files.pooling
+        if pooling:
+            return Recognized("embed", pooling, {"tokens": output.name}, POOLING, NO_PICTURE)
         why = f"{output.shape[2]} numbers for each token; sentence embeddings are mostly their mean"
         return Recognized("embed", "mean-pooling", {"tokens": output.name}, why, NO_PICTURE, True)
     return None

@@ -81,14 +81,16 @@ def hand_landmarks(
         classes = np.array([_number(outputs["handedness"], "the handedness") < 0.5], np.int64)
     named = len(points) == len(HAND_NAMES)
     names, skeleton = (HAND_NAMES, HAND_SKELETON) if named else ((), ())
-    return _found(points, outputs, options, placed, labels, classes=classes, names=names, skeleton=skeleton)
+    return _instance(
+        points, outputs, options, placed, labels, classes=classes, names=names, skeleton=skeleton
+    )
 
 
 def face_landmarks(
     outputs: Outputs, options: FaceOptions, placed: ImagePlacement, labels: Sequence[str] = ()
 ) -> Keypoints:
     """``points`` [1, 1404]: x, y, z of 468, or as many as there are; ``presence`` [1, 1]."""
-    return _found(_points(outputs["points"], 3, options, placed), outputs, options, placed, labels)
+    return _instance(_points(outputs["points"], 3, options, placed), outputs, options, placed, labels)
 
 
 def pose_landmarks(
@@ -103,7 +105,7 @@ def pose_landmarks(
     visible = _sigmoid(points[:, 3])[None]
     named = len(points) == len(POSE_NAMES)
     names, skeleton = (POSE_NAMES, POSE_SKELETON) if named else ((), ())
-    return _found(
+    return _instance(
         points, outputs, options, placed, labels, point_scores=visible, names=names, skeleton=skeleton
     )
 
@@ -118,7 +120,7 @@ def _points(output: Array, width: int, options: LandmarkOptions, placed: ImagePl
     return points
 
 
-def _found(
+def _instance(
     points: Array,
     outputs: Outputs,
     options: LandmarkOptions,
@@ -151,9 +153,9 @@ def _found(
     )
 
 
-def _number(output: Array, what: str) -> np.float32:
+def _number(output: Array, description: str) -> np.float32:
     if output.size != 1:
-        raise EngineError(f"{what} is one number, but the output is {list(output.shape)}")
+        raise EngineError(f"{description} is one number, but the output is {list(output.shape)}")
     return np.float32(output.reshape(-1)[0])
 
 

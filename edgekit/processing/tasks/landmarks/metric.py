@@ -13,11 +13,11 @@ NEAR = 0.05
 """A landmark is right within so much of the extent of all: PCK@0.05 (Yang and Ramanan, 2013)."""
 
 
-def landmark_accuracy(reference: Sequence[Keypoints], found: Sequence[Keypoints]) -> float | None:
+def landmark_accuracy(reference: Sequence[Keypoints], predictions: Sequence[Keypoints]) -> float | None:
     """The share of landmarks that are within NEAR of the longer side of the box around the float model's;
     those of a hand or face that only one of both finds are wrong. None where neither finds any."""
     right = total = 0
-    for theirs, ours in zip(reference, found, strict=True):
+    for theirs, ours in zip(reference, predictions, strict=True):
         points = max(theirs.points.shape[1], ours.points.shape[1])
         total += points * max(len(theirs), len(ours))
         for a, b in zip(theirs.points, ours.points, strict=False):

@@ -51,10 +51,10 @@ def matte(
     return Matte(np.clip(linear_to_frame(alpha, placed)[0], 0, 1), foreground)
 
 
-def _planes(output: Array, layout: str, count: int, what: str) -> Array:
-    planes = planes_of(output, layout, what)
+def _planes(output: Array, layout: str, count: int, description: str) -> Array:
+    planes = planes_of(output, layout, description)
     if len(planes) != count:
-        raise EngineError(f"{what} has {count} planes, but the output is {list(output.shape)}")
+        raise EngineError(f"{description} has {count} planes, but the output is {list(output.shape)}")
     return planes
 
 

@@ -10,9 +10,9 @@ from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.matting.prediction import Matte
 
 
-def alpha_agreement(reference: Sequence[Matte], found: Sequence[Matte]) -> float:
+def alpha_agreement(reference: Sequence[Matte], predictions: Sequence[Matte]) -> float:
     """1 - mean absolute difference (MAD) of alpha."""
-    pairs = zip(reference, found, strict=True)
+    pairs = zip(reference, predictions, strict=True)
     return 1 - float(np.mean([np.abs(a.alpha - b.alpha).mean() for a, b in pairs]))
 
 

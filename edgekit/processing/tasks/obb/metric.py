@@ -11,10 +11,13 @@ from edgekit.tensor_spec import Array
 
 
 def oriented_overlaps(
-    found: OrientedDetections, indices: Array, truth: OrientedDetections, there: Array
+    detections: OrientedDetections, indices: Array, truth: OrientedDetections, truth_indices: Array
 ) -> Array:
     """Probabilistic IoU of oriented boxes, as Ultralytics measures them: float64 [n, m]."""
-    boxes, others = found.boxes[indices].astype(np.float64), truth.boxes[there].astype(np.float64)
+    boxes, others = (
+        detections.boxes[indices].astype(np.float64),
+        truth.boxes[truth_indices].astype(np.float64),
+    )
     return probabilistic_iou(boxes, others)
 
 

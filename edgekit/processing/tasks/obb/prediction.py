@@ -70,7 +70,7 @@ class OrientedDetections:
         return corners
 
     def __str__(self) -> str:
-        return listed((found.label, found.score, _where(found)) for found in self)
+        return listed((found.label, found.score, _position_text(found)) for found in self)
 
     def as_json(self) -> list[dict[str, Json]]:
         """``box``: centre x, centre y, width, height, angle in radians; ``corners``: four of x, y."""
@@ -83,6 +83,6 @@ class OrientedDetections:
         return found
 
 
-def _where(found: OrientedDetection) -> str:
-    x, y, wide, high, angle = found.box
+def _position_text(detection: OrientedDetection) -> str:
+    x, y, wide, high, angle = detection.box
     return f"{wide:.0f}x{high:.0f} at {x:.0f},{y:.0f} turned by {math.degrees(angle):.0f} degrees"

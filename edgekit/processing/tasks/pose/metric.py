@@ -18,21 +18,29 @@ OTHER_SIGMA = 0.05
 """Of keypoints that are not COCO's: about a limb's."""
 
 
-def keypoint_similarity(found: Keypoints, indices: Array, truth: Keypoints, there: Array) -> Array:
+def keypoint_similarity(
+    detections: Keypoints, indices: Array, truth: Keypoints, truth_indices: Array
+) -> Array:
     """Object keypoint similarity: float64 [n, m].
 
     The mean of exp(-distance^2 / (2 area (2 sigma)^2)) over the visible keypoints of the ground truth, all
     where none is: COCO's keypoint evaluation. The area is that of the box, or of the keypoints' extent.
     """
-    ours, points = found.points[indices].astype(np.float64), truth.points[there].astype(np.float64)
+    ours, points = (
+        detections.points[indices].astype(np.float64),
+        truth.points[truth_indices].astype(np.float64),
+    )
     sigmas = COCO_SIGMAS if points.shape[1] == len(COCO_SIGMAS) else np.full(points.shape[1], OTHER_SIGMA)
     corners = [points.min(axis=1), points.max(axis=1)] if len(points) else [np.zeros((0, 2))] * 2
     if truth.boxes is not None:
-        corners = [truth.boxes[there, :2].astype(np.float64), truth.boxes[there, 2:].astype(np.float64)]
+        corners = [
+            truth.boxes[truth_indices, :2].astype(np.float64),
+            truth.boxes[truth_indices, 2:].astype(np.float64),
+        ]
     areas = np.maximum((corners[1] - corners[0]).prod(axis=1), 1.0)
     visible = np.ones(points.shape[:2], np.bool_)
     if truth.point_scores is not None:
-        visible = truth.point_scores[there] >= VISIBLE_SCORE
+        visible = truth.point_scores[truth_indices] >= VISIBLE_SCORE
         visible[~visible.any(axis=1)] = True
     apart = ((ours[:, None] - points[None]) ** 2).sum(axis=3)
     alike = np.exp(-apart / (2 * areas[:, None] * (2 * sigmas) ** 2)) * visible

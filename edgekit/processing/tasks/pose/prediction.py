@@ -85,7 +85,7 @@ class Keypoints:
         return (self[index] for index in range(len(self)))
 
     def __str__(self) -> str:
-        return listed((found.label, found.score, _where(found)) for found in self)
+        return listed((found.label, found.score, _position_text(found)) for found in self)
 
     def as_json(self) -> list[dict[str, Json]]:
         """For each thing its ``keypoints``: [x, y, score, z] by name (a list where they have no names),
@@ -107,10 +107,10 @@ class Keypoints:
         return found
 
 
-def _where(found: KeypointInstance) -> str:
+def _position_text(instance: KeypointInstance) -> str:
     """The box, or the points' own extent; and how many points are visible."""
-    xs, ys = [x for x, _ in found.points], [y for _, y in found.points]
-    box = found.box or (min(xs), min(ys), max(xs), max(ys))
-    seen = sum(score >= VISIBLE_SCORE for score in found.point_scores)
-    visible = f", {seen} visible" if found.point_scores else ""
-    return f"{corners_text(box)}  {len(found.points)} keypoints{visible}"
+    xs, ys = [x for x, _ in instance.points], [y for _, y in instance.points]
+    box = instance.box or (min(xs), min(ys), max(xs), max(ys))
+    seen = sum(score >= VISIBLE_SCORE for score in instance.point_scores)
+    visible = f", {seen} visible" if instance.point_scores else ""
+    return f"{corners_text(box)}  {len(instance.points)} keypoints{visible}"

@@ -8,11 +8,11 @@ from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.read_text.prediction import TextLine
 
 
-def character_accuracy(reference: Sequence[TextLine], found: Sequence[TextLine]) -> float | None:
+def character_accuracy(reference: Sequence[TextLine], predictions: Sequence[TextLine]) -> float | None:
     """1 - character error rate (edits over the float model's characters), at least 0; None where that
     reads nothing."""
     expected = sum(len(line.text) for line in reference)
-    edits = sum(edit_distance(a.text, b.text) for a, b in zip(reference, found, strict=True))
+    edits = sum(edit_distance(a.text, b.text) for a, b in zip(reference, predictions, strict=True))
     return max(0.0, 1 - edits / expected) if expected else None
 
 

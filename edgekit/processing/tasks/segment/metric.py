@@ -13,11 +13,11 @@ LEAST_SHARE = 0.001
 """Classes of fewer of all pixels do not count: a few pixels at an edge would decide."""
 
 
-def mean_iou(reference: Sequence[ClassMap], found: Sequence[ClassMap]) -> float:
+def mean_iou(reference: Sequence[ClassMap], predictions: Sequence[ClassMap]) -> float:
     """Mean over classes of intersection over union with the float model's map, all samples together."""
-    count = 1 + max(int(each.classes.max()) for each in (*reference, *found))
+    count = 1 + max(int(each.classes.max()) for each in (*reference, *predictions))
     both, theirs, ours = np.zeros((3, count), np.int64)
-    for a, b in zip(reference, found, strict=True):
+    for a, b in zip(reference, predictions, strict=True):
         theirs += np.bincount(a.classes.reshape(-1), minlength=count)
         ours += np.bincount(b.classes.reshape(-1), minlength=count)
         both += np.bincount(a.classes[a.classes == b.classes], minlength=count)

@@ -39,7 +39,7 @@ def recognize_class_map(facts: GraphFacts, image: ImageShape) -> Recognized | No
     lines = [CardLine("layout", found.layout)] if found.layout != "NCHW" else []
     named = names_in(facts.metadata)
     if named and len(named[0]) == found.channels:
-        lines.append(CardLine("labels", named[0], f"the model's metadata, {named[1]!r}"))
+        lines.append(CardLine("labels", named[0], named[1]))
     why = f"scores of {found.channels} classes for each of {found.height}x{found.width} cells"
     return Recognized("segment", "scores", {"scores": found.name}, why, habits, lines=lines)
 

@@ -9,12 +9,12 @@ from edgekit.processing.tasks.segment_instances.prediction import Instances
 from edgekit.tensor_spec import Array
 
 
-def mask_overlaps(found: Instances, indices: Array, truth: Instances, there: Array) -> Array:
+def mask_overlaps(detections: Instances, indices: Array, truth: Instances, truth_indices: Array) -> Array:
     """Intersection over union of masks: float64 [n, m]."""
-    overlaps = np.zeros((len(indices), len(there)))
+    overlaps = np.zeros((len(indices), len(truth_indices)))
     for row, index in enumerate(indices):
-        (left, top), crop = found.corners[index], found.crops[index]
-        for column, other in enumerate(there):
+        (left, top), crop = detections.corners[index], detections.crops[index]
+        for column, other in enumerate(truth_indices):
             (x, y), theirs = truth.corners[other], truth.crops[other]
             x1, y1 = max(left, x), max(top, y)
             x2 = min(left + crop.shape[1], x + theirs.shape[1])

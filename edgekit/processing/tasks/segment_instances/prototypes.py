@@ -72,20 +72,20 @@ def instances(
     )
 
 
-def _mask(coefficients: Array, prototypes: Array, down: Array, across: Array) -> Array:
+def _mask(coefficients: Array, prototypes: Array, down: Array, column_weights: Array) -> Array:
     """bool [rows, columns]: where the weighted sum is above 0.
 
     Args:
         coefficients: float32 [masks].
         prototypes: float32 [masks, cell rows, cell columns].
         down: float32 [rows, cell rows]: the share of each cell in each of the frame's rows.
-        across: float32 [columns, cell columns].
+        column_weights: float32 [columns, cell columns].
     """
     # Only the cells that the box touches are summed.
-    high, wide = _touched(down), _touched(across)
+    high, wide = _touched(down), _touched(column_weights)
     window = prototypes[:, high, wide].astype(np.float32)
     cells = (coefficients @ window.reshape(len(window), -1)).reshape(window.shape[1:])
-    above: Array = down[:, high] @ cells @ across[:, wide].T > 0
+    above: Array = down[:, high] @ cells @ column_weights[:, wide].T > 0
     return above
 
 

@@ -27,7 +27,7 @@ def segment_yolov8(
     prototypes = outputs["prototypes"]
     check_prototypes(prototypes)
     found = yolov8_candidates(outputs["predictions"], options, placed, prototypes.shape[1])
-    return _kept(found, prototypes, options, placed, labels)
+    return _instances(found, prototypes, options, placed, labels)
 
 
 def segment_yolov5(
@@ -39,7 +39,7 @@ def segment_yolov5(
     prototypes = outputs["prototypes"]
     check_prototypes(prototypes)
     found = yolov5_candidates(outputs["predictions"], options, placed, prototypes.shape[1])
-    return _kept(found, prototypes, options, placed, labels)
+    return _instances(found, prototypes, options, placed, labels)
 
 
 def segment_end2end(
@@ -56,12 +56,12 @@ def segment_end2end(
     return instances(boxes, rows[:, 4], classes, rows[:, 6:], prototypes, placed, labels)
 
 
-def _kept(
-    found: LikelyRows, prototypes: Array, options: YoloOptions, placed: ImagePlacement, labels: Sequence[str]
+def _instances(
+    rows: LikelyRows, prototypes: Array, options: YoloOptions, placed: ImagePlacement, labels: Sequence[str]
 ) -> Instances:
-    boxes = corners(found.boxes)
-    kept = suppress(boxes, found.scores, options.rivals(found.classes), options.iou, options.top)
-    picked = boxes[kept], found.scores[kept], found.classes[kept], found.extra[kept]
+    boxes = corners(rows.boxes)
+    kept = suppress(boxes, rows.scores, options.rivals(rows.classes), options.iou, options.top)
+    picked = boxes[kept], rows.scores[kept], rows.classes[kept], rows.extra[kept]
     return instances(*picked, prototypes, placed, labels)
 
 

@@ -9,10 +9,10 @@ from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.transcribe.prediction import Transcript
 
 
-def word_accuracy(reference: Sequence[Transcript], found: Sequence[Transcript]) -> float | None:
+def word_accuracy(reference: Sequence[Transcript], predictions: Sequence[Transcript]) -> float | None:
     """1 - word error rate (edits over the float model's words), at least 0; None where that has no words."""
     words = sum(len(words_of(each.text)) for each in reference)
-    edits = sum(word_edits(a.text, b.text) for a, b in zip(reference, found, strict=True))
+    edits = sum(word_edits(a.text, b.text) for a, b in zip(reference, predictions, strict=True))
     return max(0.0, 1 - edits / words) if words else None
 
 

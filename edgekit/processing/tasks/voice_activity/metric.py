@@ -10,9 +10,9 @@ from edgekit.compiler.evaluate.task_metric import TaskMetric
 from edgekit.processing.tasks.voice_activity.prediction import VoiceActivity
 
 
-def decision_agreement(reference: Sequence[VoiceActivity], found: Sequence[VoiceActivity]) -> float:
+def decision_agreement(reference: Sequence[VoiceActivity], predictions: Sequence[VoiceActivity]) -> float:
     """The fraction (0 to 1) of windows that are speech in both or in neither."""
-    return float(np.mean([a.is_speech == b.is_speech for a, b in zip(reference, found, strict=True)]))
+    return float(np.mean([a.is_speech == b.is_speech for a, b in zip(reference, predictions, strict=True)]))
 
 
 METRIC = TaskMetric("decision agreement", decision_agreement, drop=0.1, counted=True)

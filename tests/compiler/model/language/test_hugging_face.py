@@ -96,7 +96,8 @@ CASES: dict[str, tuple[Any, str]] = {
     "an encoder": (
         lambda f: config(f, model_type="bert"),
         ". If it does not write text, load it with transformers and pass the module: edgekit.build(model, "
-        'example_inputs=tokenizer("a text", return_tensors="pt"), targets=[...])',
+        'example_inputs=tokenizer("a text", return_tensors="pt"), targets=[...]); or export it to ONNX '
+        "in this folder (optimum-cli export onnx), and pass the folder",
     ),
     "an encoder-decoder": (
         lambda f: config(f, model_type="t5", is_encoder_decoder=True),

@@ -1,0 +1,141 @@
+"""The verb ``export``: a bundle's files for others' programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import as_json_option, bundle_argument, need_writable, open_bundle
+from edgekit.cli.command_group import main
+from edgekit.errors import UsageError
+from edgekit.system.atomic_files import write_atomically
+
+
+@main.command(writes=True, earlier={"--url": "--bundle-url"})
+@bundle_argument
+@click.argument("variant", required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Folder to write into; created if missing.",
+)
+@click.option(
+    "--triton",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a model repository for NVIDIA Triton, with VARIANT or all that Triton can run.",
+)
+@click.option(
+    "--kubernetes",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write manifests: KServe's InferenceService and a Knative Service that scales to zero.",
+)
+@click.option(
+    "--web",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a folder for a static host: a page that checks the bundle and runs it in the browser.",
+)
+@click.option(
+    "--npm-package",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --web: package file of onnxruntime-web, instead of the one that npm fetches.",
+)
+@click.option(
+    "--webgpu", is_flag=True, help="With --web: try the GPU by WebGPU first. The folder has 27 MB more."
+)
+@click.option(
+    "--bundle-url",
+    "url",
+    metavar="URL",
+    help="With --kubernetes: storage URL of the bundle. Example: s3://models/m.edgekit",
+)
+@click.option("--image", metavar="IMAGE", help="With --kubernetes: container image. It has the extra serve.")
+@click.option(
+    "--app", is_flag=True, help="coreml, tflite: embed image input, labels and metadata from the card."
+)
+@as_json_option
+def export(
+    bundle: Path,
+    variant: str | None,
+    output: Path | None,
+    triton: Path | None,
+    kubernetes: Path | None,
+    web: Path | None,
+    npm_package: Path | None,
+    webgpu: bool,
+    url: str | None,
+    image: str | None,
+    app: bool,
+    as_json: bool,
+) -> None:
+    """Write engine files, a web page or another server's repository.
+
+    They are for use without EdgeKit, named by model and variant. A README beside them has the settings that
+    they were verified with, where the engine's defaults compute something else.
+    """
+    from edgekit.release.export.export import README, export_variant
+
+    if [output, triton, kubernetes, web].count(None) != 3:
+        raise UsageError("give one of -o DIR, --triton DIR, --kubernetes FILE and --web DIR")
+    if (url is not None or image is not None) != (kubernetes is not None) or (app and output is None):
+        raise UsageError(
+            "--bundle-url and --image go with --kubernetes, which needs both; --app goes with -o"
+        )
+    if (npm_package is not None or webgpu) and web is None:
+        raise UsageError("--npm-package and --webgpu go with --web")
+    if web is not None:
+        if variant is not None:
+            raise UsageError("--web takes no VARIANT: the page chooses one, as a device does")
+        _export_web(bundle, web, npm_package, webgpu, as_json)
+        return
+    if triton is not None:
+        from edgekit.release.export.export_triton import export_triton
+
+        with open_bundle(bundle) as opened:
+            files = [str(path) for path in export_triton(opened, triton, [variant] if variant else [])]
+        terminal.answer(as_json, {"files": files}, "\n".join(f"  {path}" for path in files))
+        return
+    if kubernetes is not None:
+        from edgekit.release.export.export_kubernetes import manifests
+
+        if url is None or image is None or variant is not None:
+            raise UsageError("--kubernetes needs --bundle-url and --image, and takes no VARIANT")
+        need_writable(kubernetes, "the manifests")
+        with open_bundle(bundle) as opened:
+            text = manifests(opened, url, image)
+        write_atomically(kubernetes, [text.encode("utf-8")])
+        terminal.answer(as_json, {"files": [str(kubernetes)]}, f"  {kubernetes}")
+        return
+    if variant is None or output is None:
+        raise UsageError(
+            "no variant given; give VARIANT, or --triton DIR for all (edgekit inspect lists them)"
+        )
+    with open_bundle(bundle) as opened:
+        written = [str(path) for path in export_variant(opened, variant, output, app=app)]
+    readme = next((path for path in written if path.endswith(README)), None)
+    lines = [f"  {path}" for path in written]
+    if readme is not None:
+        lines += ["", f"  note      verified with settings that are not the engine's defaults: see {readme}"]
+    terminal.answer(as_json, {"files": written, "readme": readme}, "\n".join(lines))
+
+
+def _export_web(bundle: Path, folder: Path, npm_package: Path | None, webgpu: bool, as_json: bool) -> None:
+    from edgekit.web.folder import write_web
+
+    with open_bundle(bundle) as opened:
+        made = write_web(opened, folder, npm_package, webgpu=webgpu)
+    size = sum(path.stat().st_size for path in made.files)
+    lines = [
+        f"  {folder}   {len(made.files)} files, {size / 1e6:.1f} MB",
+        f"  runs      {', '.join(made.variants)}",
+    ]
+    lines += [f"  note      {note}" for note in made.notes]
+    lines += ["", f"  next: python -m http.server -d {folder}, and open http://localhost:8000"]
+    found = {"files": [str(path) for path in made.files], "variants": made.variants, "notes": made.notes}
+    terminal.answer(as_json, found, "\n".join(lines))

@@ -1,0 +1,1 @@
+"""The page of ``edgekit export BUNDLE --web DIR``, and ``edgekit.js`` for other pages; README.md lists it."""

@@ -1,0 +1,106 @@
+/** A problem of the bundle, the picture or the engine, with a text for users. */
+export class EdgeKitError extends Error {}
+
+/** numpy's name of an element type. int64 and uint64 are BigInt arrays, float16 and bool are bytes. */
+export type Dtype =
+  | 'bool' | 'int8' | 'uint8' | 'int16' | 'uint16' | 'float16' | 'int32' | 'uint32' | 'float32'
+  | 'int64' | 'uint64' | 'float64';
+
+export interface Tensor {
+  name: string;
+  dtype: Dtype;
+  /** -1 in a declared output: the size depends on the data. */
+  shape: readonly number[];
+  data: ArrayBufferView;
+}
+
+/** One class of a picture, or one object. */
+export interface Item {
+  index: number;
+  /** The card's label, or the index where it has none. A stranger's text: show it as text, not as HTML. */
+  label: string;
+  score: number;
+  /** x1, y1, x2, y2 in pixels of the picture; zeros for a class. */
+  box: [number, number, number, number];
+}
+
+export interface Prediction {
+  kind: 'classify' | 'detect';
+  /** Best first. */
+  items: Item[];
+  /** Size of the picture in pixels. */
+  width: number;
+  height: number;
+  /** Milliseconds by stage. */
+  times_ms: {prepare: number; run: number; decode: number};
+}
+
+/** Agreement of one output with a golden vector. */
+export interface Golden {
+  golden: number;
+  output: string;
+  /** Signal-to-noise ratio in dB; Infinity: equal. */
+  snr_db: number;
+  limit_db: number | null;
+}
+
+export interface Fallback {
+  from: string;
+  to: string;
+  reason: string;
+}
+
+export type Progress =
+  | {step: 'checked'; session: Session}
+  | {step: 'loading'; variant: string; provider: string}
+  | {step: 'golden'; variant: string; provider: string; rows: Golden[]; refused: string}
+  | {step: 'left'; variant: string; reason: string};
+
+export interface Options {
+  /** Variant to try first. */
+  variant?: string;
+  /** Do not fall back to another variant. */
+  strict?: boolean;
+  /** Providers of onnxruntime-web for each variant, the one to try first at the front; default: ['wasm']. */
+  providers?: readonly ('wasm' | 'webgpu')[];
+  onprogress?: (progress: Progress) => void;
+}
+
+/** A bundle whose best variant that is right in this browser runs. */
+export class Session {
+  private constructor();
+
+  /**
+   * Open a bundle, check format and hashes, and choose the first variant that loads and whose golden vectors
+   * are within their limits. Rejects with EdgeKitError: the bundle is refused, or no variant is right here.
+   * @param source URL, file or content; at most 512 MiB.
+   */
+  static open(source: string | URL | Blob | ArrayBuffer, options?: Options): Promise<Session>;
+
+  /** Name of the variant that runs. */
+  readonly variant: string;
+  /** Engine and its version. */
+  readonly engine: string;
+  /** Version of libedgekit. */
+  readonly core: string;
+  /** sha256 of the manifest, which names the bundle. */
+  readonly digest: string;
+  /** The bundle's manifest; docs/bundle-format.md describes it. */
+  readonly manifest: any;
+  readonly golden: readonly Golden[];
+  readonly fallbacks: readonly Fallback[];
+
+  /**
+   * Prepare a picture by the card, run the model and decode its outputs. Calls wait for each other.
+   * Rejects with EdgeKitError: the picture cannot be read, or every variant has failed.
+   * @param picture at most 67,108,864 pixels.
+   */
+  predict(picture: ImageData | Blob | HTMLImageElement | HTMLVideoElement | HTMLCanvasElement
+    | OffscreenCanvas | ImageBitmap): Promise<Prediction>;
+
+  /** Run the model on all of its inputs, in its order; returns all outputs. */
+  run(inputs: Tensor[]): Promise<Tensor[]>;
+
+  /** Free the engine's memory. */
+  close(): Promise<void>;
+}

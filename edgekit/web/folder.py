@@ -1,0 +1,162 @@
+"""Folder for a static host with a bundle, a page that checks and runs it, and its engine.
+
+DIR/
+    index.html page.js page.css         the page
+    edgekit.js edgekit.d.ts core.js onnxruntime.js       an ES module for other pages, and its types
+    edgekit.wasm                        libedgekit
+    onnxruntime/                        onnxruntime-web
+    service-worker.js                   keeps these files in the browser
+    model.edgekit                       the bundle
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgekit.errors import UsageError
+from edgekit.web.engine import engine_files
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+
+PAGE = Path(__file__).parent
+FILES = (
+    "core.js",
+    "edgekit.d.ts",
+    "edgekit.js",
+    "edgekit.wasm",
+    "index.html",
+    "onnxruntime.js",
+    "page.css",
+    "page.js",
+)
+WORKER, BUNDLE = "service-worker.js", "model.edgekit"
+NOT_LOADED = ("edgekit.d.ts",)
+"""Files that no page loads."""
+PROVIDERS = '<meta name="providers" content="wasm">'
+PROVIDERS_WITH_WEBGPU = '<meta name="providers" content="webgpu wasm">'
+TARGET, MODEL = "ort", "model.onnx"
+BUNDLE_LIMIT_BYTES = 512 << 20
+"""Largest bundle that edgekit.js opens."""
+DECODERS = {"classify": ("logits", "probabilities"), "detect": ("yolox", "yolov5", "yolov8", "end2end")}
+"""Tasks and decoders of libedgekit."""
+
+
+class WebFolder(NamedTuple):
+    """Written folder.
+
+    Attributes:
+        files: Paths of its files.
+        variants: Names of the variants that a page may run.
+        notes: Limits of the page for this bundle, as sentences.
+    """
+
+    files: list[Path]
+    variants: list[str]
+    notes: list[str]
+
+
+def write_web(
+    bundle: Bundle, folder: Path, npm_package: Path | None = None, *, webgpu: bool = False
+) -> WebFolder:
+    """Write the folder, whole or not at all.
+
+    Args:
+        bundle: To publish.
+        folder: Destination; it must be missing or empty.
+        npm_package: Package file of onnxruntime-web; None: from the cache, or fetched by npm.
+        webgpu: Whether the page tries WebGPU before WebAssembly.
+
+    Raises:
+        UsageError: no variant runs in a page, the bundle is too large, the folder is not empty or cannot be
+            written to, or npm_package is another package.
+        BundleError: an entry is damaged.
+        MissingDependency: npm is needed and not installed.
+        ToolchainError: npm failed.
+    """
+    variants = [variant.name for variant in bundle.variants if _runs(variant, bundle)]
+    if not variants:
+        names = ", ".join(f"{variant.name} ({variant.target})" for variant in bundle.variants) or "none"
+        raise UsageError(
+            f"{bundle.name} has no variant that a page runs; it has {names}. A page needs one for {TARGET} "
+            "with golden vectors and their limits: build with -t ort. Nothing was written"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} is not an empty folder; choose another one. Nothing was written")
+    bundle.verify_entries()
+    engine = engine_files(npm_package, webgpu)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".edgekit-", dir=folder.parent) as draft:
+            made = Path(draft, "web")
+            (made / "onnxruntime").mkdir(parents=True)
+            for name in FILES:
+                shutil.copyfile(PAGE / name, made / name)
+            if webgpu:
+                html = (made / "index.html").read_text("utf-8")
+                (made / "index.html").write_text(html.replace(PROVIDERS, PROVIDERS_WITH_WEBGPU), "utf-8")
+            for name, content in engine.items():
+                (made / "onnxruntime" / name).write_bytes(content)
+            bundle.save(made / BUNDLE)
+            if (made / BUNDLE).stat().st_size > BUNDLE_LIMIT_BYTES:
+                raise UsageError(
+                    f"{bundle.name} has more than {BUNDLE_LIMIT_BYTES} bytes, which a page does not open. "
+                    "Nothing was written"
+                )
+            kept = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
+            (made / WORKER).write_text(_worker(made, kept), "utf-8")
+            made.chmod(0o755)
+            if folder.exists():
+                folder.rmdir()
+            made.rename(folder)
+    except OSError as problem:
+        raise UsageError(
+            f"can't write to {folder}: {problem.strerror}; choose another folder. Nothing was written"
+        ) from None
+    files = [folder / name for name in sorted([*kept, WORKER])]
+    return WebFolder(files, variants, list(_notes(bundle, variants)))
+
+
+def _runs(variant: Variant, bundle: Bundle) -> bool:
+    """Return whether a page may run a variant: it is ONNX Runtime's, and can be judged by golden vectors."""
+    accuracy = variant.evidence.get("accuracy")
+    limits = accuracy if isinstance(accuracy, Mapping) else {}
+    judged = all(isinstance(limits.get(spec.name), Mapping) for spec in bundle.outputs)
+    own = variant.target == TARGET and set(variant.files) == {MODEL} and "needs_isa" not in variant.options
+    return variant.usable and own and judged and bool(bundle.manifest["golden"])
+
+
+def _notes(bundle: Bundle, variants: list[str]) -> Iterable[str]:
+    others = [variant.name for variant in bundle.variants if variant.usable and variant.name not in variants]
+    if others:
+        yield f"not run in a page: {', '.join(others)}"
+    card = bundle.card
+    if card is None:
+        yield "the bundle has no card: the page checks engines, but predicts nothing"
+        return
+    inputs, task = card.get("inputs"), card.get("task")
+    kinds = [row.get("kind") for row in inputs.values()] if isinstance(inputs, Mapping) else []
+    known = isinstance(task, Mapping) and task.get("decode") in DECODERS.get(str(task.get("kind")), ())
+    if kinds != ["image"] or not known:
+        yield "the card's inputs or task are not those of a page: it checks engines, but predicts nothing"
+
+
+def _worker(folder: Path, names: list[str]) -> str:
+    """Return the service worker with the digests of the files that it keeps."""
+    kept = {}
+    for name in names:
+        if name not in NOT_LOADED:
+            digest = hashlib.sha256((folder / name).read_bytes()).digest()
+            kept[name] = f"sha256-{base64.b64encode(digest).decode()}"
+    version = hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:16]
+    text = (PAGE / WORKER).read_text("utf-8")
+    text = text.replace("const VERSION = '';", f"const VERSION = {json.dumps(version)};")
+    return text.replace("const FILES = {};", f"const FILES = {json.dumps(kept, indent=2)};")

@@ -1,0 +1,66 @@
+// ONNX Runtime's build for the web as an engine of the target "ort", with the settings of edgekit_ort/run.py.
+import {EdgeKitError} from './core.js';
+
+const FOLDER = new URL('./onnxruntime/', import.meta.url);
+const MODEL = 'model.onnx', CAUSE_CHARACTERS = 400;
+const LIBRARIES = {wasm: 'ort.wasm.min.mjs', webgpu: 'ort.webgpu.min.mjs'};  // the second one by --webgpu
+const NAMES = {wasm: 'WebAssembly', webgpu: 'WebGPU'};
+const imported = {};
+
+async function onnxRuntime(provider) {
+  imported[provider] ??= import(new URL(LIBRARIES[provider], FOLDER).href).then((ort) => {
+    ort.env.wasm.wasmPaths = FOLDER.href;
+    ort.env.wasm.numThreads = 1;  // more threads need COOP and COEP, which a static host rarely sends
+    ort.env.logLevel = 'error';
+    return ort;
+  });
+  return imported[provider];
+}
+
+// Load a variant on a provider, wasm or webgpu: {name, run(tensors) -> tensors, close()}. Throws EdgeKitError.
+export async function load(core, variant, outputs, provider) {
+  if (!(provider in LIBRARIES)) throw new EdgeKitError(`no provider ${provider} of onnxruntime-web in a page`);
+  if (provider === 'webgpu' && !(await navigator.gpu?.requestAdapter())) {
+    throw new EdgeKitError('this browser has no WebGPU for this page');
+  }
+  const files = Object.keys(variant.files);
+  if (files.length !== 1 || files[0] !== MODEL) {
+    throw new EdgeKitError(`a page runs variants of ort with one file, ${MODEL}; this one has ${files.length}`);
+  }
+  const ort = await onnxRuntime(provider);
+  const {options} = variant, model = core.read(variant.files[MODEL]);
+  const optimizers = ['Pad_Fusion', 'QDQPropagationTransformer', ...(options.float_islands ? ['WeightBiasQuantization'] : [])];
+  const settings = {
+    executionProviders: [provider],
+    graphOptimizationLevel: 'all',
+    logSeverityLevel: 3,
+    extra: {
+      session: {qdq_matmulnbits_accuracy_level: '1', disable_quant_qdq: options.widened_weights ? '1' : '0'},
+      optimization: {disable_specified_optimizers: optimizers.join(';')},
+    },
+  };
+  const session = await ort.InferenceSession.create(model, settings).catch((problem) => {
+    throw new EdgeKitError(`onnxruntime-web did not load ${MODEL}: ${cause(problem)}`);
+  });
+  return {
+    name: `onnxruntime-web ${ort.env.versions.web}, ${NAMES[provider]}`,
+    async run(tensors) {
+      const feeds = {};
+      for (const {name, dtype, shape, data} of tensors) feeds[name] = new ort.Tensor(dtype, data, shape);
+      const made = await session.run(feeds).catch((problem) => {
+        throw new EdgeKitError(`onnxruntime-web failed to run: ${cause(problem)}`);
+      });
+      return outputs.map(({name}) => {
+        if (!made[name]) throw new EdgeKitError(`it returned no output ${name}`);
+        const {type: dtype, dims: shape, data} = made[name];
+        if (!ArrayBuffer.isView(data)) throw new EdgeKitError(`it returned ${name} as ${dtype}`);
+        return {name, dtype, shape, data};
+      });
+    },
+    close: () => session.release(),
+  };
+}
+
+function cause(problem) {
+  return String(problem?.message ?? problem).slice(0, CAUSE_CHARACTERS);
+}

@@ -1,0 +1,54 @@
+"""The check of models with dynamic dimensions: everything that stops a build, in one list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import edgekit
+from edgekit.diagnostics import Finding
+from tests.fixtures import models
+
+pytestmark = pytest.mark.needs_ort
+
+MINE = '<ir_version: 8, opset_import: ["": 17, "my.ops": 1]> g '
+
+
+def rows(findings: list[Finding]) -> list[tuple[str, str, str, str]]:
+    return [(f.target, f.code, f.op, f.avoided_by) for f in findings]
+
+
+def test_findings_after_a_dynamic_dimension_are_listed_too(tmp_path: Path) -> None:
+    path = models.write(tmp_path, models.SEVERAL_DYNAMIC)
+    found = edgekit.check(path, ["tflite", "tensorrt"])
+    assert rows(found) == [
+        ("", "EK1003", "", ""),
+        ("tflite", "EK1001", "RandomUniformLike", ""),
+        ("tflite", "EK1003", "NonZero", ""),
+        ("tensorrt", "EK1003", "NonZero", ""),
+        ("tensorrt", "EK1002", "TopK", "--shape x=1x512"),
+    ]
+    first = found[0]
+    assert (first.severity, first.node, first.fix) == ("error", "x", "--shape x=1x16000")
+    assert first.message == "it has dynamic dimensions; suggested: batch 1, L 16000 (an example)"
+    fixed = edgekit.check(path, ["tflite", "tensorrt"], shapes={"x": (1, 512)})
+    assert rows(fixed) == [row for row in rows(found)[1:] if not row[3]]
+
+
+def test_shapes_that_the_user_gave_are_kept(tmp_path: Path) -> None:
+    path = models.write(
+        tmp_path, MINE + "(float[1,L] x, float[1,M] y) => (float[1,P] z) { z = Concat<axis = 1>(x, y) }"
+    )
+    found = edgekit.check(path, ["ort"], shapes={"x": (1, 7)})
+    assert [(f.node, f.fix) for f in found] == [("y", "--shape y=1x16000")]
+
+
+def test_a_model_that_is_not_valid_with_the_suggestion_says_so(tmp_path: Path) -> None:
+    path = models.write(tmp_path, MINE + "(float[N,L] x) => (float[N,L] r) { r = my.ops.Mine(x) }")
+    found = edgekit.check(path, ["ort"])
+    assert [(f.code, f.severity) for f in found] == [("EK1003", "error"), ("EK1005", "error")]
+    assert found[1].message == (
+        "with them, model.onnx: output r has no fixed shape: the output shape of node Mine_0 (Mine) cannot "
+        "be inferred; cut the model before that node"
+    )

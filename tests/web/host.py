@@ -1,0 +1,85 @@
+"""A static host on this machine, and a browser with its page."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.report.browser import DESK
+
+OPENED = "body:is([data-state=ready], [data-state=refused])"
+PREDICTED = "body:is([data-state=predicted], [data-state=failed])"
+OFFLINE = "body[data-offline]"
+WAIT_MS = 60_000
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+class Host:
+    """A host that sends files and no header of its own. ``stop`` is the end of the network."""
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        handler = functools.partial(_Handler, directory=str(folder))
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}/"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        """Close the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@contextmanager
+def hosted(folder: Path) -> Iterator[Host]:
+    """Serve a folder."""
+    host = Host(folder)
+    try:
+        yield host
+    finally:
+        host.stop()
+
+
+@contextmanager
+def opened(context: Any, url: str, size: tuple[int, int] = DESK) -> Iterator[tuple[Any, list[str]]]:
+    """Open the page; yield it and the lines of its console, which must be none at the end."""
+    page = context.new_page()
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    said: list[str] = []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(f"error: {error}"))
+    try:
+        page.goto(url)
+        page.wait_for_selector(OPENED, timeout=WAIT_MS)
+        yield page, said
+        assert said == []
+    finally:
+        page.close()
+
+
+def choose_bundle(page: Any, path: Path) -> None:
+    """Open a bundle in the page by its file picker."""
+    page.evaluate("document.body.dataset.state = 'test'")
+    page.set_input_files("#other", str(path))
+    page.wait_for_selector(OPENED, timeout=WAIT_MS)
+
+
+def choose_photograph(page: Any, path: Path) -> None:
+    """Let the page predict a photograph by its file picker."""
+    page.evaluate("document.body.dataset.state = 'test'")
+    page.set_input_files("#photo", str(path))
+    page.wait_for_selector(PREDICTED, timeout=WAIT_MS)
+
+
+def checks(page: Any) -> list[str]:
+    """Rows of the page's list of checks."""
+    return [" ".join(row.split()) for row in page.locator("#checks li").all_inner_texts()]
