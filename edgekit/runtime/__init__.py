@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.scheduling.request_queue import Requests
     from edgekit.runtime.store.bundle_store import Store
     from edgekit.runtime.streaming.latest_frame import LatestFrame
+    from edgekit.runtime.traces.traces import Traces
 
 LAZY = {
     "Batching": "scheduling.batching:Batching",
@@ -64,6 +65,7 @@ LAZY = {
     "SimilarityCalibration": "caching.calibrate_similarity:SimilarityCalibration",
     "Sink": "outbox.sinks:Sink",
     "Store": "store.bundle_store:Store",
+    "Traces": "traces.traces:Traces",
     "append_metrics": "metrics.metrics:append",
     "calibration_from_json": "caching.calibrate_similarity:calibration_from_json",
     "measure_similarity": "caching.calibrate_similarity:measure",
@@ -97,6 +99,7 @@ __all__ = [
     "SimilarityCalibration",
     "Sink",
     "Store",
+    "Traces",
     "append_metrics",
     "calibration_from_json",
     "measure_similarity",

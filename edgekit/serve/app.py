@@ -34,6 +34,7 @@ from edgekit.serve.model_entries import READY
 from edgekit.serve.openai import OpenAiPath
 from edgekit.serve.pictures import PICTURE_BYTES, Pictures
 from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
+from edgekit.serve.request_traces import route_of
 from edgekit.serve.service import IN_FLIGHT, Service
 from edgekit.serve.service import Access as Access
 from edgekit.serve.worker_metrics import EVERY_S, WorkerMetrics
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from edgekit.serve.request_memory import RequestMemory
+    from edgekit.serve.request_traces import ServerTraces
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.served_models import ServedModels
     from edgekit.serve.served_text import ServedText
@@ -192,6 +194,19 @@ class _PastStarlette(Starlette):
         await super().__call__(scope, receive, send)
 
 
+class _TracedStarlette(_PastStarlette):
+    """App whose requests for inference are spans."""
+
+    traces: ServerTraces
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        route = route_of(scope) if scope["type"] == "http" else ""
+        if route:
+            await self.traces.over_http(super().__call__, route, scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
 def make_app(
     models: ServedModels,
     access: Access | None = None,
@@ -201,6 +216,7 @@ def make_app(
     shared: WorkerMetrics | None = None,
     group: WorkerGroup | None = None,
     companion: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
+    traces: ServerTraces | None = None,
 ) -> Starlette:
     """Create the app of some models, which it closes when it ends.
 
@@ -212,9 +228,10 @@ def make_app(
         shared: Metrics of all workers; None: this is the only worker.
         group: Group of several workers, which load and unload models together; None: they never do.
         companion: Context that runs as long as the app and uses the same service, e.g. gRPC.
+        traces: Records spans of requests, and is closed with the app; None: none.
     """
     fixed = shared is not None and group is None
-    service = Service(models, access or Access(), in_flight, group, fixed, memory)
+    service = Service(models, access or Access(), in_flight, group, fixed, memory, traces)
     app = _App(service, shared)
     model = "/v2/models/{model}"
     both = (model, model + "/versions/{version}")
@@ -261,9 +278,14 @@ def make_app(
             if shared is not None:
                 await run_in_threadpool(shared.write, metrics_text.snapshots(models))
         await run_in_threadpool(models.close)
+        if traces is not None:
+            await run_in_threadpool(traces.close)
 
     handlers: dict[Any, Any] = {HTTPException: _http_error, EdgeKitError: _error, Exception: _error}
-    whole = _PastStarlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    kind = _PastStarlette if traces is None else _TracedStarlette
+    whole = kind(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    if isinstance(whole, _TracedStarlette) and traces is not None:
+        whole.traces = traces
     whole.infer, whole.memory = infer, service.memory
     return whole
 

@@ -245,8 +245,10 @@ def host_of(context: Any) -> str:
 
 async def abort(context: Any, problem: RequestError) -> None:
     """End a call with the code of an error."""
-    retry = (("retry-after", str(problem.retry_after_s)),) if problem.retry_after_s is not None else ()
+    trailing = tuple(context.trailing_metadata() or ())  # ``abort`` replaces them
+    if problem.retry_after_s is not None:
+        trailing = (*trailing, ("retry-after", str(problem.retry_after_s)))
     code = CODES.get(problem.status, grpc.StatusCode.INTERNAL)
     if isinstance(problem, RequestMemoryError):
         code = grpc.StatusCode.RESOURCE_EXHAUSTED
-    await context.abort(code, str(problem), retry)
+    await context.abort(code, str(problem), trailing)

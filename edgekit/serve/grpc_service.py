@@ -23,6 +23,7 @@ from edgekit.serve.grpc_calls import Calls, Handler, authorization, host_of, par
 from edgekit.serve.grpc_messages import messages
 from edgekit.serve.inference_requests import Request, RequestError, by_input, from_bytes, priority, timeout_ms
 from edgekit.serve.model_entries import READY
+from edgekit.serve.request_traces import traced
 from edgekit.serve.service import public_error
 
 if TYPE_CHECKING:
@@ -101,14 +102,14 @@ class GrpcServer:
         await self._server.stop(seconds)
 
     def _calls(self) -> Calls:
-        about, infer = _About(self._service), _Infer(self._service)
+        about, infer, traces = _About(self._service), _Infer(self._service), self._service.traces
         unary: dict[str, Handler] = {
             "ServerLive": about.server_live,
             "ServerReady": about.server_ready,
             "ServerMetadata": about.server,
             "ModelReady": about.model_ready,
             "ModelMetadata": about.model,
-            "ModelInfer": infer.one,
+            "ModelInfer": infer.one if traces is None else traces.over_grpc(infer.one, public_error),
             "RepositoryIndex": about.index,
             "RepositoryModelLoad": about.load,
             "RepositoryModelUnload": about.unload,
@@ -169,6 +170,10 @@ class _Infer:
         self._service, self._answer = service, messages()["ModelInferResponse"]
         self._request = messages()["ModelInferRequest"]
         self._streamed = messages()["ModelStreamInferResponse"]
+        traces = service.traces
+        self._one_of_stream = (
+            self.one if traces is None else traces.over_grpc(self.one, public_error, answers=False)
+        )
 
     async def one(self, request: Any, context: Any, lease: Lease) -> Any:
         async with self._service.model(request.model_name, request.model_version or None) as model:
@@ -178,10 +183,11 @@ class _Infer:
     async def _one(self, model: ServedModel, request: Any, context: Any) -> Any:
         since_s = time.monotonic()
         with self._service.admitted():
-            if request.ByteSize() > THREADED_BYTES:
-                asked = await run_in_threadpool(request_of, request, model)
-            else:
-                asked = request_of(request, model)
+            with traced("prepare"):
+                if request.ByteSize() > THREADED_BYTES:
+                    asked = await run_in_threadpool(request_of, request, model)
+                else:
+                    asked = request_of(request, model)
             left_s = context.time_remaining()
             if left_s is not None:
                 left_ms = max(1000 * left_s, 0.001)
@@ -218,7 +224,7 @@ class _Infer:
         with self._service.memory.lease(host_of(context)) as lease:
             try:
                 request = parsed(self._request, content, lease)
-                return self._streamed(infer_response=await self.one(request, context, lease))
+                return self._streamed(infer_response=await self._one_of_stream(request, context, lease))
             except Exception as problem:
                 answer = self._streamed(error_message=str(public_error(problem)))
                 if request is not None:

@@ -16,6 +16,7 @@ from edgekit.serve.http_errors import response_of
 from edgekit.serve.inference_requests import LENGTH, Request, json_bytes
 from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
 from edgekit.serve.request_memory import parsed_bytes
+from edgekit.serve.request_traces import traced
 
 if TYPE_CHECKING:
     from edgekit.serve.request_memory import Lease
@@ -72,7 +73,8 @@ class InferPath:
             body = await read_body(headers, receive, model.limit_bytes, lease)
             reading_s = time.monotonic() - began_reading_s
             with service.admitted():
-                asked = await self._read(model, body, headers.get(_LENGTH), lease)
+                with traced("prepare"):
+                    asked = await self._read(model, body, headers.get(_LENGTH), lease)
                 del body
                 lease.hold(model.run_bytes)
                 arrays = await service.run(model, asked, since_s - loop_s, reading_s)

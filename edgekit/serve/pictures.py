@@ -18,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from edgekit.compiler.evaluate.picture_files import decode_picture, picture_pixels
 from edgekit.errors import CardError, SampleError, UsageError
 from edgekit.serve.inference_requests import Request, RequestError
+from edgekit.serve.request_traces import traced
 
 if TYPE_CHECKING:
     from edgekit.serve.request_memory import Lease
@@ -77,16 +78,18 @@ class Pictures:
         session, before_bytes = model.session, lease.size_bytes
         try:
             async with self._decoding:
-                pixels = await run_in_threadpool(picture_pixels, content, "the body")
-                lease.hold(before_bytes + DECODED_BYTES * pixels + model.run_bytes)
-                feeds, placed = await run_in_threadpool(
-                    lambda: session.prepare(decode_picture(content, "the body"))
-                )
-                lease.hold(before_bytes + model.run_bytes)
+                with traced("prepare"):
+                    pixels = await run_in_threadpool(picture_pixels, content, "the body")
+                    lease.hold(before_bytes + DECODED_BYTES * pixels + model.run_bytes)
+                    feeds, placed = await run_in_threadpool(
+                        lambda: session.prepare(decode_picture(content, "the body"))
+                    )
+                    lease.hold(before_bytes + model.run_bytes)
         except (CardError, SampleError, UsageError) as problem:
             raise RequestError(str(problem)) from None
         arrays = await self._service.run(model, Request(feeds, {}, "", None), since_s)
-        prediction = await run_in_threadpool(session.decode, arrays, placed)
+        with traced("decode_outputs"):
+            prediction = await run_in_threadpool(session.decode, arrays, placed)
         found: dict[str, Json] = {
             "model_name": model.name, "model_version": model.version, "prediction": prediction.as_json(),
         }  # fmt: skip

@@ -28,6 +28,7 @@ from edgekit.serve.serve_request import CONVERSATIONS, DEADLINE_MS, QUEUE, TEXT_
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from edgekit.runtime.traces.run_record import RunRecord
     from edgekit.tensor_spec import Array, TensorSpec
 
 Paths = Sequence[Path]
@@ -137,13 +138,20 @@ class ServedModel:
         """Return the session's state, ``ready`` where it responds."""
         return self.session.state
 
-    def run(self, request: Request, spent_s: float = 0.0, reading_s: float = 0.0) -> Future[dict[str, Array]]:
+    def run(
+        self,
+        request: Request,
+        spent_s: float = 0.0,
+        reading_s: float = 0.0,
+        record: RunRecord | None = None,
+    ) -> Future[dict[str, Array]]:
         """Queue a request.
 
         Args:
             request: The request.
             spent_s: Time that has passed since its arrival, in seconds.
             reading_s: Part of that spent on receiving its body; only a client's own deadline counts it.
+            record: Is filled in, for traces.
 
         Raises:
             RequestError: 503: the queue is full, or too long for the deadline. It is rejected at once, so
@@ -159,7 +167,9 @@ class ServedModel:
                 BusyError(f"not run: its deadline of {deadline_ms:g} ms passed while it was read")
             )
         try:
-            return self.requests.run_async(request.feeds, left_ms, request.priority or DEFAULT_PRIORITY)
+            return self.requests.run_async(
+                request.feeds, left_ms, request.priority or DEFAULT_PRIORITY, record
+            )
         except BusyError as problem:
             raise self.overdue(problem) from None
 

@@ -12,7 +12,9 @@ from edgekit.compiler.evaluate.sound_files import decode_sound
 from edgekit.errors import BusyError
 from edgekit.processing.processing import predict_windows
 from edgekit.processing.tasks.transcribe import TASK
+from edgekit.runtime.traces.run_record import RunRecord
 from edgekit.serve.inference_requests import DEFAULT_PRIORITY, RequestError
+from edgekit.serve.request_traces import current_trace
 from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
 from edgekit.serve.text_queue import TextQueue
 
@@ -110,12 +112,17 @@ class TranscriptStream:
                 "parts, or raise --text-deadline-ms",
                 413,
             )
+        trace = current_trace()
+        record = None if trace is None else RunRecord(trace.context)
         try:
             # With the same deadline from now on, the windows of several transcripts run in turns.
-            self._window = self._model.requests.run_async(feeds, self._deadline_ms, DEFAULT_PRIORITY)
+            self._window = self._model.requests.run_async(feeds, self._deadline_ms, DEFAULT_PRIORITY, record)
             return self._window.result()
         except BusyError as problem:
             raise self._model.overdue(problem) from None
+        finally:
+            if trace is not None and record is not None:
+                trace.ran(record)
 
     def __iter__(self) -> Iterator[str]:
         length = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +12,14 @@ from edgekit.errors import NoVariantError, UsageError
 from edgekit.runtime.generate.text_session import TextSession
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.metrics.text_metrics import COUNTS
+from edgekit.runtime.traces.traces import about_run
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.text_queue import TextQueue
 
 if TYPE_CHECKING:
+    from edgekit.runtime.fallback.policy import Fallback
     from edgekit.runtime.generated_text import GeneratedText
+    from edgekit.serve.request_traces import RequestTrace
     from edgekit.tensor_spec import Json, TensorSpec
 
 
@@ -74,6 +79,25 @@ class ServedText(TextQueue):
             self.metrics.answered("refused")
         elif not isinstance(problem, UsageError):
             self.metrics.answered("failed")
+
+    def changes(self) -> Sequence[Fallback]:
+        """Return the last changes of the variant."""
+        return self.session.history
+
+    def trace(
+        self,
+        trace: RequestTrace,
+        result: GeneratedText,
+        begun_s: tuple[float, float],
+        fallbacks: Sequence[Fallback],
+    ) -> None:
+        """Record the spans of a text: up to its first token, and the others."""
+        about: dict[str, Any] = about_run(self.session.active)
+        about["prompt_tokens"], about["tokens"] = result.prompt_tokens, result.tokens
+        asked_s, there_s = begun_s
+        first_s = max(there_s, asked_s + result.first_token_ms / 1000)
+        trace.part("first_token", there_s, first_s, about, fallbacks)
+        trace.part("tokens", first_s, max(first_s, time.monotonic()), about)
 
     def close(self) -> None:
         """End all texts and free the engine."""

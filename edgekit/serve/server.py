@@ -239,6 +239,7 @@ def _app_of(
 ) -> Starlette:
     """The app, and gRPC beside it; ``shared`` and ``group``: of one of several workers."""
     from edgekit.serve.app import make_app
+    from edgekit.serve.request_traces import traces_of_environment
 
     @asynccontextmanager
     async def beside(service: Service) -> AsyncIterator[None]:
@@ -259,7 +260,15 @@ def _app_of(
     return_freed_memory()
     beside_it = None if target is None else beside
     memory = RequestMemory(limits.request_bytes, limits.address_share)
-    return make_app(models, access, memory=memory, shared=shared, group=group, companion=beside_it)
+    return make_app(
+        models,
+        access,
+        memory=memory,
+        shared=shared,
+        group=group,
+        companion=beside_it,
+        traces=traces_of_environment(),
+    )
 
 
 def need_packages(grpc: bool = False) -> None:

@@ -26,11 +26,15 @@ from edgekit.errors import (
     UsageError,
 )
 from edgekit.runtime.loading.output_checks import non_finite_inputs
+from edgekit.runtime.traces.run_record import RunRecord
+from edgekit.runtime.traces.trace_context import CURRENT
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, metadata
 from edgekit.serve.request_memory import RequestMemory
+from edgekit.serve.request_traces import current_trace
 
 if TYPE_CHECKING:
     from edgekit.serve.bundle_names import Key
+    from edgekit.serve.request_traces import ServerTraces
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.served_models import ServedModels
     from edgekit.serve.served_text import ServedText
@@ -129,10 +133,18 @@ def public_error(problem: Exception) -> RequestError:
     if isinstance(problem, UsageError):
         return RequestError(str(problem))
     if isinstance(problem, EdgeKitError):
-        print(f"error: {problem}", file=sys.stderr, flush=True)
+        print(f"error: {problem}{_trace()}", file=sys.stderr, flush=True)
         return RequestError("no variant of the model ran this input; the server's log says why", 500)
     traceback.print_exception(problem, file=sys.stderr)
+    if where := _trace():
+        print(f"error:{where}", file=sys.stderr, flush=True)
     return RequestError("the server failed because of a bug; its log has the traceback", 500)
+
+
+def _trace() -> str:
+    """Return the id of the current request's trace for the log; "" if it is not traced."""
+    context = CURRENT.get()
+    return "" if context is None else f" (trace {context.trace_id})"
 
 
 class Service:
@@ -145,6 +157,7 @@ class Service:
         group: Group of worker processes that serve the same models; None: this is the only one.
         fixed: Whether models cannot be loaded and unloaded.
         memory: Memory for requests; None: a quarter of the free memory.
+        traces: Records spans of requests; None: none.
     """
 
     def __init__(
@@ -155,8 +168,9 @@ class Service:
         group: WorkerGroup | None = None,
         fixed: bool = False,
         memory: RequestMemory | None = None,
+        traces: ServerTraces | None = None,
     ) -> None:
-        self.memory = memory or RequestMemory()
+        self.memory, self.traces = memory or RequestMemory(), traces
         self.models, self.access, self._limit = models, access, in_flight
         self._group, self._fixed = group, fixed
         self._running = 0
@@ -271,7 +285,11 @@ class Service:
         """
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Mapping[str, Array]] = loop.create_future()
-        running = model.run(request, 0.0 if since_s is None else time.monotonic() - since_s, reading_s)
+        trace = current_trace()
+        record = None if trace is None else RunRecord(trace.context)
+        running = model.run(
+            request, 0.0 if since_s is None else time.monotonic() - since_s, reading_s, record
+        )
 
         def hand_over(done: Future[dict[str, Array]]) -> None:  # in the thread that ran it
             if not loop.is_closed():
@@ -297,6 +315,9 @@ class Service:
         except (CancelledError, asyncio.CancelledError):
             running.cancel()
             raise RequestError("the server is shutting down", 503, 1) from None
+        finally:
+            if trace is not None and record is not None:
+                trace.ran(record)
 
     def about_server(self) -> dict[str, Json]:
         """The server's metadata."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgekit.errors import EngineError
+from edgekit.runtime.traces.run_record import new_fallbacks
 from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.request_traces import current_trace
 
 if TYPE_CHECKING:
+    from edgekit.runtime.fallback.policy import Fallback
+    from edgekit.serve.request_traces import RequestTrace
     from edgekit.serve.served_model import ServeOptions
 
 UNREAD_SECONDS = 30.0
@@ -57,6 +61,26 @@ class TextQueue:
 
     def failed(self, problem: BaseException | None) -> None:
         """Count a text that failed; None: it did not begin in time (hook for subclasses)."""
+
+    def trace(
+        self,
+        trace: RequestTrace,
+        result: Any,
+        begun_s: tuple[float, float],
+        fallbacks: Sequence[Fallback],
+    ) -> None:
+        """Record the spans of a text that ended (hook for subclasses).
+
+        Args:
+            trace: Trace of its request.
+            result: The text.
+            begun_s: When its stream was asked for, and when it was there, on the clock of ``time.monotonic``.
+            fallbacks: Changes of the variant since then.
+        """
+
+    def changes(self) -> Sequence[Fallback]:
+        """Return the last changes of the variant (hook for subclasses)."""
+        return ()
 
     def begin(self, begin: Begin, network: str, share: float, since_s: float) -> TextRun:
         """Queue a text. Call it in the event loop.
@@ -118,6 +142,7 @@ class TextRun:
         self._cancelled = False
         self._future: Future[None] | None = None
         self.result: Any = None
+        self._trace = current_trace()
 
     def start(self, workers: ThreadPoolExecutor) -> None:
         """Queue it."""
@@ -192,20 +217,30 @@ class TextRun:
         self._call(self._events.put_nowait, event)
 
     def _run(self) -> None:
-        began_s = time.monotonic()
+        with nullcontext() if self._trace is None else self._trace.entered():
+            self._run_inside()
+
+    def _run_inside(self) -> None:
+        began_s, before = time.monotonic(), self._model.changes()
+        if self._trace is not None:
+            self._trace.part("wait", self._since_s, began_s)
         try:
             left_ms = 1000 * (self._due_s - began_s)
             if self._cancelled or left_ms <= 0:
                 self._post(CancelledError() if self._cancelled else _overdue())
                 return
             with self._begin(left_ms) as stream:
-                self._stream = stream
+                begun_s, self._stream = time.monotonic(), stream
                 if self._cancelled:
                     stream.cancel()
                 self._post(None)
                 for piece in stream:
                     self._post(piece)
             self._model.generated(stream.result, began_s - self._since_s)
+            if self._trace is not None:
+                self._trace.part("prepare", began_s, begun_s)
+                fallbacks = new_fallbacks(before, self._model.changes())
+                self._model.trace(self._trace, stream.result, (began_s, begun_s), fallbacks)
             self._post(stream.result)
         except BaseException as problem:
             self._model.failed(problem)

@@ -41,6 +41,7 @@ FLOORS = (
     "runtime.cascade",
     "runtime.loading",
     "runtime.metrics",
+    "runtime.traces",
     "runtime.caching",
     "runtime.chain",
     "runtime.session_chain",

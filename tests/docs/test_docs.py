@@ -108,6 +108,8 @@ def test_names_and_paths_in_backticks_exist(path: Path) -> None:
         "edgekit.names",
     }  # of OpenTelemetry, of Core ML
     metrics |= {"edgekit.device.class", "edgekit.channel"}  # of OpenTelemetry, too
+    metrics |= {f"edgekit.{name}" for name in ("variant", "engine", "device", "precision", "batch", "path")}
+    metrics |= {"edgekit.fallback", "edgekit.fallback.from"}  # of spans
     groups = {
         "edgekit.compilers",
         "edgekit.importers",

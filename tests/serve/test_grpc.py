@@ -61,7 +61,7 @@ def test_a_call_is_not_run_after_its_clients_deadline(client: Grpc, monkeypatch:
     model = client.server.models.find("net", None)
     allowed_ms, run = [], model.run
 
-    def noted(request: Any, *spent: float) -> Any:
+    def noted(request: Any, *spent: Any) -> Any:
         allowed_ms.append(request.timeout_ms)
         return run(request, *spent)
 

@@ -10,6 +10,7 @@ pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 pytest.importorskip("httptools", reason="httptools is not installed (the extra serve)")
 from edgekit.compiler.evaluate.picture_files import PIXELS_LIMIT
 from edgekit.compiler.evaluate.sound_files import CHUNKS_LIMIT
+from edgekit.runtime.traces import trace_context
 from edgekit.serve import (
     connections,
     event_loop,
@@ -36,6 +37,11 @@ VALUES: dict[str, list[float]] = {
     "new connections that the system keeps": [server.BACKLOG],
     "size of a request's line and headers, or of a trailer": [http_protocol.HEAD_BYTES >> 10],
     "number of headers": [http_protocol.HEADERS],
+    "trace headers": [
+        trace_context.TRACEPARENT_CHARS,
+        trace_context.TRACESTATE_CHARS,
+        trace_context.TRACESTATE_MEMBERS,
+    ],
     "data that is processed in a turn": [fair_turns.ADDRESS_PIECES, fair_turns.TURN_PIECES],
     "data for which the server wakes": [http_protocol.WOKEN_BYTES >> 10],
     "size of a piece after which a connection waits for a turn, while others send too": [

@@ -15,8 +15,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgekit.errors import UsageError
 from edgekit.processing.latency_contract import END_TO_END
@@ -35,16 +36,44 @@ DROPPED = ("age", "room", "memory")
 FILE_LIMIT_BYTES = 16 << 20
 
 
+class Stages(Protocol):
+    """Stages of a session's ``predict``."""
+
+    def prepare(self, frame: Any, order: str = "rgb") -> tuple[dict[str, Array], Any]:
+        """Prepare like ``Session.prepare``."""
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run like ``Session.run``."""
+
+    def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
+        """Decode like ``Session.decode``."""
+
+
+class SpanRecorder(Protocol):
+    """Part of :class:`edgekit.runtime.Traces` that metrics use."""
+
+    def span(self, name: str) -> AbstractContextManager[object]:
+        """Return a span, to be entered."""
+
+    def session(self, session: SessionProtocol) -> Stages:
+        """Return a session whose stages are spans."""
+
+
 class Metrics:
     """The metrics of one session. Thread-safe.
 
     Args:
         session: Its calls are counted if they are made through this object.
         outbox: Its counts are included.
+        traces: A ``Traces``, which records spans of each call and of its stages; None: none.
     """
 
-    def __init__(self, session: SessionProtocol, outbox: Outbox | None = None) -> None:
+    def __init__(
+        self, session: SessionProtocol, outbox: Outbox | None = None, *, traces: SpanRecorder | None = None
+    ) -> None:
         self._session, self._outbox = session, outbox
+        self._traces = traces
+        self._runs: Stages = session if traces is None else traces.session(session)
         self._lock = threading.Lock()
         self._times, self._fallbacks = StageTimes(), FallbackCounts()
         self._outcomes: dict[str, int] = {}
@@ -57,7 +86,7 @@ class Metrics:
         """Run like ``Session.run``, and count the request."""
         began = time.perf_counter()
         try:
-            outputs = self._session.run(feeds)
+            outputs = self._runs.run(feeds)
         except BaseException:
             self.answered("failed")
             raise
@@ -67,9 +96,10 @@ class Metrics:
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
         """Predict like ``Session.predict``, and count the request."""
-        session = self._session
+        runs = self._runs
         try:
-            answer, seconds = timed_predict(session, session.run, frame, order, options)
+            with nullcontext() if self._traces is None else self._traces.span("predict"):
+                answer, seconds = timed_predict(runs, runs.run, frame, order, options)
         except BaseException:
             self.answered("failed")
             raise
@@ -175,7 +205,7 @@ def _deferrals_of(session: SessionProtocol) -> tuple[int, int] | None:
 
 
 def timed_predict(
-    session: SessionProtocol,
+    session: Stages,
     run: Callable[[Mapping[str, Array]], dict[str, Array]],
     frame: Array,
     order: str,

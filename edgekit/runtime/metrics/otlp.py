@@ -40,12 +40,18 @@ def body(snapshot: Mapping[str, Any], resource: Mapping[str, str] | None = None)
         resource: Resource attributes, e.g. ``service.name`` and ``device.id``; by default only
             ``service.name`` and ``host.arch`` are sent.
     """
-    about = {"service.name": "edgekit", "host.arch": _arch(), **(resource or {})}
     scope = {"name": "edgekit", "version": __version__}
     scoped = {"scope": scope, "metrics": _metrics(snapshot)}
     return strict_json.encode(
-        {"resourceMetrics": [{"resource": {"attributes": _attributes(about)}, "scopeMetrics": [scoped]}]}
+        {"resourceMetrics": [{"resource": resource_of(resource), "scopeMetrics": [scoped]}]}
     )
+
+
+def resource_of(attributes: Mapping[str, str] | None) -> dict[str, Json]:
+    """Return a resource with these attributes, ``service.name`` and ``host.arch``."""
+    return {
+        "attributes": attributes_of({"service.name": "edgekit", "host.arch": _arch(), **(attributes or {})})
+    }
 
 
 def _metrics(snapshot: Mapping[str, Any]) -> list[Json]:
@@ -54,14 +60,14 @@ def _metrics(snapshot: Mapping[str, Any]) -> list[Json]:
 
     def points(rows: list[tuple[dict[str, str], int]]) -> list[Json]:
         return [
-            {"attributes": _attributes({**model, **labels}), **times, "asInt": str(n)} for labels, n in rows
+            {"attributes": attributes_of({**model, **labels}), **times, "asInt": str(n)} for labels, n in rows
         ]
 
     histograms: dict[str, list[Json]] = {INFERENCE: [], STAGE: []}
     for entry in snapshot["stages"]:
         labels = {"engine": entry["engine"], "path": "local"}
         whole = entry["stage"] == END_TO_END
-        attributes = _attributes(
+        attributes = attributes_of(
             {**model, **labels} if whole else {**model, **labels, "stage": entry["stage"]}
         )
         point = {"attributes": attributes, **times, **_histogram(entry)}
@@ -95,7 +101,7 @@ def _outbox(rows: Mapping[str, int] | None, times: Mapping[str, str]) -> list[Js
         return []
     waiting = {"attributes": [], **times, "asInt": str(rows["waiting"] + rows["pending"])}
     dropped: list[Json] = [
-        {"attributes": _attributes({"reason": rule}), **times, "asInt": str(rows[f"dropped_{rule}"])}
+        {"attributes": attributes_of({"reason": rule}), **times, "asInt": str(rows[f"dropped_{rule}"])}
         for rule in DROPPED
     ]
     summed = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True, "dataPoints": dropped}
@@ -117,7 +123,7 @@ def _report(report: Mapping[str, Any] | None, times: Mapping[str, str]) -> list[
         found.append({"name": SCORES, "unit": "{score}", "sum": {**counted, "dataPoints": [count]}})
         found.append({"name": SCORE_SUM, "unit": "1", "sum": {**counted, "dataPoints": [total]}})
     given_up: list[Json] = [
-        {"attributes": _attributes(entry), **times, "asInt": "1"} for entry in report["given_up"]
+        {"attributes": attributes_of(entry), **times, "asInt": "1"} for entry in report["given_up"]
     ]
     if given_up:
         found.append({"name": GIVEN_UP, "unit": "1", "gauge": {"dataPoints": given_up}})
@@ -137,8 +143,9 @@ def _histogram(entry: Mapping[str, Any]) -> dict[str, Json]:
     }
 
 
-def _attributes(values: Mapping[str, str]) -> list[Json]:
-    return [{"key": key, "value": {"stringValue": value}} for key, value in values.items()]
+def attributes_of(table: Mapping[str, str]) -> list[Json]:
+    """Return attributes, all of them texts, as OTLP has them."""
+    return [{"key": key, "value": {"stringValue": value}} for key, value in table.items()]
 
 
 def _arch() -> str:

@@ -131,19 +131,27 @@ class Client:
             raise AnswerError(f"it supports JSON only, and {self._values} values take too long in it")
         return binary
 
-    def infer(self, feeds: Mapping[str, Array], end_s: float, binary: bool) -> dict[str, Array]:
+    def infer(
+        self,
+        feeds: Mapping[str, Array],
+        end_s: float,
+        binary: bool,
+        more_headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Array]:
         """Run the model on the server.
 
         Args:
             feeds: Every input, contiguous, of the declared dtype and shape.
             end_s: The deadline, on ``time.monotonic()``.
             binary: In Triton's binary form; else in JSON.
+            more_headers: Further headers, e.g. ``traceparent``.
 
         Raises:
             ConnectionFailedError: there was no response in time.
             AnswerError: it is not the model's outputs.
         """
         body, headers = request_of(feeds, self._inputs, self._outputs, binary)
+        headers.update(more_headers or {})
         reply = self._wire.exchange("POST", f"{self._path}/infer", end_s, self._limit_bytes, body, headers)
         if reply.status != 200:
             raise AnswerError(f"the server answered {reply.status}", reply.retry_after_s)

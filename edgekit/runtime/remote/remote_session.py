@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import ssl
 
     from edgekit.runtime.predictor import SessionProtocol
+    from edgekit.runtime.traces.traces import Span, Traces
 
 PROBE_S = 2.0
 """Timeout of the readiness check, which includes the model's metadata."""
@@ -87,6 +88,7 @@ class RemoteSession:
         version: Version of the model on the server; empty: the server's default.
         headers: Headers of every request, e.g. an authorization.
         context: For https; None: the system's certificates.
+        traces: Records spans of each request, and sends the server ``traceparent``; None: neither.
 
     Raises:
         UsageError: an argument is invalid, or the protocol cannot encode the model's inputs or outputs.
@@ -105,6 +107,7 @@ class RemoteSession:
         version: str = "",
         headers: Mapping[str, str] | None = None,
         context: ssl.SSLContext | None = None,
+        traces: Traces | None = None,
     ) -> None:
         if policy not in POLICIES:
             raise UsageError(f"unknown policy {policy!r}; available: {', '.join(POLICIES)}")
@@ -120,6 +123,7 @@ class RemoteSession:
                     f"{spec} cannot be encoded in the Open Inference Protocol; use the session alone"
                 )
         self.session, self.policy = session, policy
+        self._traces, self._runs = traces, session if traces is None else traces.session(session)
         self._deadline_s = deadline_ms / 1000
         self._confidence, self._threshold = confidence, threshold or 0.0
         self._sound = OutputChecks(session.outputs, lambda: session.bundle.golden)
@@ -149,6 +153,14 @@ class RemoteSession:
             UsageError: ``feeds`` does not fit, or the session is closed.
             NoVariantError, EngineError: the device failed, and the server did not respond in time.
         """
+        if self._traces is None:
+            return self._run(feeds, None)
+        with self._traces.span("remote_run") as span:
+            result = self._run(feeds, span)
+            span.set(path=result.path)
+            return result
+
+    def _run(self, feeds: Mapping[str, Array], span: Span | None) -> RemoteResult:
         began_s = time.monotonic()
         self._refuse_misfits(feeds)
         why_not = "" if self.policy == "local-only" else self._objection()
@@ -164,9 +176,11 @@ class RemoteSession:
         try:
             outputs = self._run_local(feeds)
         except EngineError as problem:
-            return self._after_local_failure(problem, feeds, call, why_not, began_s)
+            return self._after_local_failure(problem, feeds, call, why_not, began_s, span)
         if call is not None and call.outputs is not None:
             return self._answer(call.outputs, "remote", "it responded while the device ran", began_s)
+        if span is not None and (call is not None or (self.policy == "remote-first" and why_not)):
+            span.fell_back("remote", "local", why)
         if self._confidence is not None:
             return self._confirm(outputs, feeds, remote_s, why_not, began_s)
         return self._answer(outputs, "local", why, began_s)
@@ -178,10 +192,13 @@ class RemoteSession:
         call: Call | None,
         objection: str,
         began_s: float,
+        span: Span | None,
     ) -> RemoteResult:
         """Return the server's outputs after the device failed; raise the device's error without them."""
         if call is None and self.policy != "local-only" and not objection:
             call = self._send(feeds, began_s + self._deadline_s)
+        if call is not None and span is not None:
+            span.fell_back("local", "remote", str(problem))
         if call is None or not call.wait(began_s + self._deadline_s):
             raise problem
         return self._answer(call.outputs, "remote", f"the device failed: {problem}", began_s)
@@ -220,7 +237,7 @@ class RemoteSession:
 
     def _run_local(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         began_s = time.monotonic()
-        outputs = self.session.run(feeds)
+        outputs = self._runs.run(feeds)
         with self._lock:
             self._local.add(time.monotonic() - began_s)
         return outputs
@@ -252,7 +269,11 @@ class RemoteSession:
             self._breaker = self._breaker.request_sent()
         # Copies: the caller may reuse the arrays as soon as it has outputs.
         copies = {name: np.array(array, order="C") for name, array in feeds.items()}
-        call = Call(lambda client: self._infer(client, copies, end_s))
+        if self._traces is None:
+            call = Call(lambda client: self._infer(client, copies, end_s))
+        else:
+            span = self._traces.client_span("infer_remote")  # here: in the caller's thread
+            call = Call(lambda client: self._infer_traced(client, copies, end_s, span))
         self._calls.begin(call)
         return call
 
@@ -267,10 +288,22 @@ class RemoteSession:
                 self._binary = binary
             self._breaker = self._breaker.probed(ready, time.monotonic(), random.random(), why)
 
-    def _infer(self, client: Client, feeds: Mapping[str, Array], end_s: float) -> dict[str, Array]:
+    def _infer_traced(
+        self, client: Client, feeds: Mapping[str, Array], end_s: float, span: Span
+    ) -> dict[str, Array]:
+        with span:
+            return self._infer(client, feeds, end_s, span.context.headers)
+
+    def _infer(
+        self,
+        client: Client,
+        feeds: Mapping[str, Array],
+        end_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Array]:
         began_s, why, outputs = time.monotonic(), "", None
         try:
-            outputs = self._infer_with_retry(client, feeds, end_s)
+            outputs = self._infer_with_retry(client, feeds, end_s, headers)
             self._sound.check(outputs)
         except (ConnectionFailedError, AnswerError, EdgeKitError) as problem:
             why, outputs = str(problem), None
@@ -286,11 +319,13 @@ class RemoteSession:
             raise AnswerError(why)
         return outputs
 
-    def _infer_with_retry(self, client: Client, feeds: Mapping[str, Array], end_s: float) -> dict[str, Array]:
+    def _infer_with_retry(
+        self, client: Client, feeds: Mapping[str, Array], end_s: float, headers: Mapping[str, str] | None
+    ) -> dict[str, Array]:
         """Retry once if the server cannot have started, or if its Retry-After is within the deadline."""
         stale = client.kept
         try:
-            return client.infer(feeds, end_s, self._binary)
+            return client.infer(feeds, end_s, self._binary, headers)
         except ConnectionFailedError as problem:
             if not (problem.unsent or stale):
                 raise
@@ -306,7 +341,7 @@ class RemoteSession:
         if left is None or time.monotonic() + pause_s >= end_s:
             raise first
         time.sleep(pause_s)
-        return client.infer(feeds, end_s, self._binary)
+        return client.infer(feeds, end_s, self._binary, headers)
 
     # --- inspection --------------------------------------------------------------------------------------
 

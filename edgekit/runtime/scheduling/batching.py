@@ -26,7 +26,9 @@ from edgekit.system import timings
 from edgekit.tensor_spec import Array, TensorSpec
 
 if TYPE_CHECKING:
+    from edgekit.runtime.fallback.policy import Fallback
     from edgekit.runtime.predictor import SessionProtocol
+    from edgekit.runtime.session_state import Active
 
 ROUNDS, MEASURED_S = 15, 2.0
 WORTH = 0.9
@@ -75,6 +77,16 @@ class Batching:
         self.batch_s = many_ms / 1000
         self.ratio = self.size * one_ms / many_ms
         self.least = max(2, ceil(many_ms / (one_ms * WORTH)))
+
+    @property
+    def active(self) -> Active:
+        """Return the active variant of ``many``."""
+        return self._many.active
+
+    @property
+    def history(self) -> tuple[Fallback, ...]:
+        """Return the last changes of the active variant of ``many``."""
+        return self._many.history
 
     @property
     def pays(self) -> bool:

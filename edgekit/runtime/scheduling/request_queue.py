@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import count
 from math import inf
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.metrics.metrics import Metrics
     from edgekit.runtime.predictor import Predictor
     from edgekit.runtime.scheduling.batching import Batching
+    from edgekit.runtime.traces.run_record import RunRecord
 
 LIMIT = 64
 IDLE_S = 5.0
@@ -50,6 +52,7 @@ class _Request(NamedTuple):
     began_s: float
     feeds: Mapping[str, Array]
     future: Pending
+    record: RunRecord | None
 
 
 class Requests:
@@ -110,7 +113,11 @@ class Requests:
     # --- callers -----------------------------------------------------------------------------------------
 
     def run_async(
-        self, feeds: Mapping[str, Array], deadline_ms: float | None = None, priority: int = 0
+        self,
+        feeds: Mapping[str, Array],
+        deadline_ms: float | None = None,
+        priority: int = 0,
+        record: RunRecord | None = None,
     ) -> Future[dict[str, Array]]:
         """Run like ``Session.run``, without waiting.
 
@@ -119,6 +126,7 @@ class Requests:
             deadline_ms: Time limit in ms. A request queued longer is not run: its future raises BusyError.
             priority: Priority class; smaller ones are run first. If the queue is full, a request of a larger
                 class is dropped: its future raises BusyError.
+            record: Is filled in, for traces.
 
         Returns:
             A future of the outputs, or of the error of ``Session.run``. ``cancel()`` removes the request.
@@ -134,12 +142,14 @@ class Requests:
         future = Pending()
         now_s = time.monotonic()
         due_s = inf if deadline_ms is None else now_s + deadline_ms / 1000
+        if record is not None:
+            record.began_s = now_s
         with self._lock:
             if self._closed:
                 raise UsageError("the request queue is closed; open a new one to run")
             if len(self._queue) >= self._limit:
                 self._drop_cancelled()
-            request = _Request(priority, due_s, next(self._numbers), now_s, checked, future)
+            request = _Request(priority, due_s, next(self._numbers), now_s, checked, future, record)
             why, displaced = self._refusal(request), None
             if why:
                 self._counts["refused"] += 1
@@ -298,7 +308,7 @@ class Requests:
         self._count("answered")
         self._running_s = begun_s = time.monotonic()
         try:
-            with in_engine():
+            with in_engine(), nullcontext() if request.record is None else request.record.running(self._runs):
                 outputs = self._runs.run(request.feeds)
         except BaseException as problem:  # passed on to the caller
             self._has_run(begun_s, None)
@@ -312,7 +322,9 @@ class Requests:
     def _run_batch(self, batching: Batching, requests: list[_Request]) -> None:
         self._running_s = begun_s = time.monotonic()
         try:
-            with in_engine():
+            with in_engine(), ExitStack() as records:
+                for record in (request.record for request in requests if request.record is not None):
+                    records.enter_context(record.running(batching, len(requests)))
                 batch_outputs = batching.run([request.feeds for request in requests])
         except Exception:  # one request may be the cause: run each alone
             for request in requests:

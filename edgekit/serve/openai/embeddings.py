@@ -15,6 +15,7 @@ from edgekit.errors import CardError, EdgeKitError
 from edgekit.serve.inference_requests import Request
 from edgekit.serve.openai.api_errors import ApiError
 from edgekit.serve.openai.request_fields import check_fields, text_of, whole_of
+from edgekit.serve.request_traces import traced
 from edgekit.serve.served_model import ServedModel
 
 if TYPE_CHECKING:
@@ -87,11 +88,13 @@ async def _vector(service: Service, model: ServedModel, text: str) -> tuple[np.n
     """Return a text's vector, and the number of its tokens."""
     began_s = time.monotonic()
     try:
-        feeds, placed = await run_in_threadpool(model.session.prepare, text)
+        with traced("prepare"):
+            feeds, placed = await run_in_threadpool(model.session.prepare, text)
     except CardError as problem:
         raise ApiError(str(problem), "input") from None
     arrays = await service.run(model, Request(feeds, {}, "", None), began_s)
-    prediction = await run_in_threadpool(model.session.decode, arrays, placed)
+    with traced("decode_outputs"):
+        prediction = await run_in_threadpool(model.session.decode, arrays, placed)
     mask = getattr(placed, "mask", None)
     return prediction.vector, 0 if mask is None else int(np.count_nonzero(mask))
 

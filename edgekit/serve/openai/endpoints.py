@@ -24,6 +24,7 @@ from edgekit.serve.openai.transcriptions import BODY_BYTES as FORM_BYTES
 from edgekit.serve.openai.transcriptions import read_transcription
 from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
 from edgekit.serve.request_memory import parsed_bytes
+from edgekit.serve.request_traces import current_trace
 from edgekit.serve.served_model import ServedModel
 from edgekit.serve.served_speech import ServedSpeech
 from edgekit.serve.served_text import ServedText
@@ -222,6 +223,8 @@ async def _stream(run: TextRun, writer: ResponseWriter | TranscriptWriter, send:
             await _send_part(send, writer.piece(piece))
         last = writer.last(run.result)
     except Exception as problem:
+        if (trace := current_trace()) is not None:
+            trace.failed(problem)
         last = event(error_object(problem)[1])
     await send({"type": "http.response.body", "body": last})
 

@@ -1,0 +1,61 @@
+"""Record of one queued request: when it waited and ran, on which variant, and after which fallbacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from edgekit.runtime.traces.trace_context import CURRENT, TraceContext
+
+if TYPE_CHECKING:
+    from edgekit.runtime.fallback.policy import Fallback
+
+
+class RunRecord:
+    """Record of a request, which the queue fills in.
+
+    Args:
+        context: Span of the request: log messages of its run have its id.
+
+    Attributes:
+        began_s: Start of waiting, on the clock of ``time.monotonic``; 0: it was not queued.
+        begun_s, ended_s: Start and end of the run; 0: it did not run.
+        active: Variant that ran it; None: it did not run.
+        fallbacks: Changes of the variant during the run.
+        together: Number of requests in its batch.
+    """
+
+    def __init__(self, context: TraceContext) -> None:
+        self._context = context
+        self.began_s = self.begun_s = self.ended_s = 0.0
+        self.active: Any = None
+        self.fallbacks: Sequence[Fallback] = ()
+        self.together = 1
+
+    @contextmanager
+    def running(self, runs: Any, together: int = 1) -> Iterator[None]:
+        """Around the run. A second one, after a batch that failed, replaces the first.
+
+        Args:
+            runs: The session, or what stands before it.
+            together: Number of requests in the batch.
+        """
+        before = getattr(runs, "history", ())
+        token = CURRENT.set(self._context)
+        self.begun_s, self.together = time.monotonic(), together
+        try:
+            yield
+        finally:
+            self.ended_s, self.active = time.monotonic(), runs.active
+            self.fallbacks = new_fallbacks(before, getattr(runs, "history", ()))
+            CURRENT.reset(token)
+
+
+def new_fallbacks(before: Sequence[Fallback], after: Sequence[Fallback]) -> Sequence[Fallback]:
+    """Return the changes that were added to a session's history, whose oldest ones may be gone."""
+    if not before:
+        return after
+    at = next((i for i, change in enumerate(after) if change is before[-1]), -1)
+    return after[at + 1 :]

@@ -1,0 +1,334 @@
+"""Spans of a server's requests, by OpenTelemetry's SDK (the extra ``traces``), over HTTP and gRPC.
+
+The environment turns them on, by OpenTelemetry's own variables (``OTEL_EXPORTER_OTLP_ENDPOINT``). Without
+them nothing of OpenTelemetry is imported, and a request costs one look at a context variable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from edgekit._version import __version__
+from edgekit.errors import MissingDependency, printable
+from edgekit.runtime.metrics.labelled_counts import unspecific
+from edgekit.runtime.traces.trace_context import (
+    CURRENT,
+    TRACEPARENT,
+    TRACESTATE,
+    TraceContext,
+    log_trace_ids,
+    parsed,
+)
+from edgekit.runtime.traces.traces import FALLBACK, about_run
+from edgekit.serve.request_body import began_s
+
+if TYPE_CHECKING:
+    from edgekit.runtime.fallback.policy import Fallback
+    from edgekit.runtime.traces.run_record import RunRecord
+    from edgekit.serve.inference_requests import RequestError
+
+NOT_TRACED = (401, 403)
+"""Statuses of requests of which nothing is recorded: who has no access makes no work for the collector."""
+V1 = ("chat/completions", "completions", "embeddings", "audio/transcriptions")
+ENDS = ("infer", "predict")
+SERVICE = "inference.GRPCInferenceService"
+PROTOCOLS = ("http/protobuf", "grpc")
+
+
+class RequestTrace:
+    """Spans of one request.
+
+    Args:
+        tracer: OpenTelemetry's tracer.
+        name: Name of the request's span: its method and its path without ids.
+        above: Span of the client; None: the request begins a trace.
+        since_s: Start of the request, on the clock of ``time.monotonic``.
+        attributes: Attributes of the request's span.
+
+    Attributes:
+        context: Ids of the request's span.
+    """
+
+    def __init__(
+        self,
+        tracer: Any,
+        name: str,
+        above: TraceContext | None,
+        since_s: float,
+        attributes: Mapping[str, str],
+    ) -> None:
+        from opentelemetry import trace
+
+        self._tracer = tracer
+        self._to_unix_ns = time.time_ns() - time.monotonic_ns()
+        parent = trace.set_span_in_context(trace.INVALID_SPAN)
+        if above is not None:
+            state = trace.TraceState.from_header([above.state]) if above.state else None
+            ids, flags = (int(above.trace_id, 16), int(above.span_id, 16)), trace.TraceFlags(above.sampled)
+            remote = trace.SpanContext(*ids, is_remote=True, trace_flags=flags, trace_state=state)
+            parent = trace.set_span_in_context(trace.NonRecordingSpan(remote))
+        self._span = tracer.start_span(
+            name, parent, trace.SpanKind.SERVER, dict(attributes), start_time=self._ns(since_s)
+        )
+        self._inside = trace.set_span_in_context(self._span)
+        own = self._span.get_span_context()
+        self.context = TraceContext(
+            trace.format_trace_id(own.trace_id),
+            trace.format_span_id(own.span_id),
+            own.trace_flags.sampled,
+            own.trace_state.to_header(),
+        )
+
+    def _ns(self, seconds: float) -> int:
+        return int(seconds * 1e9) + self._to_unix_ns
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Make it the trace of this task or thread: of its log messages, and of ``current_trace``."""
+        tokens = REQUEST.set(self), CURRENT.set(self.context)
+        try:
+            yield
+        finally:
+            REQUEST.reset(tokens[0])
+            CURRENT.reset(tokens[1])
+
+    def part(
+        self,
+        name: str,
+        began_s: float,
+        ended_s: float,
+        attributes: Mapping[str, Any] | None = None,
+        fallbacks: Sequence[Fallback] = (),
+    ) -> None:
+        """Record a span below the request's; from any thread.
+
+        Args:
+            name: Name of the stage, as in metrics.
+            began_s, ended_s: Its start and end, on the clock of ``time.monotonic``.
+            attributes: Attributes without the prefix ``edgekit.``.
+            fallbacks: Changes of the variant, which become events.
+        """
+        if not self.context.sampled:
+            return
+        about = {f"edgekit.{key}": value for key, value in (attributes or {}).items()}
+        span = self._tracer.start_span(name, self._inside, attributes=about, start_time=self._ns(began_s))
+        for change in fallbacks:
+            hop = {"from": change.from_, "to": change.to, "reason": unspecific(change.reason)}
+            when = self._ns(ended_s)
+            span.add_event(FALLBACK, {f"{FALLBACK}.{key}": value for key, value in hop.items()}, when)
+        span.end(self._ns(ended_s))
+
+    def ran(self, record: RunRecord) -> None:
+        """Record the waiting and the run of a request; of one that was not run, its waiting until now."""
+        if not record.began_s:
+            return
+        self.part("waiting", record.began_s, record.begun_s or time.monotonic())
+        if record.begun_s:
+            about = about_run(record.active) | {"batch": record.together}
+            self.part("infer", record.begun_s, record.ended_s, about, record.fallbacks)
+
+    def failed(self, problem: Exception, status: int = 500) -> None:
+        """Mark the request as failed, unless the fault is the client's."""
+        if status >= 500:
+            from opentelemetry.trace import StatusCode
+
+            self._span.set_attribute("error.type", type(problem).__name__)
+            self._span.set_status(StatusCode.ERROR, unspecific(str(problem)))
+
+    def end(self, attributes: Mapping[str, Any], failed: bool = False) -> None:
+        """End the request's span.
+
+        Args:
+            attributes: Further attributes.
+            failed: Whether it failed by the server's fault.
+        """
+        self._span.set_attributes(dict(attributes))
+        if failed:
+            from opentelemetry.trace import StatusCode
+
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
+
+
+REQUEST: ContextVar[RequestTrace | None] = ContextVar("edgekit_request_trace", default=None)
+current_trace: Callable[[], RequestTrace | None] = REQUEST.get
+"""Trace of the request that the caller's task handles; None: it is not traced."""
+
+
+@contextmanager
+def _part(trace: RequestTrace, name: str) -> Iterator[None]:
+    begun_s = time.monotonic()
+    try:
+        yield
+    finally:
+        trace.part(name, begun_s, time.monotonic())
+
+
+def traced(name: str) -> AbstractContextManager[None]:
+    """Return a context that records a stage of the current request, if it is traced."""
+    trace = REQUEST.get()
+    return nullcontext() if trace is None else _part(trace, name)
+
+
+class ServerTraces:
+    """Traces of a server.
+
+    Args:
+        provider: OpenTelemetry's ``TracerProvider``.
+    """
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("edgekit", __version__)
+        log_trace_ids()
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._provider.shutdown()
+
+    async def over_http(self, app: Any, route: str, scope: Any, receive: Any, send: Any) -> None:
+        """Handle a request of an ASGI app as a span. The response has its ``traceparent``.
+
+        Args:
+            app: The app.
+            route: Path without ids.
+            scope, receive, send: ASGI's arguments.
+        """
+        named = {name: [v.decode("latin-1") for n, v in scope["headers"] if n == name] for name in _HEADERS}
+        above = parsed(*named.values())
+        about = {"http.request.method": scope["method"], "http.route": route}
+        trace = RequestTrace(self._tracer, f"{scope['method']} {route}", above, began_s(scope), about)
+        status = 500
+
+        async def noted(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if status not in NOT_TRACED:
+                    own = (_HEADERS[0], trace.context.traceparent.encode())
+                    message = {**message, "headers": [*message.get("headers", ()), own]}
+            await send(message)
+
+        try:
+            with trace.entered():
+                await app(scope, receive, noted)
+        finally:
+            if status not in NOT_TRACED:
+                trace.end({"http.response.status_code": status}, status >= 500)
+
+    def over_grpc(
+        self,
+        handler: Callable[[Any, Any, Any], Any],
+        public_error: Callable[[Exception], RequestError],
+        answers: bool = True,
+    ) -> Callable[[Any, Any, Any], Any]:
+        """Return a handler of ``ModelInfer`` whose calls are spans.
+
+        Args:
+            handler: The handler.
+            public_error: Returns the error for a client, and writes the log.
+            answers: Whether the call has this response alone: its trailing metadata get ``traceparent``.
+        """
+        about = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": "ModelInfer"}
+
+        async def handle(request: Any, context: Any, lease: Any) -> Any:
+            since_s = time.monotonic()
+            given = [
+                (key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)
+            ]
+            above = parsed(*([v for key, v in given if key == name] for name in (TRACEPARENT, TRACESTATE)))
+            trace = RequestTrace(self._tracer, f"{SERVICE}/ModelInfer", above, since_s, about)
+            if answers:
+                context.set_trailing_metadata(((TRACEPARENT, trace.context.traceparent),))
+            try:
+                with trace.entered():
+                    try:
+                        return await handler(request, context, lease)
+                    except Exception as problem:
+                        told = public_error(problem)  # here: the log has the trace's id
+                        trace.failed(problem, told.status)
+                        raise told from None
+            finally:
+                trace.end({})
+
+        return handle
+
+
+_HEADERS = (TRACEPARENT.encode(), TRACESTATE.encode())
+
+
+def route_of(scope: Mapping[str, Any]) -> str:
+    """Return the path of a traced request without ids; "" of all others: health, metadata, metrics.
+
+    >>> route_of({"type": "http", "method": "POST", "path": "/v2/models/net/versions/3/infer"})
+    '/v2/models/{model}/versions/{version}/infer'
+    """
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return ""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    if path.startswith("/v1/"):
+        return path if path[4:] in V1 else ""
+    parts = path.split("/")
+    if not path.startswith("/v2/models/") or parts[-1] not in ENDS:
+        return ""
+    versions = "/versions/{version}" if len(parts) == 7 and parts[4] == "versions" else ""
+    return f"/v2/models/{{model}}{versions}/{parts[-1]}" if versions or len(parts) == 5 else ""
+
+
+def traces_of_environment() -> ServerTraces | None:
+    """Return the traces that OpenTelemetry's environment variables ask for; None: they ask for none.
+
+    If an endpoint is set and traces are off all the same, stderr has the reason. It is not an error: such
+    variables are set for all programs of a machine.
+    """
+    endpoint = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    endpoint = endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    name = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    if not endpoint or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or name == "none":
+        return None
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+    protocol = protocol or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or PROTOCOLS[0]
+    if name != "otlp":
+        why = f"OTEL_TRACES_EXPORTER is {name!r}; use otlp or none"
+    elif protocol not in PROTOCOLS:
+        why = f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}; use {' or '.join(PROTOCOLS)}"
+    else:
+        try:
+            return ServerTraces(_provider(protocol))
+        except MissingDependency as problem:
+            why = str(problem)
+    print(f"warning: traces are off: {printable(why)}", file=sys.stderr, flush=True)
+    return None
+
+
+def _provider(protocol: str) -> Any:
+    """Return a provider that reads the rest of OpenTelemetry's variables.
+
+    Raises:
+        MissingDependency: OpenTelemetry's SDK or the exporter is not installed.
+    """
+    kind = protocol.partition("/")[0]
+    try:
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        exporters = import_module(f"opentelemetry.exporter.otlp.proto.{kind}.trace_exporter")
+    except ImportError as problem:
+        is_exporter = "exporter" in str(problem.name)
+        package = f"opentelemetry-exporter-otlp-proto-{kind}" if is_exporter else "opentelemetry-sdk"
+        install = f"pip install {package}" if kind == "grpc" and is_exporter else ""
+        raise MissingDependency(package, "OTEL_EXPORTER_OTLP_ENDPOINT", install, extra="traces") from None
+    resource = Resource.create()
+    if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: "edgekit"}))
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(exporters.OTLPSpanExporter()))
+    return provider
