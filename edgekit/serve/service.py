@@ -20,6 +20,7 @@ from edgekit._version import __version__
 from edgekit.errors import (
     BusyError,
     EdgeKitError,
+    MissingDependency,
     NonFiniteOutputError,
     NoVariantError,
     RejectedInputError,
@@ -134,6 +135,8 @@ def public_error(problem: Exception) -> RequestError:
         return RequestError(str(problem))
     if isinstance(problem, EdgeKitError):
         print(f"error: {problem}{_trace()}", file=sys.stderr, flush=True)
+        if isinstance(problem, MissingDependency):
+            return RequestError("the server lacks a package for this request; the server's log names it", 500)
         return RequestError("no variant of the model ran this input; the server's log says why", 500)
     traceback.print_exception(problem, file=sys.stderr)
     if where := _trace():

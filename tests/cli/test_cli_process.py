@@ -12,6 +12,7 @@ import click
 import pytest
 from click.shell_completion import BashComplete
 
+from edgekit._version import __version__
 from edgekit.cli import main
 from edgekit.cli.command_group import all_verbs
 
@@ -30,6 +31,13 @@ def test_the_quantizer_s_products_run_on_one_thread_unless_somebody_says(tmp_pat
             [sys.executable, "-c", code], env={**around, **given}, capture_output=True, text=True, check=True
         )
         assert found.stdout.splitlines()[-1] == expected
+
+
+def test_the_package_runs_as_a_module() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "edgekit", "--version"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == f"edgekit, version {__version__}\n"
 
 
 def test_the_shell_completes_engines_and_profiles() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import io
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,6 +35,9 @@ def png(pixels: Any = PIXELS) -> bytes:
     return file.getvalue()
 
 
+PICTURE = png()
+
+
 @pytest.fixture(scope="module")
 def server(bundle: Path) -> Iterator[Running]:
     with running({("net", "1"): bundle}, deadline_ms=30_000) as found:
@@ -57,6 +61,19 @@ def test_a_picture(server: Running, expected: Any) -> None:
 def test_what_is_no_picture(server: Running, body: bytes) -> None:
     status, _, answer = server.ask("POST", "/v2/models/net/predict", body)
     assert (status, "the body can't be read as a picture" in json.loads(answer)["error"]) == (400, True)
+
+
+def test_a_server_without_pillow_says_that_it_lacks_a_package(
+    server: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for module in [name for name in sys.modules if name == "PIL" or name.startswith("PIL.")]:
+        monkeypatch.setitem(sys.modules, module, None)
+    status, _, answer = server.ask("POST", "/v2/models/net/predict", PICTURE)
+    assert (status, json.loads(answer)["error"]) == (
+        500,
+        "the server lacks a package for this request; the server's log names it",
+    )
+    assert "pillow is not installed" in capfd.readouterr().err
 
 
 def test_pictures_over_a_websocket(server: Running, expected: Any) -> None:
