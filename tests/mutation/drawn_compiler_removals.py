@@ -217,7 +217,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if found is None:", "test_a_simulator_without_outputs_is_an_error"),
     ],
     ("targets/edgekit_rknn/run.py", "tests/targets/rknn/test_compile.py"): [
-        ("if found is None or len(found) != len(outputs):", "test_outputs_are_those_of_the_model"),
+        ("if returned is None or len(returned) != len(outputs):", "test_outputs_are_those_of_the_model"),
         ("if array.size != int(np.prod(spec.shape)):", "test_outputs_are_those_of_the_model"),
     ],
     ("targets/edgekit_tensorrt/device/build_engine.py", "tests/targets/tensorrt/test_run.py"): [

@@ -159,7 +159,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
         ("if data_start > HEADER_LIMIT_BYTES:", "test_hostile_golden_arrays"),
     ],
     ("edgekit/release/updates/download.py", "tests/release/updates/test_attacks.py"): [
-        ("if at + len(piece) > target.size_bytes:", "test_an_endless_target"),
+        ("if offset + len(piece) > target.size_bytes:", "test_an_endless_target"),
     ],
     ("edgekit/release/updates/download.py", "tests/release/updates/test_network.py"): [
         (
@@ -241,7 +241,7 @@ ROWS: Mapping[tuple[str, str], list[tuple[str, ...]]] = {
     ("edgekit/compiler/sandbox/messages.py", "tests/compiler/sandbox/test_contained.py"): [
         ('if given["severity"] not in _SEVERITIES:', "test_what_no_child_of_ours_says_is_refused"),
         (
-            "if not isinstance(given, list) or len(given) != 3 or not _all_texts(given[1:]):",
+            "if not isinstance(message, list) or len(message) != 3 or not _all_texts(message[1:]):",
             "test_what_no_child_of_ours_says_is_refused",
         ),
     ],

@@ -87,7 +87,7 @@ def test_the_servers_deadline_counts_from_when_a_request_has_come() -> None:
     class Queue:
         left_ms: float
 
-        def run_async(self, feeds: Any, left_ms: float, priority: int) -> Any:
+        def run_async(self, feeds: Any, left_ms: float, priority: int, record: Any) -> Any:
             self.left_ms = left_ms
 
     class Outcomes:

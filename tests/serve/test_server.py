@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -303,6 +305,18 @@ def test_priorities(server: Running) -> None:
     for given, status in ((1, 200), (8, 200), (9, 400), ("1", 400)):
         ask = json.dumps({"inputs": [TENSOR], "parameters": {"priority": given}})
         assert server.ask("POST", "/v2/models/net/infer", ask)[0] == status
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python 3.14 collects little by little")
+def test_full_collections_of_garbage_are_rare_while_a_server_runs(bundle: Path) -> None:
+    from edgekit.serve.app import YOUNGER_COLLECTIONS
+
+    before = gc.get_threshold()
+    with running({("net", "1"): bundle}) as client:
+        client.ask("GET", "/v2/health/live")
+        assert gc.get_threshold()[2] == YOUNGER_COLLECTIONS > 10
+        assert gc.get_freeze_count() > 10_000
+    assert gc.get_threshold() == before
 
 
 def test_the_end_answers_what_was_accepted(bundle: Path) -> None:
