@@ -78,6 +78,7 @@ FLOORS = (
     "native",
     "web",
     "cli",
+    "__main__",
 )
 """From the ground up: a file imports its own floor and those below it."""
 DEVICE = FLOORS[: FLOORS.index("compiler.toolchains")]
@@ -137,7 +138,7 @@ def floor(module: str) -> str:
 
 def height(module: str) -> float:
     if module == "edgekit":
-        return len(FLOORS) - 1.5  # below the command line
+        return FLOORS.index("cli") - 0.5  # below the command line
     return -1 if floor(module) in BELOW_ALL else FLOORS.index(floor(module))
 
 
