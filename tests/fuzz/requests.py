@@ -229,12 +229,11 @@ def _wrong(first: Answer, second: Answer, half_closed: bool = False) -> str:
             return f"{answer}"
     if any(answer.status in BUSY or "503" in str(answer.content) for answer in (first, second)):
         return ""  # a deadline that the case itself asks for
-    if half_closed and (
-        "" in (first.status, second.status)
-        or first.content.startswith(second.content)
-        or second.content.startswith(first.content)
-    ):
+    if half_closed and "" in (first.status, second.status):
         return ""
+    if half_closed and first.status == second.status:
+        shorter, longer = sorted((first.content, second.content), key=len)
+        return "" if longer.startswith(shorter) else f"{first}, and again: {second}"
     return "" if first == second else f"{first}, and again: {second}"
 
 

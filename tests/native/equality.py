@@ -75,7 +75,7 @@ def write_bundle(case: Case, path: Path) -> tuple[list[TensorSpec], list[TensorS
 
 
 class Answer(NamedTuple):
-    """What a core computed for a case.
+    """Results of a core for a case.
 
     Attributes:
         prepared: Bytes of the prepared input.

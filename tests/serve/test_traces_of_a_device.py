@@ -138,4 +138,4 @@ class Kept:
         self.bodies.append(parcel.body)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: it holds no connection."""

@@ -1,4 +1,4 @@
-"""What all tests of the page share: onnxruntime-web, fetched once for each process that tests."""
+"""Fixtures of all tests of the page: onnxruntime-web, fetched once for each process that tests."""
 
 from __future__ import annotations
 

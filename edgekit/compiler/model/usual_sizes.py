@@ -22,7 +22,7 @@ PICTURE_SIZES: tuple[Sizes, ...] = (
     *((480, 640), (48, 320), (32, 320), (64, 256)),
     *((side, side) for side in (192, 160, 128, 112, 96, 64, 32, 28)),
 )
-"""What detectors and classifiers take, and readers of text lines; the most common first."""
+"""Sizes that detectors, classifiers and readers of text lines take, the most common first."""
 CLASSIFIER_SIZE = (224, 224)
 TEXT_LINES: tuple[Sizes, ...] = ((48, 320), (32, 320), (64, 256), (32, 128))
 """Sizes for readers of text lines, whose layers reduce the height more than the width."""

@@ -34,7 +34,7 @@ VIT: dict[str, Any] = {
     "image_mean": [0.485, 0.456, 0.406],
     "image_std": [0.229, 0.224, 0.225],
 }
-"""As ViTImageProcessor.save_pretrained writes it."""
+"""The file that ViTImageProcessor.save_pretrained writes."""
 
 
 def write_folder(folder: Path, processor: dict[str, Any] | None = VIT, **config: Any) -> Path:

@@ -33,7 +33,7 @@ class Rows:
         self.rows.append(parcel)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: it holds no connection."""
 
 
 def delivered(outbox: Outbox) -> list[list[Received]]:
