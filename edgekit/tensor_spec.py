@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,6 +47,18 @@ class TensorSpec(NamedTuple):
 
     def zeros(self) -> Array:
         return np.zeros(self.shape, np.dtype(self.dtype))
+
+
+class Signature(NamedTuple):
+    """Inputs and outputs of a model at one of its shapes."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def with_shapes(specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]) -> tuple[TensorSpec, ...]:
+    """Return the specs with other shapes, by name; those without one are unchanged."""
+    return tuple(spec._replace(shape=tuple(shapes.get(spec.name, spec.shape))) for spec in specs)
 
 
 SQUARED_LIMIT = 10_000

@@ -164,7 +164,7 @@ def recipe(old: Bundle, path: Path, overrides: Mapping[str, Any]) -> dict[str, A
     origin = manifest["samples"]["origin"]
     if overrides.get("samples") is None and "random" not in origin:
         raise UsageError(f"{old.name} was built with {origin}; pass them with --samples")
-    shapes = {name: tuple(shape) for name, shape in options["shapes"].items() if io.get(name) != BYTES}
+    shapes = {name: shape for name, shape in options["shapes"].items() if io.get(name) != BYTES}
     return {
         **{name: os.fspath(value) if isinstance(value, Path) else value for name, value in overrides.items()},
         "model": str(found),
@@ -182,8 +182,7 @@ def build_here(bundle: Path, arguments: Mapping[str, Any]) -> Bundle:
         card: Card | str | None = arguments.get("card")
         if card is None and old.card is not None:
             card = _card_of(old)
-    shapes = {name: tuple(shape) for name, shape in arguments["shapes"].items()}
-    return public.build(**{**arguments, "card": card, "shapes": shapes})
+    return public.build(**{**arguments, "card": card})
 
 
 def _built(old: Bundle, path: Path, tools: Path | None, overrides: Mapping[str, Any]) -> Bundle:

@@ -31,7 +31,7 @@ from edgekit.system.formats.npy import NpyError, parse_npy
 from edgekit.system.formats.npy import npy_bytes as npy_bytes
 from edgekit.system.interrupts import pass_on
 from edgekit.system.regular_file import PlainFile, Readable, Section
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 MAGIC = b"EDGEKIT\0"
 HEADER = struct.Struct("<8sIIQQ32s")
@@ -231,12 +231,17 @@ class Bundle:
         return [Variant(**variant) for variant in self.manifest["variants"]]
 
     @cached_property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return tuple(TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in self.manifest["inputs"])
+    def shapes(self) -> tuple[Signature, ...]:
+        """Inputs and outputs at each shape, smallest first; the last are ``inputs`` and ``outputs``."""
+        return schema.signatures_of(self.manifest)
 
-    @cached_property
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return self.shapes[-1].inputs
+
+    @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        return tuple(TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in self.manifest["outputs"])
+        return self.shapes[-1].outputs
 
     @property
     def card(self) -> dict[str, Json] | None:
@@ -251,15 +256,15 @@ class Bundle:
         Raises:
             BundleError: an entry is damaged, or is not the array that the manifest declares.
         """
-        return [
-            (self._arrays(pair["inputs"], self.inputs), self._arrays(pair["outputs"], self.outputs))
-            for pair in self.manifest["golden"]
-        ]
+        return [self._pair(pair, self.shapes[-1]) for pair in self.manifest["golden"]]
 
     def golden_of(self, variant: Variant) -> list[tuple[dict[str, Array], dict[str, Array]]]:
-        """Return golden vectors with outputs of the model that a variant computes, maybe a smaller one."""
+        """Return golden vectors with outputs of the model that a variant computes, maybe a smaller one, and
+        those of its further shapes."""
         if variant.shrunk is None:
-            return self.golden
+            further = self.manifest.get("extensions", {}).get("shapes", ()) if variant.has_shapes else ()
+            pairs = zip(further, self.shapes, strict=False)
+            return [*self.golden, *(self._pair(each["golden"], shape) for each, shape in pairs)]
         own = [self._arrays(outputs, self.outputs) for outputs in variant.shrunk["golden"]]
         return [(feeds, outputs) for (feeds, _), outputs in zip(self.golden, own, strict=bool(own))]
 
@@ -366,6 +371,11 @@ class Bundle:
                     raise _not_a_bundle(self.name, f"byte {at} and on: the padding is not zero", _AGAIN)
                 at = self._start + offset + size
         _ = self.golden, [self.golden_of(variant) for variant in self.variants]
+
+    def _pair(
+        self, pair: Mapping[str, Json], shape: Signature
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        return self._arrays(pair["inputs"], shape.inputs), self._arrays(pair["outputs"], shape.outputs)
 
     def _arrays(self, entries: Mapping[str, str], specs: tuple[TensorSpec, ...]) -> dict[str, Array]:
         return {spec.name: self._array(entries[spec.name], spec) for spec in specs}

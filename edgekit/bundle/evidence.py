@@ -319,15 +319,17 @@ class Generation(TypedDict, total=False):
     greedy: GreedyChoices
 
 
-class LengthFigures(TypedDict, total=False):
-    """A text encoder's variant at one of its lengths, by texts of exactly so many tokens."""
+class ShapeFigures(TypedDict, total=False):
+    """A variant at one of its shapes; a text encoder by texts of exactly so many tokens."""
 
+    shape: str
+    """Shapes of the inputs that have several."""
     snr_db: float | None
-    """SNR of the worst output, against the source model at the whole length; None where they are equal."""
+    """SNR of the worst output, against the source model at this shape; None where they are equal."""
     unequal: bool
     """True where an output is not finite, or is not zero where the reference is; else absent."""
     p50_ms: float
-    """Median of a run, in ms, the lengths in turns; absent where nothing here times it."""
+    """Median of a run, in ms, the shapes in turns; absent where nothing here times it."""
     min_ms: float
 
 
@@ -390,6 +392,6 @@ class Evidence(TypedDict, total=False):
     """Language models only."""
     transcription: Transcription
     """Speech models only."""
-    lengths: dict[str, LengthFigures]
-    """Figures by length in tokens, ascending (text encoders with several lengths)."""
+    shapes: list[ShapeFigures]
+    """Figures by shape, the largest last (variants with several shapes)."""
     fault: FaultRecord

@@ -27,7 +27,7 @@ from edgekit.system.formats.json_schema import (
 )
 from edgekit.system.formats.json_schema import ManifestError as ManifestError
 from edgekit.system.formats.strict_json import JsonError, brief
-from edgekit.tensor_spec import Json
+from edgekit.tensor_spec import Json, Signature, TensorSpec
 
 FORMAT = "edgekit-bundle"
 VERSION = 1
@@ -169,6 +169,10 @@ VARIANT: Check = record(
 )
 """An entry of ``variants``; its options and evidence are open."""
 
+_ARRAYS = map_of(text, plain_path, TENSORS_LIMIT)
+_PAIR = record({"inputs": _ARRAYS, "outputs": _ARRAYS})
+"""A golden vector: tensor -> entry."""
+
 SCHEMA: Check = record(
     {
         "format": exactly(FORMAT),
@@ -186,15 +190,7 @@ SCHEMA: Check = record(
         "profiles": map_of(text, _OPEN, VARIANTS_LIMIT),
         "passes": list_of(text, 1000),
         "variants": list_of(VARIANT, VARIANTS_LIMIT),
-        "golden": list_of(
-            record(
-                {
-                    "inputs": map_of(text, plain_path, TENSORS_LIMIT),
-                    "outputs": map_of(text, plain_path, TENSORS_LIMIT),
-                }
-            ),
-            GOLDEN_LIMIT,
-        ),
+        "golden": list_of(_PAIR, GOLDEN_LIMIT),
         "entries": list_of(
             record({"name": plain_path, "offset": whole(0), "size": whole(0), "sha256": DIGEST}),
             ENTRIES_LIMIT,
@@ -210,6 +206,11 @@ SCHEMA: Check = record(
     optional=["cascade", "extensions"],
 )
 
+_SHAPES = map_of(text, list_of(whole(-1), RANK_LIMIT), TENSORS_LIMIT)
+FURTHER_SHAPES: Check = list_of(
+    record({"inputs": _SHAPES, "outputs": _SHAPES, "golden": _PAIR}), GOLDEN_LIMIT
+)
+"""``extensions.shapes`` (edgekit/bundle/shape_entries.py)."""
 
 # --- what the parts must be to each other ----------------------------------------------------------------
 
@@ -236,6 +237,38 @@ def check_manifest(manifest: Json) -> None:
     for i, pair in enumerate(manifest["golden"]):
         for side in ("inputs", "outputs"):
             _check_golden(pair[side], manifest[side], sizes, f"golden[{i}].{side}")
+    _check_further(manifest, sizes)
+
+
+def signatures_of(manifest: Mapping[str, Json]) -> tuple[Signature, ...]:
+    """Return inputs and outputs at each shape, the largest last.
+
+    Raises:
+        ManifestError: ``extensions.shapes`` are not shapes of the model.
+    """
+    largest = Signature(*(
+        tuple(TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in manifest[side])
+        for side in Signature._fields
+    ))  # fmt: skip
+    if "shapes" not in (manifest.get("extensions") or {}):
+        return (largest,)
+    from edgekit.bundle.shape_entries import signatures  # here: most bundles have one shape
+
+    try:
+        return (*signatures(manifest, largest), largest)
+    except ValueError as problem:
+        raise ManifestError(f"extensions.shapes: {problem}") from None
+
+
+def _check_further(manifest: Mapping[str, Json], sizes: Mapping[str, int]) -> None:
+    further = (manifest.get("extensions") or {}).get("shapes")
+    if further is None:
+        return
+    FURTHER_SHAPES(further, "extensions.shapes")
+    for i, (entry, signature) in enumerate(zip(further, signatures_of(manifest), strict=False)):
+        for side, specs in signature._asdict().items():
+            tensors = [spec._asdict() for spec in specs]
+            _check_golden(entry["golden"][side], tensors, sizes, f"extensions.shapes[{i}].golden.{side}")
 
 
 def _check_entries(entries: list[dict[str, Json]]) -> dict[str, int]:

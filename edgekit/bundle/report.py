@@ -307,8 +307,8 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
     if wide:
         others = f" (and {len(wide) - 1} more)" if len(wide) > 1 else ""
         yield f"float32 within {variant.precision}: {wide[0]['node']}{others}: {wide[0]['why']}"
-    if by_length := variant.evidence.get("lengths"):
-        yield _lengths(by_length)
+    if by_shape := variant.evidence.get("shapes"):
+        yield _shapes(by_shape)
     if variant.shrunk is not None:
         yield "a smaller model: run by name, for a Budget, or where nothing else runs"
     if found := variant.evidence.get("deferral"):
@@ -332,13 +332,15 @@ def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
             yield f"output {name}: SNR {error['snr_db']} dB; {why}, so its limit is {error['limit_db']:g} dB"
 
 
-def _lengths(figures: Json) -> str:
-    """Return a text encoder's lengths, with the time of a text that fills each."""
+def _shapes(figures: Json) -> str:
+    """Return the shapes with the accuracy and the time at each."""
     each = [
-        f"{tokens} in {milliseconds(own['p50_ms'])}" if "p50_ms" in own else str(tokens)
-        for tokens, own in sorted(figures.items(), key=lambda each: int(each[0]))
+        f"{own['shape']} "
+        + ("unequal" if own.get("unequal") else "equal" if own["snr_db"] is None else f"{own['snr_db']} dB")
+        + (f" in {milliseconds(own['p50_ms'])}" if "p50_ms" in own else "")
+        for own in figures
     ]
-    return f"a text runs at the shortest length that holds its tokens: {', '.join(each)}"
+    return f"runs at the shape of its inputs, a text at the shortest that holds it: {'; '.join(each)}"
 
 
 def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:

@@ -80,6 +80,11 @@ class Variant(NamedTuple):
     shrunk: Mapping[str, Json] | None = None
 
     @property
+    def has_shapes(self) -> bool:
+        """Return whether it was compiled at several shapes (edgekit/target/shapes.py)."""
+        return "shapes" in self.options or "lengths" in self.options
+
+    @property
     def outcome(self) -> Status:
         """Return the outcome in ``status``, without the reason."""
         return parse_status(self.status)[0]

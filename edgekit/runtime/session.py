@@ -20,8 +20,8 @@ from edgekit.runtime.session_chain import SessionChain
 from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.interrupts import pass_on
-from edgekit.target.tensor_checks import misfit
-from edgekit.tensor_spec import Array, TensorSpec
+from edgekit.target.tensor_checks import fitted, misfit
+from edgekit.tensor_spec import Array, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -63,6 +63,10 @@ class Session:
         allow_split: Let a strict session run nodes that the accelerator lacks on the CPU.
         on_state: Called with each new state and the variant it is about; see ``state``.
 
+    Attributes:
+        inputs, outputs: Those of the model, at its largest shape.
+        shapes: Inputs and outputs at each shape of the bundle, the largest last (docs/shapes.md).
+
     Raises:
         BundleError: the bundle cannot be opened.
         UsageError: the bundle has no ``variant`` or nothing for ``engine``, ``threads`` is not from 1 to
@@ -93,11 +97,13 @@ class Session:
         self._closed = self._lost_in_fork = False
         self._states = States(on_state)
         self._card: Card | None = None
+        self._cards: list[Card] = []
         self._carried: Carried | None = None
         self._owned = not isinstance(bundle, Bundle)
         self.bundle: Bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         try:
             refuse_generation(self.bundle.card, self.bundle.name)
+            self.shapes: tuple[Signature, ...] = self.bundle.shapes
             self.inputs: tuple[TensorSpec, ...] = self.bundle.inputs
             self.outputs: tuple[TensorSpec, ...] = self.bundle.outputs
             self._takes = [(spec.name, np.dtype(spec.dtype), spec.shape) for spec in self.inputs]
@@ -105,7 +111,7 @@ class Session:
             if deadline_ms is not None:
                 from edgekit.runtime.deadline.deadline import Deadline  # here: most sessions have none
 
-                deadline = Deadline(deadline_ms, self.inputs)
+                deadline = Deadline(deadline_ms, self.shapes)
             options = SessionOptions(engine, variant, strict, self.threads, probe, warm, device, allow_split)
             self._chain = SessionChain(self.bundle, options, self._states, deadline)
             self._check = self._chain.output_checks.check
@@ -131,11 +137,12 @@ class Session:
         """Run once.
 
         Args:
-            feeds: Every input by name, of exactly the declared dtype and shape; nothing is converted. Arrays
-                that are not contiguous are copied.
+            feeds: Every input by name, of exactly the declared dtype and one of ``shapes``; nothing is
+                converted. Arrays that are not contiguous are copied.
 
         Returns:
-            Every output by name, of the declared dtype and shape; the arrays are the caller's.
+            Every output by name, of the declared dtype and shape; the arrays are the caller's. The first run
+            at a further shape loads it.
 
         Raises:
             UsageError: ``feeds`` does not fit, or the session is closed.
@@ -144,12 +151,13 @@ class Session:
         """
         # The hot path calls none of our functions.
         if (type(feeds) is not dict and not isinstance(feeds, Mapping)) or len(feeds) != len(self._takes):
-            raise misfit(feeds, self.inputs)
+            raise misfit(feeds, self.shapes)
         checked = {}
         for name, dtype, shape in self._takes:
             array = feeds.get(name)
             if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
-                raise misfit(feeds, self.inputs)
+                checked = fitted(feeds, self.shapes)  # a further shape, or it raises
+                break
             flags = array.flags
             checked[name] = array if flags.c_contiguous and flags.aligned else array.copy(order="C")
         chain = self._chain
@@ -206,6 +214,11 @@ class Session:
         from edgekit.processing import processing
 
         card.check_steps()
+        if len(self.shapes) > 1:
+            from edgekit.processing.shape_choice import card_for, cards_at  # here: most bundles have one
+
+            self._cards = self._cards or cards_at(card, self.shapes)
+            card = card_for(self._cards, frame, rate)
         feeds, placed = processing.prepare(card, frame, order, rate=rate)
         return feeds, placed if self._cascade is None else self._cascade.keep(frame, order, placed)
 

@@ -47,7 +47,7 @@ class SessionChain(Chain["Runner"]):
     ) -> None:
         super().__init__(bundle, options, states)
         self.changes_pending = False
-        self.output_checks = OutputChecks(bundle.outputs, lambda: bundle.golden)
+        self.output_checks = OutputChecks(bundle.outputs, lambda: bundle.golden, bundle.shapes)
         self.preparations = background.Preparations()
         self._retries = background.Preparations()
         self.deadline = deadline

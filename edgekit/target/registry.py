@@ -175,8 +175,8 @@ def open_runner(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> Runner:
-    """Call ``engine.open_runner``; open a text encoder at each of its lengths, a speech model's encoder with
-    its decoder, and an accelerated copy on its accelerator."""
+    """Call ``engine.open_runner``; open a model of several shapes at each, a speech model's encoder with its
+    decoder, and an accelerated copy on its accelerator."""
     if "encoder_decoder" in options:
         from edgekit.target import encoder_decoder  # here: most models have no decoder of tokens
 
@@ -185,11 +185,11 @@ def open_runner(
         return encoder_decoder.open_runner(engine, files, inputs, outputs, options, threads)
     if (kind := options.get(ACCELERATOR)) is not None:
         return accelerators_of(engine).open_on(kind, files, inputs, outputs, options, threads)
-    if "lengths" not in options:
+    if "shapes" not in options and "lengths" not in options:
         return engine.open_runner(files, inputs, outputs, options, threads)
-    from edgekit.target import text_lengths  # here: most models are no text encoders
+    from edgekit.target import shapes  # here: most models have one
 
-    return text_lengths.open_runner(engine, files, inputs, outputs, options, threads)
+    return shapes.open_runner(engine, files, inputs, outputs, options, threads)
 
 
 def open_ready(

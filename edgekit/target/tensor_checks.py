@@ -7,31 +7,38 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgekit.errors import EngineError, NonFiniteOutputError, UsageError
-from edgekit.tensor_spec import Array, TensorSpec
+from edgekit.tensor_spec import Array, Signature, TensorSpec
 
 
-def fitted(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str, Array]:
+def fitted(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> dict[str, Array]:
     """Feeds as a runner requires them; arrays that are not contiguous are copied.
 
+    Args:
+        feeds: Arrays by name.
+        shapes: The model's shapes, the largest last.
+
     Raises:
-        UsageError: they do not fit.
+        UsageError: they fit none of the shapes.
     """
     if not isinstance(feeds, Mapping):
-        raise misfit(feeds, inputs)
-    fitting = {}
-    for spec in inputs:
-        array = feeds.get(spec.name)
-        if not isinstance(array, np.ndarray) or array.dtype != spec.dtype or array.shape != spec.shape:
-            raise misfit(feeds, inputs)
-        plain = array.flags.c_contiguous and array.flags.aligned
-        fitting[spec.name] = array if plain else array.copy(order="C")
-    if len(feeds) != len(fitting):
-        raise misfit(feeds, inputs)
-    return fitting
+        raise misfit(feeds, shapes)
+    for inputs, _ in reversed(shapes):
+        if len(feeds) == len(inputs) and all(_fits(feeds.get(spec.name), spec) for spec in inputs):
+            found = {spec.name: feeds[spec.name] for spec in inputs}
+            return {
+                name: array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
+                for name, array in found.items()
+            }
+    raise misfit(feeds, shapes)
 
 
-def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageError:
-    """Return the error for the first mismatch in feeds that have one."""
+def _fits(array: object, spec: TensorSpec) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == spec.dtype and array.shape == spec.shape
+
+
+def misfit(feeds: Mapping[str, Array], shapes: Sequence[Signature]) -> UsageError:
+    """Return the error for the first mismatch in feeds that have one; ``shapes`` as in :func:`fitted`."""
+    inputs = shapes[-1].inputs
     if not isinstance(feeds, Mapping):
         found = type(feeds).__name__
         return UsageError(f"feeds is a {found}; a dict is expected: {{{', '.join(_entries(inputs))}}}")
@@ -43,8 +50,9 @@ def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageErr
     for name in feeds:
         if name not in names:
             return UsageError(f"input {name} is unknown; {whole}")
-    for spec in inputs:
-        array, wanted = feeds[spec.name], f"{spec.dtype} {_shape(spec.shape)}"
+    for number, spec in enumerate(inputs):
+        allowed = dict.fromkeys(_shape(each[number].shape) for each, _ in shapes)
+        array, wanted = feeds[spec.name], f"{spec.dtype} {' or '.join(allowed)}"
         if not isinstance(array, np.ndarray):
             found = type(array).__name__
             return UsageError(f"input {spec.name} is a {found}; a numpy array {wanted} is expected")
@@ -53,12 +61,14 @@ def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageErr
                 f"input {spec.name} is {array.dtype}; {wanted} is expected, and values are not converted: "
                 f"use .astype(np.{spec.dtype}) if this is intended"
             )
-        if array.shape != spec.shape:
+        if _shape(array.shape) not in allowed:
             return UsageError(
                 f"input {spec.name} has shape {_shape(array.shape)}; {wanted} is expected: "
                 "shapes are fixed when a bundle is built (--shape)"
             )
-    raise AssertionError("called with feeds that fit")
+    actual = ", ".join(f"{spec.name} {_shape(feeds[spec.name].shape)}" for spec in inputs)
+    together = "; ".join(", ".join(f"{s.name} {_shape(s.shape)}" for s in each) for each, _ in shapes)
+    return UsageError(f"the inputs have shapes {actual}, which the bundle does not have together: {together}")
 
 
 def wrong_answer(answers: Mapping[str, Array], outputs: Sequence[TensorSpec]) -> EngineError:

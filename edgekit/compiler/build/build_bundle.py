@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,10 @@ from edgekit.compiler.build.build_options import build_options
 from edgekit.compiler.build.build_request import BuildRequest
 from edgekit.compiler.build.bundle_contents import make_bundle
 from edgekit.compiler.build.language.language_bundle import build_language_model, refuse_options
-from edgekit.compiler.build.length_figures import evaluate_lengths
 from edgekit.compiler.build.memory_need import Claim, memory_need, model_bytes, seconds_need, unclaimed
 from edgekit.compiler.build.quantization_data import CALIBRATION_SAMPLES
+from edgekit.compiler.build.shape_figures import evaluate_shapes
+from edgekit.compiler.build.shapes import shape_references, with_shapes
 from edgekit.compiler.build.speech.speech_bundle import build_speech_model
 from edgekit.compiler.build.stages import (
     VERIFIED_SAMPLES,
@@ -26,9 +28,9 @@ from edgekit.compiler.build.stages import (
     prepare_samples,
     time_and_select,
 )
-from edgekit.compiler.build.text_lengths import check_mask, with_lengths
 from edgekit.compiler.importers.conversion import as_source
 from edgekit.compiler.model.language.open_model import is_language_model
+from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.model.speech.open_speech import is_speech_model
 from edgekit.errors import UsageError
 from edgekit.system.progress import Progress, Stage, stage
@@ -55,27 +57,27 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     if beside := request.given_beside("any", "graph"):
         raise UsageError(f"{beside[0]} applies to language models only; leave it out")
     card = _card(request.card) or _card_of_folder(request)
-    job = open_source(source, card, targets, build_options(request), request)
-    texts = None
-    if request.lengths:
-        job, texts = with_lengths(job, source, request)
+    largest = replace(request, shapes=largest_shapes(request.shapes or {}))
+    job = open_source(source, card, targets, build_options(request), largest)
+    shapes = None
+    if request.lengths or further_shapes(request.shapes or {}):
+        job, shapes = with_shapes(job, source, request)
     used = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
-    sizes, builds = model_bytes(job.canonical), len(targets) * (1 + len(request.lengths or ()))
+    sizes, builds = model_bytes(job.canonical), len(targets) * (1 + len(shapes.further if shapes else ()))
     claim(
         memory_need(model_bytes(job.source), sizes, used, len(targets)),
         seconds_need(job.canonical, sizes, used, builds),
     )
     check_targets(job, progress)
     data = prepare_samples(job, request.samples, progress)
-    if texts is not None:
-        check_mask(job, texts, data.reference)
+    by_shape = shape_references(job, shapes, data.reference) if shapes else []
     variants = build_float_variants(job, data.reference, progress)
     variants = add_quantized_variants(job, data, variants, progress)
     estimate_variants(job, variants, progress)
     variants = time_and_select(job, data.reference, variants, progress)
-    if texts is not None:
-        evaluate_lengths(job, texts, data.reference, variants, progress)
-    return make_bundle(job, data.all, data.reference, variants, data.import_check)
+    if by_shape:
+        evaluate_shapes(job, by_shape, variants, progress)
+    return make_bundle(job, data.all, data.reference, variants, data.import_check, by_shape)
 
 
 def _targets(targets: Sequence[str]) -> list[BuildTarget]:
@@ -95,7 +97,8 @@ def _card_of_folder(request: BuildRequest) -> Card | None:
     from edgekit.compiler.card_inference.draft import draft_card
 
     with stage(request.progress, "card") as say:
-        draft = draft_card(model, request.shapes, request.example_inputs, request.trust_pickle)
+        shapes = largest_shapes(request.shapes or {})
+        draft = draft_card(model, shapes, request.example_inputs, request.trust_pickle)
         task = draft.card.task
         guessed = f"; guessed: {', '.join(draft.guessed)}" if draft.guessed else ""
         say(f"{task.kind if task else 'arrays'}, by the files of {Path(model).name}{guessed}")

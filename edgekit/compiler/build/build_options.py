@@ -13,6 +13,7 @@ from edgekit.compiler.compress.training_length import TrainingLength, training_l
 from edgekit.compiler.evaluate.fidelity import PART_SNR, Fidelity, Score
 from edgekit.compiler.evaluate.kept_boxes import Kept
 from edgekit.compiler.evaluate.task_metric import metric_named
+from edgekit.compiler.model.shape_sets import further_shapes
 from edgekit.errors import UsageError
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO, FULL_PRECISION, TABLE, Stage, precision_of, requested
@@ -183,9 +184,10 @@ def build_options(request: BuildRequest) -> BuildOptions:
             f"--shrink builds smaller models in {', '.join(shrinkable)}, not in {precision}; leave it out, "
             "or build the model that edgekit model shrink writes"
         )
-    if request.lengths and shrink:
+    flag = "--lengths" if request.lengths else "--shape with several shapes"
+    if (request.lengths or further_shapes(request.shapes or {})) and shrink:
         raise UsageError(
-            "--lengths cannot be combined with --shrink; build the model that edgekit model shrink writes"
+            f"{flag} cannot be combined with --shrink; build the model that edgekit model shrink writes"
         )
     options = BuildOptions(precision)
     given = {

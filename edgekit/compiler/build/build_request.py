@@ -29,18 +29,22 @@ def profiles() -> Iterable[str]:
     return profile_names()
 
 
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse ``NAME=1x3x480x640``; ``NAME=`` is a scalar. Without a name it is for the one image.
+def parse_shape(text: str) -> tuple[str, tuple[int, ...] | tuple[tuple[int, ...], ...]]:
+    """Parse ``NAME=1x3x480x640``; ``NAME=`` is a scalar. Without a name it is for the one image. Commas
+    separate several shapes.
 
-    >>> parse_shape("images=1x3x480x640"), parse_shape("1x3")
-    (('images', (1, 3, 480, 640)), ('', (1, 3)))
+    >>> parse_shape("images=1x3x480x640"), parse_shape("1x3"), parse_shape("ids=1x16,1x64")
+    (('images', (1, 3, 480, 640)), ('', (1, 3)), ('ids', ((1, 16), (1, 64))))
     """
     name, equals, sizes = text.rpartition("=")
-    parts = sizes.lower().split("x") if sizes else []
-    named = bool(name) if equals else len(parts) > 1  # one number without a name is a slip
-    if not named or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
+    shapes = [each.split("x") for each in sizes.lower().split(",")] if sizes else [[]]
+    named = bool(name) if equals else len(shapes[0]) > 1  # one number without a name is a slip
+    if not named or not all(
+        p.isascii() and p.isdigit() and len(p) < 20 and int(p) > 0 for parts in shapes for p in parts
+    ):
         raise ValueError(", with sizes of 1 or more")
-    return name, tuple(map(int, parts))
+    found = [tuple(map(int, parts)) for parts in shapes]
+    return name, tuple(found) if len(found) > 1 else found[0]
 
 
 def parse_layout(text: str) -> tuple[str, str]:
@@ -101,11 +105,14 @@ class BuildRequest:
         again="Card (card.toml) that describes the model's pre- and post-processing.  [default: the one in "
         "BUNDLE]",
     ))  # fmt: skip
-    shapes: Mapping[str, tuple[int, ...]] | None = field(default=None, metadata=option(
+    shapes: Mapping[str, tuple[int, ...] | Sequence[tuple[int, ...]]] | None = field(
+        default=None, metadata=option(
         "Static shapes by input name, for inputs whose dimensions are dynamic or stale; the default is the "
         "card's shapes. The name \"\" stands for the only input, or the only one of four dimensions. An open "
-        "batch dimension is 1, and the report states it.",
-        help="Static shape of an input; without NAME, of the only image input. Repeatable.",
+        "batch dimension is 1, and the report states it. Several shapes of an input are compiled into each "
+        "variant, and a run takes the shape of its arrays (docs/shapes.md).",
+        help="Static shape of an input; without NAME, of the only image input. Several, separated by commas, "
+        "are compiled into one bundle. Repeatable.",
         flags=("--shape",), metavar="[NAME=]1x3x480x640", parse=parse_shape, repeatable="by name",
         stored=False,
     ))  # fmt: skip

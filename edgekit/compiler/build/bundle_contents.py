@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from edgekit._version import __version__
-from edgekit.bundle import card_files
+from edgekit.bundle import card_files, shape_entries
 from edgekit.bundle import source_names as source_names_entry
 from edgekit.bundle.bundle import Bundle
 from edgekit.compiler.build.import_check import ImportCheck
 from edgekit.compiler.build.larger_variants import explain_sizes
 from edgekit.compiler.build.stages import BuildJob
 from edgekit.compiler.build.variant_build import Shrunk, VariantBuild
-from edgekit.compiler.evaluate.samples import Samples, hold_one_value
+from edgekit.compiler.evaluate.samples import Sample, Samples, hold_one_value
 from edgekit.compiler.evaluate.verify import ReferenceOutputs
 from edgekit.compiler.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.compiler.model.origins import source_names
@@ -21,7 +21,7 @@ from edgekit.system.declared_options import stored_options
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.system.formats.strict_json import encode
 from edgekit.target import registry
-from edgekit.tensor_spec import Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
 """Packages of the core whose versions can change the bytes of an artifact; targets declare their own."""
@@ -33,6 +33,7 @@ def make_bundle(
     reference: ReferenceOutputs,
     variants: Sequence[VariantBuild],
     import_check: ImportCheck | None = None,
+    shapes: Sequence[tuple[Signature, ReferenceOutputs]] = (),
 ) -> Bundle:
     """The bundle of these variants, in memory.
 
@@ -42,6 +43,7 @@ def make_bundle(
         reference: Its first sample becomes the golden vector.
         variants: In the order in which a runtime prefers them, rejected ones included.
         import_check: Comparison of an imported model with its original.
+        shapes: Of a model with several, the reference at each; the largest last.
     """
     explain_sizes(job.source, job.canonical, variants)
     files = job.card.files if job.card else {}
@@ -58,7 +60,7 @@ def make_bundle(
             **stored_options(job.request),
             **job.options.as_json(),
             **({"no_int8": job.no_int8} if job.no_int8 else {}),
-            "shapes": {spec.name: list(spec.shape) for spec in job.inputs},
+            "shapes": _given_shapes(job, shapes),
             **({"assumed_shapes": assumed} if (assumed := assumed_shapes(job.source)) else {}),
             **({"io": job.layouts} if job.layouts else {}),
         },
@@ -72,9 +74,12 @@ def make_bundle(
         "profiles": {target.profile.name: target.profile.as_json() for target in job.targets},
         "passes": job.passes,
         "variants": [variant_entry(variant, entries) for variant in variants],
-        "golden": _golden(reference, entries),
+        "golden": [shape_entries.golden_json(0, _first(reference), entries)],
         "extensions": {source_names_entry.EXTENSION: source_names_entry.ENTRY},
     }
+    if shapes:
+        further, golden = zip(*((at, _first(each)) for at, each in shapes[:-1]), strict=True)
+        manifest["extensions"][shape_entries.EXTENSION] = shape_entries.as_json(further, golden, entries)
     return Bundle.create(manifest, entries)
 
 
@@ -143,14 +148,20 @@ def _own_golden(shrunk: Shrunk, entries: dict[str, bytes]) -> dict[str, Json]:
     return dict(names)
 
 
-def _golden(reference: ReferenceOutputs, entries: dict[str, bytes]) -> list[dict[str, Json]]:
+def _first(reference: ReferenceOutputs) -> tuple[Sample, Mapping[str, Array]]:
     """The golden vector: the first sample and the reference's outputs, for re-verification on the device."""
-    golden: dict[str, dict[str, str]] = {"inputs": {}, "outputs": {}}
-    for kind, arrays in (("inputs", reference.samples[0]), ("outputs", reference.expected[0])):
-        for number, (name, array) in enumerate(arrays.items()):
-            golden[kind][name] = f"golden/0/{kind}-{number}.npy"
-            entries[golden[kind][name]] = npy_bytes(array)
-    return [dict(golden)]
+    return reference.samples[0], reference.expected[0]
+
+
+def _given_shapes(job: BuildJob, shapes: Sequence[tuple[Signature, ReferenceOutputs]]) -> dict[str, Json]:
+    """The shapes of each input, one or several, to build the bundle again; not those that follow from lengths.
+    """
+    found: dict[str, Json] = {spec.name: list(spec.shape) for spec in job.inputs}
+    if shapes and not job.request.lengths:
+        for specs in zip(*(at.inputs for at, _ in shapes), strict=True):
+            if len({spec.shape for spec in specs}) > 1:
+                found[specs[0].name] = [list(spec.shape) for spec in specs]
+    return found
 
 
 def _spec_json(spec: TensorSpec) -> dict[str, Json]:

@@ -122,6 +122,10 @@ class Verification:
         return self.outcome is Status.REJECTED
 
 
+SHAPE_MARGIN_DB = 6.0
+"""How much lower the SNR may be at a further shape than at the largest: half of the noise more."""
+
+
 def compare(expected: Iterable[Array], actual: Iterable[Array], limit_db: float) -> OutputError:
     """Compare one output over all samples; formulas in the module's docstring.
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from edgekit.compiler.model.node_checks import times
+from edgekit.compiler.model.shape_sets import is_several
 from edgekit.errors import ModelError, UsageError
 
 MAX_INPUT_ELEMENTS = 2**31
@@ -64,6 +65,8 @@ def fix_shapes(inputs: Sequence[ir.Value], shapes: Mapping[str, Sequence[int]]) 
         UsageError: an input does not exist, or has another number of dimensions.
     """
     by_name = {value.name or "": value for value in inputs}
+    if several := [name for name, shape in shapes.items() if is_several(shape)]:
+        raise UsageError(f"--shape {several[0]}: several shapes are for edgekit build; give one")
     given = _named(by_name, shapes)
     bound: dict[str, set[int]] = {}
     for name, shape in given.items():

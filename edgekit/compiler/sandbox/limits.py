@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgekit.compiler.compress.training_length import training_length
+from edgekit.compiler.model.shape_sets import further_shapes, largest_shapes
 from edgekit.compiler.toolchains.environment import Environment, environments_of
 from edgekit.errors import UsageError
 from edgekit.system.confinement import DEVICES, Bounds
@@ -31,7 +32,7 @@ MEMORY_MB, SECONDS = "EDGEKIT_MEMORY_MB", "EDGEKIT_SECONDS"
 BYTES_BEYOND = 1_000_000_000
 TIMES_MODEL = 16
 """Memory: so much, and so many times the model's file with its external data."""
-TIMES_LENGTH = 4
+TIMES_SHAPE = 4
 """And for each shorter length of a text encoder: it is opened, canonical, compiled and stored."""
 TIMES_SHAPES = 100
 """And so many times the inputs whose shapes the caller gives: a detector's values at 960 x 960 take 65."""
@@ -96,9 +97,9 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> ChildLimits:
     memory += 2 * _arrays_bytes(options)
     seconds = CHECK_SECONDS
     if verb == "build":
-        lengths = len(options.get("lengths") or ())
-        memory += TIMES_LENGTH * size * lengths
-        seconds = BUILD_SECONDS * max(len(options["targets"]), 1) * (1 + lengths)
+        further = len(options.get("lengths") or ()) + len(_further(options.get("shapes")))
+        memory += TIMES_SHAPE * size * further
+        seconds = BUILD_SECONDS * max(len(options["targets"]), 1) * (1 + further)
         seconds += TIMES_BUDGET * _budget_seconds(options)
     memory += sum(each.toolchain.memory_mb * 1_000_000 for each in _environments(options))
     if verb == "shrink" or options.get("shrink"):
@@ -216,11 +217,16 @@ def external_names(model: Path) -> set[str]:
 
 
 def _shapes_bytes(shapes: object) -> int:
-    if not isinstance(shapes, Mapping):
-        return 0
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        return min(sum(4 * math.prod(int(d) for d in shape) for shape in shapes.values()), 1 << 40)
+    with contextlib.suppress(TypeError, ValueError, OverflowError, UsageError):
+        largest = largest_shapes(shapes).values() if isinstance(shapes, Mapping) else ()
+        return min(sum(4 * math.prod(shape) for shape in largest), 1 << 40)
     return 0
+
+
+def _further(shapes: object) -> list[dict[str, tuple[int, ...]]]:
+    with contextlib.suppress(TypeError, UsageError):
+        return further_shapes(shapes) if isinstance(shapes, Mapping) else []
+    return []
 
 
 def _arrays_bytes(options: Mapping[str, Any]) -> int:

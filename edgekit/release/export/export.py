@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ProfileError, UsageError
 from edgekit.system.atomic_files import write_atomically
-from edgekit.target.text_lengths import whole_length
+from edgekit.target.shapes import largest_files
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -30,7 +30,7 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
     written as ``yolox_nano-tflite-int8.tflite``. Where the engine's defaults compute something else than what
     was verified, a ``...README.txt`` beside them has the settings.
 
-    Of a text encoder with several lengths they are those of the whole.
+    Of a variant with several shapes they are those of the largest.
 
     ``app``: with what the card says inside, for an app without our runtime; coreml and tflite have it.
 
@@ -45,7 +45,7 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
     variant = variants[name]
     if not variant.files:
         raise UsageError(f"{name} has no files in the bundle: {variant.status}")
-    files = {file: bytes(bundle.read(entry)) for file, entry in whole_length(variant.files).items()}
+    files = {file: bytes(bundle.read(entry)) for file, entry in largest_files(variant.files).items()}
     if app:
         files = _for_apps(bundle, variant, files)
     title = export_title(bundle.manifest["source"]["file"], name)

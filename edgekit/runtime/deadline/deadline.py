@@ -19,7 +19,7 @@ from edgekit.runtime.deadline.watchdog import DeadlineExceededError, WatchedRunn
 from edgekit.runtime.fallback.policy import Failure
 from edgekit.runtime.session_state import StateCallback
 from edgekit.system.memory import resident_bytes
-from edgekit.tensor_spec import Array, TensorSpec
+from edgekit.tensor_spec import Array, Signature
 
 if TYPE_CHECKING:
     from edgekit.target.contract import Runner
@@ -62,13 +62,13 @@ class Deadline:
         latest_s: Longest time of an answer after its deadline, from the beginning of the request.
     """
 
-    def __init__(self, deadline_ms: float, inputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, deadline_ms: float, shapes: Sequence[Signature]) -> None:
         if isinstance(deadline_ms, bool) or not isinstance(deadline_ms, (int, float)) or not deadline_ms > 0:
             raise UsageError(f"deadline_ms must be a number above 0, not {deadline_ms!r}")
         self.deadline_s = deadline_ms / 1000
         self.late, self.latest_s = 0, 0.0
         self._notes: tuple[str, ...] = ()
-        self._zeros = {spec.name: spec.zeros() for spec in inputs}
+        self._zeros = [{spec.name: spec.zeros() for spec in inputs} for inputs, _ in shapes]
         self._active: WatchedRunner | None = None
         self._standby_name = ""
         self._standby: WatchedRunner | None = None
@@ -90,8 +90,8 @@ class Deadline:
     def watch(
         self, variant: str, open_runner: Callable[[], Runner], on_state: StateCallback
     ) -> WatchedRunner:
-        """Load a variant under the watchdog, and run it once, because the first run is slower than later
-        ones.
+        """Load a variant under the watchdog, and run it once at each shape, because the first run is slower
+        than later ones.
 
         Raises:
             DeadlineExceededError: loading or the first run timed out.
@@ -104,8 +104,10 @@ class Deadline:
             on_state("warming", variant)
             watched.limit_s = max(FIRST_RUN_S, self.deadline_s)
             began_s = time.monotonic()
-            watched.run(self._zeros)
+            watched.run(self._zeros[-1])
             watched.first_run_s = time.monotonic() - began_s
+            for zeros in self._zeros[:-1]:
+                watched.run(zeros)
         except BaseException:
             self.note_if_hung(variant, watched)
             watched.close()
@@ -129,7 +131,7 @@ class Deadline:
         def opened() -> Runner:
             runner = open_runner()
             began = time.monotonic()
-            runner.run(self._zeros)
+            runner.run(self._zeros[-1])
             self._took_s[name] = time.monotonic() - began
             return runner
 

@@ -55,7 +55,7 @@ def with_copies(order: LoadOrder, options: SessionOptions) -> LoadOrder:
 
 def can_be_accelerated(variant: Variant) -> bool:
     """Return whether the variant's engine runs it on accelerators."""
-    if "lengths" in variant.options:  # a text encoder runs at several lengths, and each would need a probe
+    if variant.has_shapes:  # each shape would need a probe
         return False
     try:
         return bool(registry.engine(variant.target).ENGINE.accelerators)

@@ -84,7 +84,8 @@ class VariantLoader:
         if options.warm and self._deadline is None:  # a deadline warms up too
             on_state("warming", variant.name)
             try:
-                runner.run({spec.name: spec.zeros() for spec in bundle.inputs})
+                for inputs, _ in bundle.shapes:
+                    runner.run({spec.name: spec.zeros() for spec in inputs})
             except BaseException:
                 runner.close()
                 raise

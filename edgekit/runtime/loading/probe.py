@@ -173,16 +173,16 @@ def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, second
 def _request(
     bundle: Bundle, variant: Variant, paths: Mapping[str, Path], threads: int, seconds: float
 ) -> dict[str, Json]:
-    specs = [[[s.name, s.dtype, list(s.shape)] for s in group] for group in (bundle.inputs, bundle.outputs)]
+    # By golden vector: those of further shapes come last.
+    shapes = [bundle.shapes[-1]] * (1 + len(bundle.golden)) + list(bundle.shapes[:-1])
     size_mb = sum(bundle.size_bytes(entry) for entry in variant.files.values()) >> 20
     return {
         "target": variant.target,
         "files": {name: str(path) for name, path in paths.items()},
-        "inputs": specs[0],
-        "outputs": specs[1],
+        "shapes": [[[[s.name, s.dtype, list(s.shape)] for s in specs] for specs in at] for at in shapes],
         "options": dict(variant.options),
         "threads": threads,
-        "golden": len(bundle.golden),
+        "golden": len(bundle.golden_of(variant)),
         **_prompt(bundle, variant),
         "limits_db": golden_check.limits_db(variant, [spec.name for spec in bundle.outputs]),
         # A GPU's driver reserves any amount of address space.

@@ -6,7 +6,7 @@ python -m edgekit.runtime.loading.probe_child FOLDER
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from edgekit.runtime.loading.probe import REQUEST, RESULT, VERSION
 from edgekit.system.formats import strict_json
 from edgekit.system.formats.npy import parse_npy
 from edgekit.target import registry
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 REQUEST_LIMIT_BYTES = 16 << 20
 CAPACITY = 64
@@ -44,13 +44,14 @@ def main(folder: Path) -> None:
 
 
 def _try(folder: Path, request: Mapping[str, Json]) -> None:
-    inputs, outputs = (
-        [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in request[kind]]
-        for kind in ("inputs", "outputs")
+    largest, *shapes = (
+        Signature(*(tuple(TensorSpec(*spec[:2], tuple(spec[2])) for spec in specs) for specs in at))
+        for at in request["shapes"]
     )
+    inputs, outputs = largest
     golden = [
-        (_arrays(folder, f"{number}.x", inputs), _arrays(folder, f"{number}.y", outputs))
-        for number in range(request["golden"])
+        (_arrays(folder, f"{number}.x", at.inputs), _arrays(folder, f"{number}.y", at.outputs))
+        for number, at in zip(range(request["golden"]), shapes, strict=False)
     ]
     engine = registry.engine(request["target"])
     version = registry.version_of(request["target"], request["options"])
@@ -65,7 +66,8 @@ def _try(folder: Path, request: Mapping[str, Json]) -> None:
         feeds = {spec.name: spec.zeros() for spec in inputs}
         if not golden:
             runner.run(feeds)
-        golden_check.check_golden(runner, golden, OutputChecks(outputs, golden), request["limits_db"])
+        checks = OutputChecks(outputs, golden, [*shapes, largest])
+        golden_check.check_golden(runner, golden, checks, request["limits_db"])
     finally:
         runner.close()
 
@@ -84,7 +86,7 @@ def _try_decoder(files: Mapping[str, Path], request: Mapping[str, Json]) -> None
         decoder.close()
 
 
-def _arrays(folder: Path, prefix: str, specs: list[TensorSpec]) -> dict[str, Array]:
+def _arrays(folder: Path, prefix: str, specs: Sequence[TensorSpec]) -> dict[str, Array]:
     return {
         spec.name: parse_npy(memoryview((folder / f"{prefix}{index}.npy").read_bytes()), spec)
         for index, spec in enumerate(specs)

@@ -35,7 +35,7 @@ from edgekit.runtime.remote.policy import (
     latest_start_s,
     second_opinion,
 )
-from edgekit.target.tensor_checks import misfit
+from edgekit.target.tensor_checks import fitted
 from edgekit.tensor_spec import Array, Json
 
 if TYPE_CHECKING:
@@ -162,8 +162,11 @@ class RemoteSession:
 
     def _run(self, feeds: Mapping[str, Array], span: Span | None) -> RemoteResult:
         began_s = time.monotonic()
-        self._refuse_misfits(feeds)
-        why_not = "" if self.policy == "local-only" else self._objection()
+        fitted(feeds, self.session.bundle.shapes)  # what a session refuses must not reach the server either
+        largest = all(feeds[spec.name].shape == spec.shape for spec in self.session.inputs)
+        why_not = "" if largest else "the server runs the largest of the bundle's shapes only"
+        if self.policy != "local-only" and largest:
+            why_not = self._objection()
         with self._lock:
             local_s, remote_s = self._local.p95_s(), self._remote.p95_s(ENOUGH)
         plan = decide(self.policy, self._deadline_s, local_s, remote_s, why_not)
@@ -241,17 +244,6 @@ class RemoteSession:
         with self._lock:
             self._local.add(time.monotonic() - began_s)
         return outputs
-
-    def _refuse_misfits(self, feeds: Mapping[str, Array]) -> None:
-        """Feeds that a session refuses must not reach the server either."""
-        inputs = self.session.inputs
-        if len(feeds) != len(inputs):
-            raise misfit(feeds, inputs)
-        for spec in inputs:
-            array = feeds.get(spec.name)
-            fits = isinstance(array, np.ndarray) and array.shape == spec.shape
-            if not fits or array is None or array.dtype != np.dtype(spec.dtype):
-                raise misfit(feeds, inputs)
 
     # --- the server --------------------------------------------------------------------------------------
 

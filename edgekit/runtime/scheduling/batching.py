@@ -129,10 +129,10 @@ def _size(one: SessionProtocol, many: SessionProtocol) -> int:
     """Return the batch size, of two sessions that match."""
     if one.bundle.manifest["source"]["sha256"] != many.bundle.manifest["source"]["sha256"]:
         raise UsageError(f"{one.bundle.name} and {many.bundle.name} are not from the same model")
-    if "lengths" in variant_of(one, one.active.variant).options:
+    if variant_of(one, one.active.variant).has_shapes:
         raise UsageError(
-            f"{one.bundle.name} runs a text at the shortest of its lengths, and a batch would run all at "
-            "the whole; use it alone"
+            f"{one.bundle.name} has several shapes, and a batch would run all requests at the largest; use "
+            "it alone"
         )
     if one.threads != many.threads:
         raise UsageError(f"both sessions must have the same threads, not {one.threads} and {many.threads}")

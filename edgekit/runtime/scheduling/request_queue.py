@@ -91,7 +91,7 @@ class Requests:
         self._batching = batching if batching is not None and batching.pays else None
         self._metrics, self._shed = metrics, shed
         self._one_s, self._batch_s = RunTime(), RunTime()
-        self._inputs = runs.bundle.inputs
+        self._shapes = runs.bundle.shapes
         self._reset()
         self._numbers = count()
         self._counts = dict.fromkeys(("answered", "together", "overdue", "refused", "cancelled"), 0)
@@ -137,7 +137,7 @@ class Requests:
         """
         if deadline_ms is not None and not 0 < deadline_ms < inf:
             raise UsageError(f"deadline_ms must be a number above 0, not {deadline_ms!r}")
-        checked = fitted(feeds, self._inputs)
+        checked = fitted(feeds, self._shapes)
         self._reset_after_fork()
         future = Pending()
         now_s = time.monotonic()

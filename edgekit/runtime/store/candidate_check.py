@@ -23,11 +23,12 @@ def check_candidate(session: Session) -> None:
     """
     for each in (session, *session.stages.values()):
         outputs = [spec.name for spec in each.outputs]
-        checks = OutputChecks(each.outputs, lambda each=each: each.bundle.golden)  # type: ignore[misc]
-        for _ in each.bundle.variants:
+        bundle = each.bundle
+        checks = OutputChecks(each.outputs, lambda bundle=bundle: bundle.golden, bundle.shapes)  # type: ignore[misc]
+        for _ in bundle.variants:
             ran = each.active.variant
-            variant = next(variant for variant in each.bundle.variants if variant.name == ran)
+            variant = next(variant for variant in bundle.variants if variant.name == ran)
             limits = limits_db(variant, outputs)
-            check_golden(each, each.bundle.golden_of(variant), checks, limits)  # type: ignore[arg-type]
+            check_golden(each, bundle.golden_of(variant), checks, limits)  # type: ignore[arg-type]
             if each.active.variant == ran:
                 break

@@ -58,7 +58,7 @@ class Replica:
         self.variant = found
         self.failed = ""
         self._session = session
-        self._check = OutputChecks(session.outputs, lambda: bundle.golden).check
+        self._check = OutputChecks(session.outputs, lambda: bundle.golden, bundle.shapes).check
         self._threads = threads
         self._limit = active if isinstance(active, WatchedRunner) else None
         self._cooldown: Cooldown | None = None
@@ -73,7 +73,7 @@ class Replica:
         runner = self._runner
         if runner is None:
             return self._session.run(feeds)
-        fitting = fitted(feeds, self._session.inputs)
+        fitting = fitted(feeds, self._session.bundle.shapes)
         try:
             outputs = runner.run(fitting)
             self._check(outputs)
@@ -109,7 +109,8 @@ class Replica:
         try:
             limits_db = golden_check.limits_db(self.variant, [spec.name for spec in self._session.outputs])
             golden = bundle.golden_of(self.variant)
-            golden_check.check_golden(runner, golden, OutputChecks(self._session.outputs, golden), limits_db)
+            checks = OutputChecks(self._session.outputs, golden, bundle.shapes)
+            golden_check.check_golden(runner, golden, checks, limits_db)
         except BaseException:
             runner.close()
             raise

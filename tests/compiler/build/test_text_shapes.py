@@ -21,7 +21,7 @@ from edgekit.processing.card import parse_card
 from edgekit.release.export.export import export_variant
 from edgekit.runtime import Session
 from edgekit.runtime.scheduling.batching import Batching
-from edgekit.target.text_lengths import LengthsRunner
+from edgekit.target.shapes import ShapesRunner
 from tests.fixtures.encoder import WHOLE, WIDTH, encoder, encoder_card
 from tests.fixtures.texts import TOKENIZER, reranker
 
@@ -46,8 +46,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs_of(session: Session) -> dict[int, int]:
     """How many texts ran at each of the shorter lengths."""
     runner = session.runner
-    assert isinstance(runner, LengthsRunner)
-    return dict(runner.runs)
+    assert isinstance(runner, ShapesRunner)
+    return {shapes[0][-1]: count for shapes, count in runner.runs.items()}
+
+
+def lengths_of(options: Any) -> list[int]:
+    return [each["inputs"]["ids"][-1] for each in options["shapes"]["further"]]
 
 
 def vectors(path: Path, variant: str, texts: tuple[str, ...]) -> list[Any]:
@@ -77,11 +81,12 @@ def test_a_text_runs_at_the_shortest_length_that_holds_it(target: str, whole: Pa
                 [at] if at else []
             )
     with Bundle.open(path) as bundle:
-        figures = bundle.variants[0].evidence["lengths"]
-        assert set(figures) == {"4", "8", str(WHOLE)}
-        assert all(each["snr_db"] is None or each["snr_db"] > 30 for each in figures.values())
+        figures = bundle.variants[0].evidence["shapes"]
+        assert [each["shape"] for each in figures] == ["1x4", "1x8", f"1x{WHOLE}"]
+        assert all(each["snr_db"] is None or each["snr_db"] > 30 for each in figures)
+        assert all(each["p50_ms"] > 0 for each in figures if bundle.variants[0].evidence.get("timing"))
         assert bundle.manifest["options"]["lengths"] == list(LENGTHS)
-        assert "a text runs at the shortest length that holds its tokens: 4" in bundle.report
+        assert "runs at the shape of its inputs, a text at the shortest that holds it: 1x4 " in bundle.report
 
 
 @pytest.mark.parametrize(
@@ -108,7 +113,7 @@ def test_weights_are_stored_once(target: str, precision: str, whole: Path, tmp_p
     for vector, other in zip(vectors(path, variant.name, (SHORT, MIDDLE)), expected, strict=True):
         assert float(vector @ other) > 0.999
     files = export_variant(bundle, variant.name, tmp_path / "files")
-    assert not [file for file in files if "lengths" in str(file.relative_to(tmp_path))]
+    assert not [file for file in files if "shapes" in str(file.relative_to(tmp_path))]
 
 
 def test_outputs_are_zero_at_the_padding_at_every_length(tmp_path: Path) -> None:
@@ -137,7 +142,7 @@ def test_every_precision_has_every_length(precision: str, whole: Path, tmp_path:
         assert f"ort-{precision}" in [variant.name for variant in usable]
     expected = vectors(whole, "ort-fp32", (SHORT, MIDDLE))
     for variant in usable:
-        assert set(variant.options["lengths"]["shorter"]) == {"4", "8"}
+        assert lengths_of(variant.options) == [4, 8]
         found = vectors(path, variant.name, (SHORT, MIDDLE))
         cosines = [float(a @ b) for a, b in zip(found, expected, strict=True)]
         assert min(cosines) > (0.9 if "int8" in variant.precision else 0.99999)
@@ -145,7 +150,7 @@ def test_every_precision_has_every_length(precision: str, whole: Path, tmp_path:
 
 def test_batches_at_the_whole_length_are_refused(tmp_path: Path) -> None:
     path = built(tmp_path, encoder_card()).save(tmp_path / "encoder.edgekit")
-    with Session(path) as session, pytest.raises(UsageError, match=r"at the whole; use it alone$"):
+    with Session(path) as session, pytest.raises(UsageError, match=r"at the largest; use it alone$"):
         Batching(session, session)
 
 
@@ -153,7 +158,7 @@ def test_batches_at_the_whole_length_are_refused(tmp_path: Path) -> None:
 def test_core_ml_refines_each_length(whole: Path, tmp_path: Path) -> None:
     bundle = built(tmp_path, encoder_card(), targets=["coreml"], precision="fp16")
     found = next(variant for variant in bundle.variants if variant.precision == "fp16")
-    assert set(found.options["lengths"]["shorter"]) == {"4", "8"}
+    assert lengths_of(found.options) == [4, 8]
     assert "trace" in found.evidence["compile"]
 
 
@@ -162,7 +167,7 @@ def test_it_is_built_again_with_its_lengths(tmp_path: Path) -> None:
     with Bundle.open(path) as bundle:
         arguments = recipe(bundle, path, {})
     again = build_here(path, arguments)
-    assert set(again.variants[0].options["lengths"]["shorter"]) == {"4", "8"}
+    assert lengths_of(again.variants[0].options) == [4, 8]
 
 
 def session_feeds(path: Path, text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A quantized graph at another length; use fp32 or fp16."""
+"""A quantized graph at another shape."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from edgekit.compiler.lowering.token_lengths import at_length, zero_padding
+from edgekit.compiler.lowering.shape_adaptation import at_shape, zero_padding
 from edgekit.compiler.model.onnx_file import open_model, signature
 from edgekit.compiler.model.reference import Reference
 from edgekit.compiler.model.rewriting import add_constant, array_of
@@ -36,7 +36,7 @@ def test_what_was_made_of_the_longest_graph_is_brought_to_the_shorter(tmp_path: 
     made = longest.clone()
     name, array = next((n, a) for n, a in constants(made).items() if a.size == 64 * 64)
     made.graph.initializers[name].const_value = ir.tensor(array * np.float32(0.5), name=name)
-    found = at_length(made, longest, shorter)
+    found = at_shape(made, longest, shorter)
     assert [spec.shape for ends in signature(found) for spec in ends] == [(1, 4), (1, 4), (1, 4, 64)]
     ids = np.arange(WHOLE, dtype=np.int64)[None]
     mask = (np.arange(WHOLE) < 4).astype(np.int64)[None]
@@ -53,9 +53,9 @@ def test_a_constant_that_depends_on_the_length_in_another_way_is_refused(tmp_pat
     name, array = next((n, a) for n, a in constants(made).items() if a.shape[-2:] == (WHOLE, 64))
     made.graph.initializers[name].const_value = ir.tensor(array[..., ::-1, :2].copy(), name=name)
     with pytest.raises(
-        UsageError, match=f"constant {name} cannot be matched at another length; use fp32 or fp16"
+        UsageError, match=f"constant {name} cannot be adapted to another shape; use fp32 or fp16"
     ):
-        at_length(made, longest, shorter)
+        at_shape(made, longest, shorter)
 
 
 def test_other_nodes_are_refused(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_other_nodes_are_refused(tmp_path: Path) -> None:
     zero_padding(shorter, "mask", {"tokens": (1,)})
     with pytest.raises(
         UsageError,
-        match="--lengths: the graph has different nodes at different lengths, so it cannot be quantized for "
-        "all of them; use fp32 or fp16, or leave --lengths out",
+        match="^the graph has different nodes at different shapes, so it cannot be quantized for all of them; "
+        "use fp32 or fp16, or build one shape$",
     ):
-        at_length(longest.clone(), longest, shorter)
+        at_shape(longest.clone(), longest, shorter)

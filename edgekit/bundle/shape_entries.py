@@ -1,0 +1,66 @@
+"""Further shapes of a bundle: ``extensions.shapes``, smallest first, each with a golden vector.
+
+    [{"inputs": {"image": [1, 3, 320, 320]}, "outputs": {"boxes": [1, 2100, 85]},
+      "golden": {"inputs": {"image": "golden/1/inputs-0.npy"}, "outputs": {"boxes": "golden/1/outputs-0.npy"}}}]
+
+A reader that does not know it has the largest shape alone: the bundle's ``inputs``, ``outputs``, ``golden``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edgekit.system.formats.npy import npy_bytes
+from edgekit.target.shapes import elements, shapes_text, signature_at
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
+
+EXTENSION = "shapes"
+
+
+def signatures(manifest: Mapping[str, Json], largest: Signature) -> list[Signature]:
+    """Return the signatures at the further shapes.
+
+    Raises:
+        ValueError: they are not further shapes of the model, in ascending order.
+    """
+    found: list[Signature] = []
+    for entry in (manifest.get("extensions") or {}).get(EXTENSION, ()):
+        signature = signature_at(largest, entry["inputs"], entry["outputs"])
+        if signature.inputs in [each.inputs for each in (*found, largest)]:
+            raise ValueError(f"{shapes_text(signature.inputs)} twice")
+        found.append(signature)
+    if [elements(each.inputs) for each in found] != sorted(elements(each.inputs) for each in found):
+        raise ValueError("the shapes are not in ascending order")
+    return found
+
+
+def as_json(
+    further: Sequence[Signature],
+    golden: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
+    entries: dict[str, bytes],
+) -> list[dict[str, Json]]:
+    """Return the extension; the golden vectors go into ``entries``."""
+    return [
+        {
+            **{side: shapes_json(specs) for side, specs in signature._asdict().items()},
+            "golden": golden_json(number, pair, entries),
+        }
+        for number, (signature, pair) in enumerate(zip(further, golden, strict=True), 1)
+    ]
+
+
+def shapes_json(specs: Sequence[TensorSpec]) -> dict[str, Json]:
+    """Return shapes by name."""
+    return {spec.name: list(spec.shape) for spec in specs}
+
+
+def golden_json(
+    number: int, pair: tuple[Mapping[str, Array], Mapping[str, Array]], entries: dict[str, bytes]
+) -> dict[str, Json]:
+    """Return a golden vector's entries by tensor; their contents go into ``entries``."""
+    golden: dict[str, dict[str, str]] = {"inputs": {}, "outputs": {}}
+    for kind, arrays in zip(golden, pair, strict=True):
+        for index, (name, array) in enumerate(arrays.items()):
+            golden[kind][name] = f"golden/{number}/{kind}-{index}.npy"
+            entries[golden[kind][name]] = npy_bytes(array)
+    return dict(golden)

@@ -1,0 +1,131 @@
+"""Accuracy and interleaved timings of variants at each shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+
+from edgekit.bundle.evidence import ShapeFigures
+from edgekit.compiler.build.faults import Fault
+from edgekit.compiler.build.shapes import labels
+from edgekit.compiler.build.stages import BuildJob
+from edgekit.compiler.build.variant_build import VariantBuild
+from edgekit.compiler.evaluate import verify
+from edgekit.compiler.evaluate.samples import Sample
+from edgekit.compiler.evaluate.timing import opened, timing_summary, turns
+from edgekit.compiler.evaluate.verify import SHAPE_MARGIN_DB, ReferenceOutputs
+from edgekit.system import json_records
+from edgekit.system import timings as stored_timings
+from edgekit.system.cpu import default_threads
+from edgekit.system.progress import Progress, stage
+from edgekit.target.contract import Runner
+from edgekit.target.precisions import precision_of
+from edgekit.tensor_spec import Array, Json, Signature
+
+
+def evaluate_shapes(
+    job: BuildJob,
+    shapes: Sequence[tuple[Signature, ReferenceOutputs]],
+    variants: Sequence[VariantBuild],
+    progress: Progress,
+) -> None:
+    """Run each kept variant at each shape, and reject variants that are inaccurate at one.
+
+    Args:
+        job: The build job.
+        shapes: References by shape, the largest last.
+        variants: The variants.
+        progress: Reports progress.
+    """
+    names = labels([signature for signature, _ in shapes])
+    references = {name: own for name, (_, own) in zip(names, shapes, strict=True)}
+    with stage(progress, "by shape") as say:
+        for variant in (each for each in variants if each.ran and not each.rejected):
+            measure = partial(_figures, variant, references)
+            found = job.faults.contain(variant.profile.name, variant.name, measure)
+            if isinstance(found, Fault):
+                variant.lose(found)
+                continue
+            variant.evidence["shapes"] = found
+            _reject_inaccurate(variant, shapes[-1][1], found)
+        say("; ".join(references))
+
+
+def _figures(
+    variant: VariantBuild, references: Mapping[str, ReferenceOutputs]
+) -> list[ShapeFigures]:
+    found: list[ShapeFigures] = []
+    threads, largest = default_threads(), list(references.values())[-1]
+    with ExitStack() as stack:
+        timed = replace(variant.to_time, engine=variant.target.executor())
+        runner, _ = opened(stack, timed, largest, threads)
+        for name, reference in references.items():
+            results = [runner.run(sample) for sample in reference.samples]
+            limits = {spec.name: 0.0 for spec in reference.outputs}
+            errors = verify.compare_outputs(reference, results, limits)
+            worst = min((e.snr_db for e in errors.values() if e.snr_db is not None), default=None)
+            found.append({"shape": name, "snr_db": None if worst in (None, -math.inf) else worst})
+            if worst == -math.inf:
+                found[-1]["unequal"] = True
+        if variant.timed:
+            times = _times(variant, runner, references, threads)
+            for own in found:
+                own["p50_ms"], own["min_ms"] = (times[own["shape"]][key] for key in ("p50_ms", "min_ms"))
+    return found
+
+
+class _OneSample:
+    """Runner that ignores its input and runs one sample, to interleave shapes."""
+
+    def __init__(self, runner: Runner, sample: Sample) -> None:
+        self.device, self.precision = runner.device, runner.precision
+        self._runner, self._sample = runner, sample
+        self.facts, self.close = runner.facts, runner.close
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return self._runner.run(self._sample)
+
+
+def _times(
+    variant: VariantBuild, runner: Runner, references: Mapping[str, ReferenceOutputs], threads: int
+) -> Json:
+    """Return timings by shape, cached ones if there are, so that a rebuild has identical bytes."""
+    version = variant.target.engine.engine_version()
+    name = stored_timings.timing_key(variant.to_time.digest, version, threads, kind="shapes")
+    folder, limit = stored_timings.timings_folder(), stored_timings.TIMINGS_LIMIT
+    size = stored_timings.TIMING_LIMIT_BYTES
+    known = json_records.recall(folder, name, size)
+    fields = {"min_ms": float}
+    if isinstance(known, dict) and all(
+        stored_timings.is_whole(known.get(each), fields) for each in references
+    ):
+        return known
+    each = [_OneSample(runner, reference.samples[0]) for reference in references.values()]
+    times = turns(each, {})
+    made: Json = {
+        shape: dict(timing_summary(own, 0.0, threads)) for shape, own in zip(references, times, strict=True)
+    }
+    return json_records.record_once(folder, name, made, limit, size)
+
+
+def _reject_inaccurate(
+    variant: VariantBuild, largest: ReferenceOutputs, by_shape: Sequence[ShapeFigures]
+) -> None:
+    row, last = precision_of(variant.precision), by_shape[-1]
+    limits = verify.limits_db(largest.outputs, largest.saturating, largest.floors_db, row.name)
+    least = min(min(limits.values()), _snr(last) - SHAPE_MARGIN_DB)
+    for each in by_shape:
+        if _snr(each) < least:
+            variant.reject(
+                f"SNR {_snr(each):.1f} dB at {each['shape']}, but {_snr(last):.1f} at {last['shape']}"
+            )
+
+
+def _snr(figures: ShapeFigures) -> float:
+    """Return the SNR in dB; infinite if the outputs equal the reference's."""
+    if figures.get("unequal"):
+        return -math.inf
+    return math.inf if figures["snr_db"] is None else figures["snr_db"]

@@ -1,0 +1,78 @@
+"""The shape at which a bundle of several shapes predicts for a picture or a sound.
+
+- A picture: the smallest shape that does not scale it down, else the largest. A line of text (``fit-height``)
+  has a fixed height: the smallest shape that does not compress it.
+- A sound: the shortest window that holds it, else the longest.
+- A text: arrays of the largest shape; the runner drops padding (edgekit/target/shapes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import CardError
+from edgekit.processing.card import Card, parse_card
+from edgekit.processing.inputs.image import ImageInput
+from edgekit.tensor_spec import Signature
+
+if TYPE_CHECKING:
+    from edgekit.processing.card import Input
+
+
+def cards_at(card: Card, shapes: Sequence[Signature]) -> list[Card]:
+    """Return a bundle's card at each of its shapes that it can describe; a batch of pictures is skipped.
+
+    Args:
+        card: Card at the largest shape.
+        shapes: The bundle's shapes, smallest first.
+    """
+    return [*filter(None, (_card_at(card, signature) for signature in shapes[:-1])), card]
+
+
+def card_for(cards: Sequence[Card], item: Any, rate: int | None) -> Card:
+    """Return the card at the shape that fits an item.
+
+    Args:
+        cards: Result of ``cards_at``.
+        item: As ``processing.prepare`` takes it; what it refuses gets the largest shape.
+        rate: Sample rate of a sound in Hz; None: the card's.
+    """
+    is_array = isinstance(item, np.ndarray) and item.size > 0
+    return next((c for c in cards[:-1] if is_array and _holds(c.sources()[0], item, rate)), cards[-1])
+
+
+def _holds(source: Input, item: np.ndarray[Any, Any], rate: int | None) -> bool:
+    if isinstance(source, ImageInput):
+        from edgekit.processing.image_preparation import place_image
+
+        if item.ndim != 3:
+            return False
+        placed = place_image(source, item.shape[1], item.shape[0])
+        if source.resize == "fit-height":
+            return placed.scale_x >= source.height / item.shape[0]
+        return min(placed.scale_x, placed.scale_y) >= 1
+    window = getattr(source, "window", None)
+    if window is None:
+        return False
+    assert source.kind == "audio"
+    own: int = getattr(source, "rate", 0)
+    return -(-len(item) * own // (rate or own)) <= window - getattr(source, "context", 0)
+
+
+def _card_at(card: Card, signature: Signature) -> Card | None:
+    """Return the card with the inputs of another shape, or None."""
+    table = card.as_json()
+    for spec in signature.inputs:
+        entry = table["inputs"].get(spec.name)
+        if entry is not None and entry["shape"] != list(spec.shape):
+            entry["shape"] = list(spec.shape)
+            for key in ("window", "hop") if entry["kind"] == "audio" else ():
+                del entry[key]  # follow from the shape
+    try:
+        return replace(parse_card(table, *signature), files=card.files)
+    except CardError:
+        return None
