@@ -61,6 +61,35 @@ def with_shapes(specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]
     return tuple(spec._replace(shape=tuple(shapes.get(spec.name, spec.shape))) for spec in specs)
 
 
+THINNED_VALUES = 16_384
+"""Number of values to which a golden vector of a further shape is thinned."""
+
+
+def thinned(array: Array) -> Array:
+    """Return every n-th value in C order, so that they are at most THINNED_VALUES; small arrays unchanged.
+
+    >>> thinned(np.zeros((300, 300))).shape
+    (15000,)
+    """
+    step = -(-array.size // THINNED_VALUES)
+    return array if step <= 1 else array.reshape(-1)[::step]
+
+
+def thinned_specs(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """Return the specs of thinned arrays."""
+    sizes = {spec.name: math.prod(spec.shape) for spec in specs}  # negative where the data decide
+    steps = {name: -(-size // THINNED_VALUES) for name, size in sizes.items()}
+    return with_shapes(specs, {n: (-(-sizes[n] // step),) for n, step in steps.items() if step > 1})
+
+
+def cut_to(array: Array, shape: Sequence[int]) -> Array:
+    """Return the first elements along each axis, repeated from the first where the axis is too short."""
+    for axis, size in enumerate(shape):
+        if array.shape[axis] != size:
+            array = array.take(np.arange(size) % array.shape[axis], axis)
+    return np.ascontiguousarray(array).reshape(shape)
+
+
 SQUARED_LIMIT = 10_000
 """Size up to which the sum of squares is used: 0.7 us for 6 values, 0.9 us for 1000, where isfinite().all()
 takes 1.7 and 2.1. Beyond it a BLAS may wake its threads, to take 29 us instead of 35 for 300,000 values."""

@@ -31,7 +31,7 @@ from edgekit.system.formats.npy import NpyError, parse_npy
 from edgekit.system.formats.npy import npy_bytes as npy_bytes
 from edgekit.system.interrupts import pass_on
 from edgekit.system.regular_file import PlainFile, Readable, Section
-from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec, cut_to, thinned_specs
 
 MAGIC = b"EDGEKIT\0"
 HEADER = struct.Struct("<8sIIQQ32s")
@@ -256,15 +256,18 @@ class Bundle:
         Raises:
             BundleError: an entry is damaged, or is not the array that the manifest declares.
         """
-        return [self._pair(pair, self.shapes[-1]) for pair in self.manifest["golden"]]
+        return [
+            (self._arrays(pair["inputs"], self.inputs), self._arrays(pair["outputs"], self.outputs))
+            for pair in self.manifest["golden"]
+        ]
 
     def golden_of(self, variant: Variant) -> list[tuple[dict[str, Array], dict[str, Array]]]:
-        """Return golden vectors with outputs of the model that a variant computes, maybe a smaller one, and
-        those of its further shapes."""
+        """Return golden vectors with outputs of the model that a variant computes, maybe a smaller one. Those
+        of its further shapes follow, with thinned outputs."""
         if variant.shrunk is None:
             further = self.manifest.get("extensions", {}).get("shapes", ()) if variant.has_shapes else ()
             pairs = zip(further, self.shapes, strict=False)
-            return [*self.golden, *(self._pair(each["golden"], shape) for each, shape in pairs)]
+            return [*self.golden, *(self._further(each["golden"], shape) for each, shape in pairs)]
         own = [self._arrays(outputs, self.outputs) for outputs in variant.shrunk["golden"]]
         return [(feeds, outputs) for (feeds, _), outputs in zip(self.golden, own, strict=bool(own))]
 
@@ -372,10 +375,12 @@ class Bundle:
                 at = self._start + offset + size
         _ = self.golden, [self.golden_of(variant) for variant in self.variants]
 
-    def _pair(
-        self, pair: Mapping[str, Json], shape: Signature
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
-        return self._arrays(pair["inputs"], shape.inputs), self._arrays(pair["outputs"], shape.outputs)
+    def _further(self, pair: Json, at: Signature) -> tuple[dict[str, Array], dict[str, Array]]:
+        own = tuple(spec for spec in at.inputs if spec.name in pair["inputs"])
+        cut = {s.name: cut_to(self.golden[0][0][s.name], s.shape) for s in at.inputs if s not in own}
+        feeds = {**cut, **self._arrays(pair["inputs"], own)}
+        outputs = self._arrays(pair["outputs"], thinned_specs(at.outputs))
+        return {spec.name: feeds[spec.name] for spec in at.inputs}, outputs
 
     def _arrays(self, entries: Mapping[str, str], specs: tuple[TensorSpec, ...]) -> dict[str, Array]:
         return {spec.name: self._array(entries[spec.name], spec) for spec in specs}

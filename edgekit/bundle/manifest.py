@@ -27,7 +27,7 @@ from edgekit.system.formats.json_schema import (
 )
 from edgekit.system.formats.json_schema import ManifestError as ManifestError
 from edgekit.system.formats.strict_json import JsonError, brief
-from edgekit.tensor_spec import Json, Signature, TensorSpec
+from edgekit.tensor_spec import Json, Signature, TensorSpec, thinned_specs
 
 FORMAT = "edgekit-bundle"
 VERSION = 1
@@ -266,9 +266,10 @@ def _check_further(manifest: Mapping[str, Json], sizes: Mapping[str, int]) -> No
         return
     FURTHER_SHAPES(further, "extensions.shapes")
     for i, (entry, signature) in enumerate(zip(further, signatures_of(manifest), strict=False)):
-        for side, specs in signature._asdict().items():
-            tensors = [spec._asdict() for spec in specs]
-            _check_golden(entry["golden"][side], tensors, sizes, f"extensions.shapes[{i}].golden.{side}")
+        golden, where = entry["golden"], f"extensions.shapes[{i}].golden"
+        own = tuple(s for s in signature.inputs if s.name in golden["inputs"] or not manifest["golden"])
+        for side, specs in (("inputs", own), ("outputs", thinned_specs(signature.outputs))):
+            _check_golden(golden[side], [spec._asdict() for spec in specs], sizes, f"{where}.{side}")
 
 
 def _check_entries(entries: list[dict[str, Json]]) -> dict[str, int]:

@@ -1,18 +1,21 @@
 """Further shapes of a bundle: ``extensions.shapes``, smallest first, each with a golden vector.
 
     [{"inputs": {"image": [1, 3, 320, 320]}, "outputs": {"boxes": [1, 2100, 85]},
-      "golden": {"inputs": {"image": "golden/1/inputs-0.npy"}, "outputs": {"boxes": "golden/1/outputs-0.npy"}}}]
+      "golden": {"inputs": {}, "outputs": {"boxes": "golden/1/outputs-0.npy"}}}]
 
-A reader that does not know it has the largest shape alone: the bundle's ``inputs``, ``outputs``, ``golden``.
+Golden vectors of further shapes are small: outputs are thinned (``tensor_spec.thinned``), and an input without
+an entry is cut from that of the largest shape (``tensor_spec.cut_to``). A reader that does not know it has the largest shape alone: the bundle's ``inputs``, ``outputs``, ``golden``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.target.shapes import elements, shapes_text, signature_at
-from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
+from edgekit.tensor_spec import THINNED_VALUES, Array, Json, Signature, TensorSpec, cut_to, thinned
 
 EXTENSION = "shapes"
 
@@ -35,18 +38,28 @@ def signatures(manifest: Mapping[str, Json], largest: Signature) -> list[Signatu
 
 
 def as_json(
-    further: Sequence[Signature],
+    shapes: Sequence[Signature],
     golden: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
     entries: dict[str, bytes],
 ) -> list[dict[str, Json]]:
-    """Return the extension; the golden vectors go into ``entries``."""
-    return [
-        {
-            **{side: shapes_json(specs) for side, specs in signature._asdict().items()},
-            "golden": golden_json(number, pair, entries),
+    """Return the extension; the golden vectors go into ``entries``.
+
+    Args:
+        shapes: Inputs and outputs at each shape, the largest last.
+        golden: Feeds and reference outputs at each.
+        entries: Entries of the bundle.
+    """
+    found, largest = [], golden[-1][0]
+    for number, (signature, (feeds, outputs)) in enumerate(zip(shapes[:-1], golden, strict=False), 1):
+        kept = {
+            name: array
+            for name, array in feeds.items()
+            if array.size <= THINNED_VALUES or not np.array_equal(array, cut_to(largest[name], array.shape))
         }
-        for number, (signature, pair) in enumerate(zip(further, golden, strict=True), 1)
-    ]
+        thin = {spec.name: outputs[spec.name] if spec.is_open else thinned(outputs[spec.name]) for spec in signature.outputs}
+        sides = {side: shapes_json(specs) for side, specs in signature._asdict().items()}
+        found.append({**sides, "golden": golden_json(number, (kept, thin), entries)})
+    return found
 
 
 def shapes_json(specs: Sequence[TensorSpec]) -> dict[str, Json]:

@@ -78,8 +78,9 @@ def make_bundle(
         "extensions": {source_names_entry.EXTENSION: source_names_entry.ENTRY},
     }
     if shapes:
-        further, golden = zip(*((at, _first(each)) for at, each in shapes[:-1]), strict=True)
-        manifest["extensions"][shape_entries.EXTENSION] = shape_entries.as_json(further, golden, entries)
+        golden = [*(_first(each) for _, each in shapes[:-1]), _first(reference)]
+        further = shape_entries.as_json([at for at, _ in shapes], golden, entries)
+        manifest["extensions"][shape_entries.EXTENSION] = further
     return Bundle.create(manifest, entries)
 
 

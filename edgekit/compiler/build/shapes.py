@@ -34,7 +34,7 @@ from edgekit.system.progress import stage
 from edgekit.target.contract import Artifact, Compiler, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.target.shapes import FOLDER, OPTION, TokenAxes, elements, shapes_text
-from edgekit.tensor_spec import Array, Json, Signature
+from edgekit.tensor_spec import Array, Json, Signature, cut_to
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -138,14 +138,7 @@ class Shapes:
         text its tokens without padding."""
         if self.text is not None:
             sample = self.text.filled(sample)
-        found = {}
-        for spec in at.inputs:
-            array = sample[spec.name]
-            for axis, size in enumerate(spec.shape):
-                if array.shape[axis] != size:
-                    array = array.take(np.arange(size) % array.shape[axis], axis)
-            found[spec.name] = np.ascontiguousarray(array)
-        return found
+        return {spec.name: cut_to(sample[spec.name], spec.shape) for spec in at.inputs}
 
 
 def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[BuildJob, Shapes]:

@@ -11,6 +11,7 @@ from edgekit.bundle.cost_text import cost_notes
 from edgekit.bundle.kept_variants import kept_variants
 from edgekit.bundle.report import checked_evidence
 from edgekit.compiler.evaluate.verify import (
+    SHAPE_MARGIN_DB,
     OutputError,
     check_output_form,
     compare,
@@ -20,7 +21,7 @@ from edgekit.compiler.evaluate.verify import (
 from edgekit.errors import BundleError, EngineError, MissingDependency, reason_of
 from edgekit.processing.generation import is_generation
 from edgekit.runtime.loading import unpacked_files
-from edgekit.runtime.loading.golden_check import evidence_limit_db
+from edgekit.runtime.loading.golden_check import evidence_limit_db, like
 from edgekit.system.formats.plain_text import table
 from edgekit.system.progress import counted
 from edgekit.target import contract, registry
@@ -191,7 +192,7 @@ def _errors(
 ) -> dict[str, OutputError]:
     return {
         o.name: compare(
-            [e[o.name] for e, _ in pairs], [a[o.name] for _, a in pairs],
+            [e[o.name] for e, _ in pairs], [like(e[o.name], a[o.name]) for e, a in pairs],
             _limit_db(variant, o.name) - margin_db,
         )
         for o in bundle.outputs

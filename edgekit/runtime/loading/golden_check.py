@@ -14,7 +14,7 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.target import registry
-from edgekit.tensor_spec import Array, Json
+from edgekit.tensor_spec import Array, Json, thinned
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
@@ -44,7 +44,7 @@ def check_golden(
         try:
             output_checks.check(outputs)
             for name, limit_db in limits_db.items():
-                snr = snr_db(expected[name], outputs[name])
+                snr = snr_db(expected[name], like(expected[name], outputs[name]))
                 if snr is not None and snr < limit_db:
                     raise EngineError(
                         f"output {name} of a golden vector: SNR {snr:.1f} dB; the limit is {limit_db:.1f} dB"
@@ -52,6 +52,11 @@ def check_golden(
         except EngineError as wrong:
             wrong.blame = "bundle"
             raise
+
+
+def like(expected: Array, actual: Array) -> Array:
+    """Return outputs in the form of a golden vector's, which are thinned at a further shape."""
+    return actual if expected.shape == actual.shape else thinned(actual)
 
 
 def limits_db(variant: Variant, outputs: Sequence[str]) -> dict[str, float]:

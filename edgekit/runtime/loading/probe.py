@@ -173,8 +173,7 @@ def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, second
 def _request(
     bundle: Bundle, variant: Variant, paths: Mapping[str, Path], threads: int, seconds: float
 ) -> dict[str, Json]:
-    # By golden vector: those of further shapes come last.
-    shapes = [bundle.shapes[-1]] * (1 + len(bundle.golden)) + list(bundle.shapes[:-1])
+    shapes = [bundle.shapes[-1], *bundle.shapes[:-1]]
     size_mb = sum(bundle.size_bytes(entry) for entry in variant.files.values()) >> 20
     return {
         "target": variant.target,
@@ -182,7 +181,7 @@ def _request(
         "shapes": [[[[s.name, s.dtype, list(s.shape)] for s in specs] for specs in at] for at in shapes],
         "options": dict(variant.options),
         "threads": threads,
-        "golden": len(bundle.golden_of(variant)),
+        "golden": [len(bundle.golden), len(bundle.golden_of(variant))],
         **_prompt(bundle, variant),
         "limits_db": golden_check.limits_db(variant, [spec.name for spec in bundle.outputs]),
         # A GPU's driver reserves any amount of address space.
