@@ -80,9 +80,9 @@ class TargetInfo(NamedTuple):
             on the profile's device (target/cost_estimate.py); None for a profile that it does not know.
             It is shown as estimated by that tool. Raises MissingDependency if the tool is not installed,
             EngineError if it rejects the files: the variant is kept, with the reason.
-        share_weights: ``(whole, shorter) -> (whole, shorter)``: artifacts of a text encoder at its whole
-            length and at shorter ones, with weights stored once. Files equal to one of the whole's are shared
-            with it; the whole's files are usable alone. None: each length has its own weights.
+        share_weights: ``(largest, further) -> (largest, further)``: artifacts of a model at its largest
+            shape and at further ones, with weights stored once. Files equal to one of the largest's are
+            shared with it; the largest's files are usable alone. None: each shape has its own weights.
         stores_rows: Whether a product's matrix is stored as [outputs, inputs], so that it can be shared with
             an embedding of which rows are gathered; else columns of [inputs, outputs] are.
         unsigned_weights: Whether products of ``int8-dynamic`` are exact on every processor with uint8 weights

@@ -121,7 +121,8 @@ def open_runner(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> ShapesRunner:
-    """Load an artifact at its largest shape; the others are loaded when they are first used.
+    """Load an artifact at its largest shape; the others are loaded when they are first used. Engines that are
+    built on the device are loaded at once, because a build takes minutes.
 
     Arguments and errors as ``Engine.open_runner``.
 
@@ -142,7 +143,14 @@ def open_runner(
             return found
         return engine.open_runner(part.files, *part.signature, part.options, threads)
 
-    return ShapesRunner(largest, opened, further, text, open_further)
+    runner = ShapesRunner(largest, opened, further, text, open_further)
+    if engine.ENGINE.prepared_on_device:
+        try:
+            runner.load()
+        except BaseException:
+            runner.close()
+            raise
+    return runner
 
 
 def _of_lengths(table: Json, largest: Signature) -> Json:
@@ -279,6 +287,12 @@ class ShapesRunner:
                     outputs = self._run_at(key, self._text.cut(feeds, length))
                     return self._text.put_back(outputs, length, self._signature.outputs)
         return self._largest.run(feeds)
+
+    def load(self) -> None:
+        """Load the shapes that are not loaded."""
+        for key, part in self._further.items():
+            if key not in self._opened:
+                self._opened[key] = self._open(part)
 
     def _run_at(self, key: Key, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if key not in self._opened:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,7 +32,10 @@ ENGINE = EngineInfo(
         pads={"ENABLE_BATCH_PADDING": "YES", "SKIP_OV_DYNAMIC_BATCHSIZE": "YES"},
     ),
 )
-XML_FILE, BIN_FILE = "model.xml", "model.bin"
+XML_FILE, BIN_FILE, PACKED_FILE = "model.xml", "model.bin", "model.xml.z"
+"""``model.xml.z`` is ``model.xml`` of a further shape, compressed by zlib (shared_weights.py)."""
+XML_LIMIT_BYTES = 256 << 20
+"""Maximum size of an unpacked ``model.xml``."""
 
 PRECISION_NAMES = {"f32": "fp32", "f16": "fp16"}
 """OpenVINO's name of an element type -> ours, where it is another."""
@@ -121,11 +127,34 @@ def compiled_model(
         settings["INFERENCE_NUM_THREADS"] = str(threads)
     if counted:
         settings["PERF_COUNT"] = "YES"
-    path, (device, settings) = files[XML_FILE], placement or ("CPU", settings)
+    device, settings = placement or ("CPU", settings)
     try:
-        return core.compile_model(core.read_model(str(path), str(files[BIN_FILE])), device, settings)
-    except RuntimeError as problem:
+        with _unpacked(files) as path:
+            read = core.read_model(str(path), str(files[BIN_FILE]))
+        return core.compile_model(read, device, settings)
+    except (RuntimeError, zlib.error) as problem:
+        path = files.get(XML_FILE) or files[PACKED_FILE]
         raise EngineError(f"{engine_version()} did not load {path}: {plain(problem)}") from None
+
+
+@contextmanager
+def _unpacked(files: Mapping[str, Path]) -> Iterator[Path]:
+    """Yield the path of ``model.xml``, unpacked for as long as it is read.
+
+    Raises:
+        EngineError: it is larger than XML_LIMIT_BYTES.
+    """
+    if XML_FILE in files:
+        yield files[XML_FILE]
+        return
+    unpacking = zlib.decompressobj()
+    content = unpacking.decompress(files[PACKED_FILE].read_bytes(), XML_LIMIT_BYTES)
+    if not unpacking.eof:
+        raise EngineError(f"{files[PACKED_FILE]} is damaged, or larger than {XML_LIMIT_BYTES >> 20} MiB unpacked")
+    with TemporaryDirectory(prefix="edgekit-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / XML_FILE
+        path.write_bytes(content)
+        yield path
 
 
 def arithmetic(options: Mapping[str, Json]) -> dict[str, str]:

@@ -1,13 +1,14 @@
-"""Weight sharing: a shorter text's ``model.xml`` reads the full length's ``model.bin``."""
+"""Weight sharing: the ``model.xml`` of a further shape reads the ``model.bin`` of the largest. It is packed."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import zlib
 from collections.abc import Sequence
 
 from edgekit.target import Artifact
-from edgekit_openvino.run import BIN_FILE, XML_FILE
+from edgekit_openvino.run import BIN_FILE, PACKED_FILE, XML_FILE
 
 ALIGNMENT_BYTES = 64
 """Of constants that are added, so that a mapped file is read in place."""
@@ -15,13 +16,13 @@ _PLACE = re.compile(rb'( offset=")(\d+)("[^>]*? size=")(\d+)(")')
 """Of a Const's ``data``: https://docs.openvino.ai/2024/documentation/openvino-ir-format.html"""
 
 
-def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
-    """Let artifacts of shorter texts use the full length's ``model.bin``; add missing data, mostly shapes."""
+def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
+    """Let artifacts of further shapes use the largest's ``model.bin``; add missing data, mostly shapes."""
     weights, described = bytearray(whole.files[BIN_FILE]), []
     places: dict[bytes, int] = {}
     for match in _PLACE.finditer(whole.files[XML_FILE]):
         places.setdefault(_digest(whole.files[BIN_FILE], match), int(match[2]))
-    for artifact in shorter:
+    for artifact in further:
         own = artifact.files[BIN_FILE]
 
         def moved(match: re.Match[bytes], data: bytes = own) -> bytes:
@@ -35,8 +36,8 @@ def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifac
         described.append(_PLACE.sub(moved, artifact.files[XML_FILE]))
     together = bytes(weights)
     found = [
-        artifact._replace(files={XML_FILE: xml, BIN_FILE: together})
-        for artifact, xml in zip(shorter, described, strict=True)
+        artifact._replace(files={PACKED_FILE: zlib.compress(xml, 9), BIN_FILE: together})
+        for artifact, xml in zip(further, described, strict=True)
     ]
     return whole._replace(files={**whole.files, BIN_FILE: together}), found
 

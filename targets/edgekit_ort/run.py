@@ -31,7 +31,7 @@ ENGINE = EngineInfo(
 )
 MODEL_FILE = "model.onnx"
 SHARED_FILE = "shared.onnx"
-"""Has the weights of a shorter text's model.onnx (shared_weights.py)."""
+"""Has the weights of a further shape's model.onnx (shared_weights.py)."""
 
 WRONG_OPTIMIZERS = ("Pad_Fusion", "QDQPropagationTransformer")
 """Optimizers of ONNX Runtime 1.31.1 that change the outputs, or the graph into one that does not load.

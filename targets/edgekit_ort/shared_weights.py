@@ -1,7 +1,7 @@
-"""Weight sharing: a shorter text's ``model.onnx`` reads the weights of the full length's file.
+"""Weight sharing: the ``model.onnx`` of a further shape reads the weights of the largest shape's file.
 
-An ONNX tensor may lie in another file, at an offset: here in the full length's ``model.onnx``, which stays a
-valid model. Tensors that it does not hold, mostly shapes, stay in the shorter one.
+An ONNX tensor may lie in another file, at an offset: here in the largest shape's ``model.onnx``, which stays a
+valid model. Tensors that it does not hold, mostly shapes, stay in the other one.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import onnx
 from edgekit.target import Artifact
 from edgekit_ort.run import MODEL_FILE, SHARED_FILE
 
-SHARED_FROM_BYTES = 1024
+SHARED_FROM_BYTES = 256
 """Smaller constants are kept: naming a place takes 100 bytes."""
 
 
-def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
-    """Let artifacts of shorter texts read their weights from the full length's ``model.onnx``."""
+def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
+    """Let artifacts of further shapes read their weights from the largest's ``model.onnx``."""
     content, found = whole.files[MODEL_FILE], []
-    for artifact in shorter:
+    for artifact in further:
         model = onnx.ModelProto.FromString(artifact.files[MODEL_FILE])
         for tensor in model.graph.initializer:
             raw = tensor.raw_data
@@ -31,6 +31,7 @@ def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifac
             tensor.data_location = onnx.TensorProto.EXTERNAL
             for key, value in (("location", MODEL_FILE), ("offset", place), ("length", len(raw))):
                 tensor.external_data.add(key=key, value=str(value))
+        model.graph.ClearField("value_info")  # a fifth of a small file; the engine infers it
         files = {MODEL_FILE: model.SerializeToString(deterministic=True), SHARED_FILE: content}
         found.append(artifact._replace(files=files))
     return whole, found

@@ -1,8 +1,8 @@
-"""Weight sharing: one .tflite file with a signature for each text length, which share weight buffers.
+"""Weight sharing: one .tflite file with a signature for each shape, which share weight buffers.
 
-    128, 16 and 64 tokens, a file each  =>  one: serving_default, serving_default_1, serving_default_2
+    320, 480 and 640 pixels, a file each  =>  one: serving_default, serving_default_1, serving_default_2
 
-XNNPACK packs the weights of every signature when the file is opened, so all lengths run on one interpreter
+XNNPACK packs the weights of every signature when the file is opened, so all shapes run on one interpreter
 (``TfliteRunner.another``).
 """
 
@@ -22,20 +22,20 @@ from edgekit_tflite.records import Record, packed, unpacked
 from edgekit_tflite.run import FILE
 
 
-def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
-    """Merge artifacts of shorter texts into one file with the full length's. Files that permit float16, store
+def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
+    """Merge artifacts of further shapes into one file with the largest's. Files that permit float16, store
     axes in another order, or would exceed a flatbuffer, stay separate."""
-    models: list[Any] = [unpacked(each.files[FILE], "Model") for each in (whole, *shorter)]
+    models: list[Any] = [unpacked(each.files[FILE], "Model") for each in (whole, *further)]
     contents: list[Array] = []
     places: dict[bytes, int] = {}
     for model in models:
         _move_buffers(model, contents, places)
-    ordered = (entry for each in shorter for end in ("inputs", "outputs") for entry in each.options[end])
+    ordered = (entry for each in further for end in ("inputs", "outputs") for entry in each.options[end])
     if models[0].metadata or any("order" in entry for entry in ordered) or is_outside(contents):
-        return whole, list(shorter)
+        return whole, list(further)
     merged, found = models[0], []
     codes = {(code.builtinCode, code.version): index for index, code in enumerate(merged.operatorCodes)}
-    for number, (model, artifact) in enumerate(zip(models[1:], shorter, strict=True), 1):
+    for number, (model, artifact) in enumerate(zip(models[1:], further, strict=True), 1):
         name = f"{SIGNATURE}_{number}"
         _add(merged, model, codes, name)
         found.append((artifact, {**artifact.options, "signature": name}))
