@@ -122,9 +122,11 @@ def variant_entry(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str,
     """A variant's manifest entry. Its files go into ``entries``, unless it is rejected."""
     files = {}
     if not variant.rejected:
-        # Named by content: profiles of one target that compile to the same bytes share them.
-        files = {file: f"artifacts/{variant.digest[:16]}/{file}" for file in variant.artifact.files}
-        entries.update({files[file]: content for file, content in variant.artifact.files.items()})
+        # Named by content: profiles of one target that compile to the same bytes share them, and so do files.
+        names: dict[bytes, str] = {}
+        for file, content in variant.artifact.files.items():
+            files[file] = names.setdefault(content, f"artifacts/{variant.digest[:16]}/{file}")
+        entries.update({name: content for content, name in names.items()})
     shrunk: dict[str, Json] = {}
     if variant.shrunk is not None:
         golden = [] if variant.rejected else [_own_golden(variant.shrunk, entries)]

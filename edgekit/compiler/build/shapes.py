@@ -111,14 +111,14 @@ class Shapes:
     further: Sequence[Further]
     text: Text | None
 
-    def together(self, whole: Artifact, further: Sequence[Artifact]) -> Artifact:
-        """One artifact: the files of the further shapes are in folders of their own, unless they have the
-        content of one of the largest's."""
+    def together(self, whole: Artifact, further: Sequence[Artifact], shared: bool) -> Artifact:
+        """One artifact: the files of the further shapes are in folders of their own. ``shared``: but for those
+        with the content of one of the largest's."""
         files, parts = dict(whole.files), list[Json]()
         for number, (at, artifact) in enumerate(zip(self.further, further, strict=True)):
             names = {}
             for name, content in artifact.files.items():
-                alike = (other for other, theirs in whole.files.items() if theirs == content)
+                alike = (other for other, theirs in whole.files.items() if shared and theirs == content)
                 names[name] = stored = next(alike, f"{FOLDER}{number}/{name}")
                 files[stored] = content
             shapes = {side: shapes_json(specs) for side, specs in at.signature._asdict().items()}
@@ -316,7 +316,7 @@ class ShapesCompiler:
     def _together(self, whole: Artifact, further: Sequence[Artifact]) -> Artifact:
         if (share := self.TARGET.share_weights) is not None:
             whole, further = share(whole, further)
-        return self._shapes.together(whole, further)
+        return self._shapes.together(whole, further, share is not None)
 
 
 def shape_references(
