@@ -31,7 +31,7 @@ from edgekit.system.formats.npy import NpyError, parse_npy
 from edgekit.system.formats.npy import npy_bytes as npy_bytes
 from edgekit.system.interrupts import pass_on
 from edgekit.system.regular_file import PlainFile, Readable, Section
-from edgekit.tensor_spec import Array, Json, Signature, TensorSpec, cut_to, thinned_specs
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 MAGIC = b"EDGEKIT\0"
 HEADER = struct.Struct("<8sIIQQ32s")
@@ -253,21 +253,20 @@ class Bundle:
     def golden(self) -> list[tuple[dict[str, Array], dict[str, Array]]]:
         """Golden vectors: (feeds, outputs of the reference), read when first asked for; read-only arrays.
 
-        Raises:
-            BundleError: an entry is damaged, or is not the array that the manifest declares.
-        """
+        Raises BundleError: an entry is damaged, or is not the array that the manifest declares."""
         return [
             (self._arrays(pair["inputs"], self.inputs), self._arrays(pair["outputs"], self.outputs))
             for pair in self.manifest["golden"]
         ]
 
     def golden_of(self, variant: Variant) -> list[tuple[dict[str, Array], dict[str, Array]]]:
-        """Return golden vectors with outputs of the model that a variant computes, maybe a smaller one. Those
-        of its further shapes follow, with thinned outputs."""
+        """Return golden vectors of the model that a variant computes, then those of its further shapes."""
         if variant.shrunk is None:
-            further = self.manifest.get("extensions", {}).get("shapes", ()) if variant.has_shapes else ()
-            pairs = zip(further, self.shapes, strict=False)
-            return [*self.golden, *(self._further(each["golden"], shape) for each, shape in pairs)]
+            if not variant.has_shapes:
+                return self.golden
+            from edgekit.bundle.shape_entries import with_further
+
+            return with_further(self.golden, self.manifest, self.shapes, self._arrays)
         own = [self._arrays(outputs, self.outputs) for outputs in variant.shrunk["golden"]]
         return [(feeds, outputs) for (feeds, _), outputs in zip(self.golden, own, strict=bool(own))]
 
@@ -289,9 +288,7 @@ class Bundle:
     def copy_to(self, entry: str, file: BinaryIO) -> None:
         """Write an entry's content to a file. What is hashed is what is written, in one go over it.
 
-        Raises:
-            BundleError: as ``read``; what was written is then not the entry.
-            OSError: the file cannot be written.
+        Raises BundleError: as ``read``; what was written is then not the entry. OSError: it can't be written.
         """
         for piece in self._content(entry):
             file.write(piece)
@@ -333,9 +330,7 @@ class Bundle:
         return tuple(stage["name"] for stage in self.manifest.get("cascade", {}).get("stages", ()))
 
     def stage(self, name: str) -> Bundle:
-        """Return the bundle of a cascade's later stage; it reads this bundle's file.
-
-        Raises BundleError: there is no such stage, or it is damaged, or the bundle is closed."""
+        """Return a later stage of a cascade. Raises BundleError: it is absent or damaged, or this closed."""
         if name not in self.stages:
             raise BundleError(f"{self.name} has no stage {name!r}; it has {', '.join(self.stages) or 'none'}")
         declared = self.manifest["cascade"]["bundles"][name]
@@ -357,9 +352,7 @@ class Bundle:
         return int(self._entries[entry]["size"])
 
     def verify_entries(self) -> None:
-        """Check the sha256 of every entry and that the space between entries is zero.
-
-        Raises BundleError: one is wrong; the text names it."""
+        """Check every entry's sha256 and the zeros between. Raises BundleError, which names a wrong entry."""
         for entry in self._entries:
             for _ in self._content(entry):
                 pass
@@ -374,13 +367,6 @@ class Bundle:
                     raise _not_a_bundle(self.name, f"byte {at} and on: the padding is not zero", _AGAIN)
                 at = self._start + offset + size
         _ = self.golden, [self.golden_of(variant) for variant in self.variants]
-
-    def _further(self, pair: Json, at: Signature) -> tuple[dict[str, Array], dict[str, Array]]:
-        own = tuple(spec for spec in at.inputs if spec.name in pair["inputs"])
-        cut = {s.name: cut_to(self.golden[0][0][s.name], s.shape) for s in at.inputs if s not in own}
-        feeds = {**cut, **self._arrays(pair["inputs"], own)}
-        outputs = self._arrays(pair["outputs"], thinned_specs(at.outputs))
-        return {spec.name: feeds[spec.name] for spec in at.inputs}, outputs
 
     def _arrays(self, entries: Mapping[str, str], specs: tuple[TensorSpec, ...]) -> dict[str, Array]:
         return {spec.name: self._array(entries[spec.name], spec) for spec in specs}

@@ -3,19 +3,29 @@
     [{"inputs": {"image": [1, 3, 320, 320]}, "outputs": {"boxes": [1, 2100, 85]},
       "golden": {"inputs": {}, "outputs": {"boxes": "golden/1/outputs-0.npy"}}}]
 
-Golden vectors of further shapes are small: outputs are thinned (``tensor_spec.thinned``), and an input without
-an entry is cut from that of the largest shape (``tensor_spec.cut_to``). A reader that does not know it has the largest shape alone: the bundle's ``inputs``, ``outputs``, ``golden``.
+Golden vectors of further shapes are small: outputs are thinned (``tensor_spec.thinned``), and an input
+without an entry is cut from that of the largest shape (``tensor_spec.cut_to``). A reader that does not know
+the extension has the largest shape alone: the bundle's ``inputs``, ``outputs`` and ``golden``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from edgekit.system.formats.npy import npy_bytes
 from edgekit.target.shapes import elements, shapes_text, signature_at
-from edgekit.tensor_spec import THINNED_VALUES, Array, Json, Signature, TensorSpec, cut_to, thinned
+from edgekit.tensor_spec import (
+    THINNED_VALUES,
+    Array,
+    Json,
+    Signature,
+    TensorSpec,
+    cut_to,
+    thinned,
+    thinned_specs,
+)
 
 EXTENSION = "shapes"
 
@@ -27,7 +37,7 @@ def signatures(manifest: Mapping[str, Json], largest: Signature) -> list[Signatu
         ValueError: they are not further shapes of the model, in ascending order.
     """
     found: list[Signature] = []
-    for entry in (manifest.get("extensions") or {}).get(EXTENSION, ()):
+    for entry in _entries(manifest):
         signature = signature_at(largest, entry["inputs"], entry["outputs"])
         if signature.inputs in [each.inputs for each in (*found, largest)]:
             raise ValueError(f"{shapes_text(signature.inputs)} twice")
@@ -35,6 +45,38 @@ def signatures(manifest: Mapping[str, Json], largest: Signature) -> list[Signatu
     if [elements(each.inputs) for each in found] != sorted(elements(each.inputs) for each in found):
         raise ValueError("the shapes are not in ascending order")
     return found
+
+
+Pair = tuple[dict[str, Array], dict[str, Array]]
+
+
+def with_further(
+    golden: Sequence[Pair],
+    manifest: Mapping[str, Json],
+    shapes: Sequence[Signature],
+    read: Callable[[Mapping[str, str], tuple[TensorSpec, ...]], dict[str, Array]],
+) -> list[Pair]:
+    """Return the golden vectors, followed by those of the further shapes with thinned outputs.
+
+    Args:
+        golden: Golden vectors of the largest shape.
+        manifest: The bundle's manifest.
+        shapes: The bundle's shapes, smallest first.
+        read: Reads arrays of these specs by their entries.
+    """
+    found = list(golden)
+    for entry, (inputs, outputs) in zip(_entries(manifest), shapes, strict=False):
+        stored = entry["golden"]["inputs"]
+        own = read(stored, tuple(spec for spec in inputs if spec.name in stored))
+        feeds = {
+            s.name: own[s.name] if s.name in own else cut_to(golden[0][0][s.name], s.shape) for s in inputs
+        }
+        found.append((feeds, read(entry["golden"]["outputs"], thinned_specs(outputs))))
+    return found
+
+
+def _entries(manifest: Mapping[str, Json]) -> Json:
+    return (manifest.get("extensions") or {}).get(EXTENSION, ())
 
 
 def as_json(
@@ -56,7 +98,10 @@ def as_json(
             for name, array in feeds.items()
             if array.size <= THINNED_VALUES or not np.array_equal(array, cut_to(largest[name], array.shape))
         }
-        thin = {spec.name: outputs[spec.name] if spec.is_open else thinned(outputs[spec.name]) for spec in signature.outputs}
+        thin = {
+            spec.name: outputs[spec.name] if spec.is_open else thinned(outputs[spec.name])
+            for spec in signature.outputs
+        }
         sides = {side: shapes_json(specs) for side, specs in signature._asdict().items()}
         found.append({**sides, "golden": golden_json(number, (kept, thin), entries)})
     return found

@@ -38,7 +38,7 @@ def card_for(cards: Sequence[Card], item: Any, rate: int | None) -> Card:
 
     Args:
         cards: Result of ``cards_at``.
-        item: As ``processing.prepare`` takes it; what it refuses gets the largest shape.
+        item: Image, sound or text, in the forms of ``processing.prepare``; any other gets the largest shape.
         rate: Sample rate of a sound in Hz; None: the card's.
     """
     is_array = isinstance(item, np.ndarray) and item.size > 0
@@ -53,14 +53,15 @@ def _holds(source: Input, item: np.ndarray[Any, Any], rate: int | None) -> bool:
             return False
         placed = place_image(source, item.shape[1], item.shape[0])
         if source.resize == "fit-height":
-            return placed.scale_x >= source.height / item.shape[0]
+            return bool(placed.scale_x >= source.height / item.shape[0])
         return min(placed.scale_x, placed.scale_y) >= 1
-    window = getattr(source, "window", None)
-    if window is None:
-        return False
-    assert source.kind == "audio"
-    own: int = getattr(source, "rate", 0)
-    return -(-len(item) * own // (rate or own)) <= window - getattr(source, "context", 0)
+    if source.kind == "audio":
+        from edgekit.processing.inputs.audio import AudioInput
+
+        assert isinstance(source, AudioInput)
+        needed: int = -(-len(item) * source.rate // (rate or source.rate))
+        return needed <= source.window - source.context
+    return False
 
 
 def _card_at(card: Card, signature: Signature) -> Card | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -21,7 +20,7 @@ from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.system.interrupts import pass_on
 from edgekit.target.tensor_checks import fitted, misfit
-from edgekit.tensor_spec import Array, Signature, TensorSpec
+from edgekit.tensor_spec import Array, Signature
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -64,8 +63,7 @@ class Session:
         on_state: Called with each new state and the variant it is about; see ``state``.
 
     Attributes:
-        inputs, outputs: Those of the model, at its largest shape.
-        shapes: Inputs and outputs at each shape of the bundle, the largest last (docs/shapes.md).
+        shapes: Inputs and outputs at each shape, the largest last: ``inputs``, ``outputs`` (docs/shapes.md).
 
     Raises:
         BundleError: the bundle cannot be opened.
@@ -104,12 +102,11 @@ class Session:
         try:
             refuse_generation(self.bundle.card, self.bundle.name)
             self.shapes: tuple[Signature, ...] = self.bundle.shapes
-            self.inputs: tuple[TensorSpec, ...] = self.bundle.inputs
-            self.outputs: tuple[TensorSpec, ...] = self.bundle.outputs
+            self.inputs, self.outputs = self.shapes[-1]
             self._takes = [(spec.name, np.dtype(spec.dtype), spec.shape) for spec in self.inputs]
             deadline = None
             if deadline_ms is not None:
-                from edgekit.runtime.deadline.deadline import Deadline  # here: most sessions have none
+                from edgekit.runtime.deadline.deadline import Deadline  # here: most have none
 
                 deadline = Deadline(deadline_ms, self.shapes)
             options = SessionOptions(engine, variant, strict, self.threads, probe, warm, device, allow_split)
@@ -141,8 +138,7 @@ class Session:
                 converted. Arrays that are not contiguous are copied.
 
         Returns:
-            Every output by name, of the declared dtype and shape; the arrays are the caller's. The first run
-            at a further shape loads it.
+            Every output by name, of the declared dtype and shape; the arrays are the caller's.
 
         Raises:
             UsageError: ``feeds`` does not fit, or the session is closed.
@@ -215,7 +211,7 @@ class Session:
 
         card.check_steps()
         if len(self.shapes) > 1:
-            from edgekit.processing.shape_choice import card_for, cards_at  # here: most bundles have one
+            from edgekit.processing.shape_choice import card_for, cards_at
 
             self._cards = self._cards or cards_at(card, self.shapes)
             card = card_for(self._cards, frame, rate)
@@ -231,7 +227,7 @@ class Session:
         return processing.decode(self.card, outputs, placed, **options)
 
     def listen(self, sound: Any, *, rate: int | None = None, **options: Any) -> Listening:
-        """Open a long or a live sound, window by window; see ``streaming.listening.Listening``."""
+        """Open a long or live sound, window by window; see ``streaming.listening.Listening``."""
         from edgekit.runtime.streaming.listening import Listening
 
         return Listening(self, sound, rate=rate, **options)
@@ -241,14 +237,11 @@ class Session:
 
         with self._queue_lock:
             self._carried = self._carried or Carried(self)
-            return self._carried
+        return self._carried
 
     @property
     def card(self) -> Card:
-        """Return the bundle's card.
-
-        Raises: UsageError: it has none.
-        """
+        """Return the bundle's card. Raises UsageError: it has none."""
         if self._card is None:
             from edgekit.runtime.session_card import card_of
 
@@ -318,11 +311,7 @@ class Session:
         deadline first. For batching see ``scheduling.request_queue.Requests``.
 
             outputs = session.run_async(feeds, deadline_ms=100).result()  # or: await asyncio.wrap_future(...)
-
-        Raises:
-            UsageError: ``feeds`` does not fit, or the session is closed.
-            BusyError: 64 requests are queued.
-        """
+        Raises UsageError: ``feeds`` does not fit, or the session is closed. BusyError: the queue is full."""
         with self._queue_lock:
             if self._closed or self._lost_in_fork:
                 raise self._not_loaded()
@@ -364,9 +353,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

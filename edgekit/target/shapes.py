@@ -6,8 +6,8 @@ The artifact's own files and options are of the largest shape; ``options["shapes
                   "files": {"model.onnx": "shapes/0/model.onnx"}, "options": {...}}, ...],
      "text": {"mask": "attention_mask", "padding": "right", "axes": {"input_ids": [1], "tokens": [1]}}}
 
-``files``: the engine's name of a file -> the artifact's. ``text``, of a text encoder: arrays of the largest shape
-run at the shortest that holds the text; ``axes`` are those of each input and output that are as long as the
+``files``: the engine's name of a file -> the artifact's. ``text``, of a text encoder: arrays of the largest
+shape run at the shortest that holds the text; ``axes`` are those of each input and output that are as long as the
 text. A runtime that does not know the option runs the largest shape. Earlier bundles of text encoders have
 ``lengths``: the keys of ``text``, and ``shorter``, files and options by number of tokens.
 """
@@ -186,7 +186,10 @@ def _parsed(
     for part in further if text is not None else ():
         assert text is not None
         length = {spec.name: spec for spec in part.signature.inputs}[text.mask].shape[-1]
-        if signature_at(largest, text.at(largest.inputs, length), text.at(largest.outputs, length)) != part[0]:
+        if (
+            signature_at(largest, text.at(largest.inputs, length), text.at(largest.outputs, length))
+            != part[0]
+        ):
             raise ValueError(f"{shapes_text(part.signature.inputs)} of {text.axes}")
     return sorted(further, key=lambda part: elements(part.signature.inputs)), text
 

@@ -150,7 +150,9 @@ def _unpacked(files: Mapping[str, Path]) -> Iterator[Path]:
     unpacking = zlib.decompressobj()
     content = unpacking.decompress(files[PACKED_FILE].read_bytes(), XML_LIMIT_BYTES)
     if not unpacking.eof:
-        raise EngineError(f"{files[PACKED_FILE]} is damaged, or larger than {XML_LIMIT_BYTES >> 20} MiB unpacked")
+        raise EngineError(
+            f"{files[PACKED_FILE]} is damaged, or larger than {XML_LIMIT_BYTES >> 20} MiB unpacked"
+        )
     with TemporaryDirectory(prefix="edgekit-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / XML_FILE
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Weight sharing: the ``model.xml`` of a further shape reads the ``model.bin`` of the largest. It is packed."""
+"""Weight sharing: ``model.xml`` of a further shape, compressed, reads the ``model.bin`` of the largest."""
 
 from __future__ import annotations
 

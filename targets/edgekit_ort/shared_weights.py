@@ -1,7 +1,7 @@
 """Weight sharing: the ``model.onnx`` of a further shape reads the weights of the largest shape's file.
 
-An ONNX tensor may lie in another file, at an offset: here in the largest shape's ``model.onnx``, which stays a
-valid model. Tensors that it does not hold, mostly shapes, stay in the other one.
+An ONNX tensor may lie in another file, at an offset: here in the largest shape's ``model.onnx``, which stays
+a valid model. Tensors that it does not hold, mostly shapes, stay in the other one.
 """
 
 from __future__ import annotations

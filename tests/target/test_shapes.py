@@ -18,7 +18,10 @@ from edgekit.tensor_spec import Array, Json, TensorSpec
 
 INPUTS = [TensorSpec("ids", "int64", (1, 6)), TensorSpec("mask", "int64", (1, 6))]
 OUTPUTS = [TensorSpec("tokens", "float32", (1, 6, 2)), TensorSpec("score", "float32", (1, 1))]
-FILES = {name: Path(name) for name in ("model", "shapes/0/model", "shapes/1/model", "lengths/2/model", "lengths/4/model")}
+FILES = {
+    name: Path(name)
+    for name in ("model", "shapes/0/model", "shapes/1/model", "lengths/2/model", "lengths/4/model")
+}
 
 
 class Counting:
@@ -151,7 +154,9 @@ def test_a_shape_that_does_not_load_fails_its_runs_alone() -> None:
 
 
 def test_outputs_of_another_shape_are_refused() -> None:
-    with pytest.raises(EngineError, match=r"it returned tokens float32 1x1x2.*outputs are tokens float32 1x2x2"):
+    with pytest.raises(
+        EngineError, match=r"it returned tokens float32 1x1x2.*outputs are tokens float32 1x2x2"
+    ):
         opened(options(), Counting(wrong=True)).run(feeds_of(2))
 
 

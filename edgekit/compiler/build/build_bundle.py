@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,8 +56,7 @@ def build_bundle(request: BuildRequest, claim: Claim = unclaimed) -> Bundle:
     if beside := request.given_beside("any", "graph"):
         raise UsageError(f"{beside[0]} applies to language models only; leave it out")
     card = _card(request.card) or _card_of_folder(request)
-    largest = replace(request, shapes=largest_shapes(request.shapes or {}))
-    job = open_source(source, card, targets, build_options(request), largest)
+    job = open_source(source, card, targets, build_options(request), request)
     shapes = None
     if request.lengths or further_shapes(request.shapes or {}):
         job, shapes = with_shapes(job, source, request)

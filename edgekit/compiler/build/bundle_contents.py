@@ -43,7 +43,7 @@ def make_bundle(
         reference: Its first sample becomes the golden vector.
         variants: In the order in which a runtime prefers them, rejected ones included.
         import_check: Comparison of an imported model with its original.
-        shapes: Of a model with several, the reference at each; the largest last.
+        shapes: Reference at each shape of a model that has several, the largest last.
     """
     explain_sizes(job.source, job.canonical, variants)
     files = job.card.files if job.card else {}
@@ -157,8 +157,7 @@ def _first(reference: ReferenceOutputs) -> tuple[Sample, Mapping[str, Array]]:
 
 
 def _given_shapes(job: BuildJob, shapes: Sequence[tuple[Signature, ReferenceOutputs]]) -> dict[str, Json]:
-    """The shapes of each input, one or several, to build the bundle again; not those that follow from lengths.
-    """
+    """The shapes of each input, to build the bundle again; several, unless they follow from lengths."""
     found: dict[str, Json] = {spec.name: list(spec.shape) for spec in job.inputs}
     if shapes and not job.request.lengths:
         for specs in zip(*(at.inputs for at, _ in shapes), strict=True):

@@ -54,9 +54,7 @@ def evaluate_shapes(
         say("; ".join(references))
 
 
-def _figures(
-    variant: VariantBuild, references: Mapping[str, ReferenceOutputs]
-) -> list[ShapeFigures]:
+def _figures(variant: VariantBuild, references: Mapping[str, ReferenceOutputs]) -> list[ShapeFigures]:
     found: list[ShapeFigures] = []
     threads, largest = default_threads(), list(references.values())[-1]
     with ExitStack() as stack:

@@ -8,7 +8,6 @@ evaluated      each kept variant at each shape: accuracy against the source mode
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -112,8 +111,8 @@ class Shapes:
     text: Text | None
 
     def together(self, whole: Artifact, further: Sequence[Artifact], shared: bool) -> Artifact:
-        """One artifact: the files of the further shapes are in folders of their own. ``shared``: but for those
-        with the content of one of the largest's."""
+        """One artifact: the files of the further shapes are in folders of their own, except, if they may be
+        ``shared``, those with the content of one of the largest's."""
         files, parts = dict(whole.files), list[Json]()
         for number, (at, artifact) in enumerate(zip(self.further, further, strict=True)):
             names = {}
@@ -155,12 +154,11 @@ def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[Bu
     wanted = [{e.name: (*e.shape[:-1], n) for e in parts} for n in request.lengths or ()] or further_shapes(
         request.shapes or {}
     )
-    opening = replace(request, shapes=largest_shapes(request.shapes or {}))
     largest, found = Signature(job.inputs, job.outputs), list[Further]()
     with stage(request.progress, "shapes") as say:
         for shapes in wanted:
-            given = {**(card.shapes() if card else {}), **(opening.shapes or {}), **shapes}
-            found.append(_opened(model, given, flag, shapes, opening, largest))
+            given = {**(card.shapes() if card else {}), **largest_shapes(request.shapes or {}), **shapes}
+            found.append(_opened(model, given, flag, shapes, request, largest))
         found.sort(key=lambda each: elements(each.signature.inputs))
         text = _text(job, parts, found) if parts else None
         if text is not None:
@@ -184,7 +182,9 @@ def _opened(
     try:
         source, _ = open_source_model(model, given, importing(request))
         found = Signature(*map(tuple, signature(source)))
-        for spec, whole in zip((*found.inputs, *found.outputs), (*largest.inputs, *largest.outputs), strict=True):
+        for spec, whole in zip(
+            (*found.inputs, *found.outputs), (*largest.inputs, *largest.outputs), strict=True
+        ):
             if (spec.name, spec.dtype, len(spec.shape)) != (whole.name, whole.dtype, len(whole.shape)):
                 raise UsageError(f"{spec} is not another shape of {whole}")
             if spec.is_open != whole.is_open:
@@ -199,7 +199,7 @@ def _opened(
 
 
 def labels(signatures: Sequence[Signature]) -> list[str]:
-    """Return the shapes of the inputs that have several, e.g. ``1x3x320x320``; with names where they differ."""
+    """Return the shapes of the inputs that have several, e.g. ``1x3x320x320``; with names if they differ."""
     by_input = list(zip(*(each.inputs for each in signatures), strict=True))
     varied = [specs for specs in by_input if len(set(specs)) > 1]
     found = []
@@ -283,9 +283,7 @@ class ShapesCompiler:
         """One artifact with the files of all shapes; errors as the target's."""
         return self._together(*self._compiled(model, profile, precision))
 
-    def _compiled(
-        self, model: ir.Model, profile: Profile, precision: str
-    ) -> tuple[Artifact, list[Artifact]]:
+    def _compiled(self, model: ir.Model, profile: Profile, precision: str) -> tuple[Artifact, list[Artifact]]:
         whole = self._compiler.compile_model(model, profile, precision)
         return whole, [
             self._compiler.compile_model(self._at(model, each), profile, precision)

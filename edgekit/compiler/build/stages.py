@@ -57,6 +57,7 @@ from edgekit.compiler.lowering.byte_input import byte_card, find_byte_input, fol
 from edgekit.compiler.lowering.io_layouts import lay_out, refuse_integers_in_float
 from edgekit.compiler.model.input_ranges import input_ranges
 from edgekit.compiler.model.onnx_file import opened_digest, signature
+from edgekit.compiler.model.shape_sets import largest_shapes
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.observe.calibrate import Split, split
 from edgekit.diagnostics import Finding
@@ -387,7 +388,7 @@ def time_and_select(
 
 
 def _opened(model: Source, card: Card | None, request: BuildRequest) -> tuple[ir.Model, Imported | None]:
-    shapes = {**(card.shapes() if card else {}), **(request.shapes or {})}
+    shapes = {**(card.shapes() if card else {}), **largest_shapes(request.shapes or {})}
     try:
         return open_source_model(model, shapes, importing(request))
     except UsageError as problem:

@@ -172,5 +172,5 @@ def _adapted(value: ir.Value, constant: Array, before: Array, after: Array) -> A
                 for each in (before, after)
             )
             if np.array_equal(was, constant):  # e.g. a grid in integers
-                return now.astype(constant.dtype)
+                return np.asarray(now, constant.dtype)
     raise UsageError(f"constant {value.name} {_NOT_ADAPTED}")

@@ -36,12 +36,16 @@ def _in_parallel(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]]:
     counts = {name: len(given) for name, given in shapes.items() if is_several(given)}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name or 'the image'} {count}" for name, count in counts.items())
-        raise UsageError(f"--shape: inputs have different numbers of shapes ({told}); give each as many, or one")
+        raise UsageError(
+            f"--shape: inputs have different numbers of shapes ({told}); give each as many, or one"
+        )
     found = []
     for k in range(next(iter(counts.values()), 1)):
         at = {name: given[k] if name in counts else given for name, given in shapes.items()}
         for name, shape in at.items():
             if not isinstance(shape, list | tuple) or not all(isinstance(d, int) for d in shape):
-                raise UsageError(f"shape {k + 1} of {name or 'the image'} is {shape!r}; it must be whole numbers")
+                raise UsageError(
+                    f"shape {k + 1} of {name or 'the image'} is {shape!r}; it must be whole numbers"
+                )
         found.append({name: tuple(shape) for name, shape in at.items()})
     return sorted(found, key=lambda at: sum(map(math.prod, at.values())))

@@ -45,7 +45,9 @@ def main(folder: Path) -> None:
 
 def _try(folder: Path, request: Mapping[str, Json]) -> None:
     largest, *further = (
-        Signature(*(tuple(TensorSpec(*spec[:2], tuple(spec[2])) for spec in specs) for specs in at))
+        Signature(
+            *(tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in specs) for specs in at)
+        )
         for at in request["shapes"]
     )
     inputs, outputs = largest

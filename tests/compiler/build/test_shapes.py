@@ -87,7 +87,9 @@ def test_each_shape_answers_as_a_build_of_one(target: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("precision", ["fp16", "int8", "int8-weights"])
 def test_every_precision_has_every_shape(target: str, precision: str, tmp_path: Path) -> None:
     samples = [image(SIZES[-1], seed) for seed in range(24)]
-    bundle = built(tmp_path, targets=[target], precision=precision, samples=samples, force=precision[0] == "i")
+    bundle = built(
+        tmp_path, targets=[target], precision=precision, samples=samples, force=precision[0] == "i"
+    )
     usable = [variant for variant in bundle.variants if variant.usable]
     assert usable
     for variant in usable:
@@ -251,7 +253,10 @@ def two_inputs(path: Path) -> Path:
     graph = helper.make_graph(
         [helper.make_node("Add", ["a", "b"], ["sum"])],
         "two",
-        [helper.make_tensor_value_info(name, floats, dims) for name, dims in (("a", ["n", "k"]), ("b", ["k"]))],
+        [
+            helper.make_tensor_value_info(name, floats, dims)
+            for name, dims in (("a", ["n", "k"]), ("b", ["k"]))
+        ],
         [helper.make_tensor_value_info("sum", floats, ["n", "k"])],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
@@ -259,13 +264,15 @@ def two_inputs(path: Path) -> Path:
 
 
 def test_several_inputs_and_batches_go_in_parallel(tmp_path: Path) -> None:
-    shapes = {"a": [(1, 4), (1, 8), (3, 8)], "b": [(4,), (8,), (8,)]}
+    shapes: dict[str, Any] = {"a": [(1, 4), (1, 8), (3, 8)], "b": [(4,), (8,), (8,)]}
     bundle = edgekit.build(two_inputs(tmp_path / "t.onnx"), targets=["ort"], shapes=shapes, trusted=True)
     with Session(bundle) as session:
         for a, b in zip(shapes["a"], shapes["b"], strict=True):
             feeds = {"a": np.ones(a, np.float32), "b": np.ones(b, np.float32)}
             assert np.array_equal(session.run(feeds)["sum"], np.full(a, 2, np.float32))
-        with pytest.raises(UsageError, match=r"the inputs have shapes a 1x4, b 8, which the bundle does not "):
+        with pytest.raises(
+            UsageError, match=r"the inputs have shapes a 1x4, b 8, which the bundle does not "
+        ):
             session.run({"a": np.ones((1, 4), np.float32), "b": np.ones(8, np.float32)})
     assert [each["shape"] for each in bundle.variants[0].evidence["shapes"]] == [
         "a=1x4, b=4", "a=1x8, b=8", "a=3x8, b=8",
@@ -276,13 +283,21 @@ def test_several_inputs_and_batches_go_in_parallel(tmp_path: Path) -> None:
     ("shapes", "options", "told"),
     [
         ({"image": SHAPES}, {"io": "nchw"}, "--shape cannot be combined with --io; leave one of them out"),
-        ({"image": SHAPES}, {"shrink": "-50%"}, "--shape with several shapes cannot be combined with --shrink; "),
+        (
+            {"image": SHAPES},
+            {"shrink": "-50%"},
+            "--shape with several shapes cannot be combined with --shrink; ",
+        ),
         ({"image": [SHAPES[0], SHAPES[0]]}, {}, "--shape: image=1x3x64x64 is given more than once"),
         ({"image": [SHAPES[0], 3]}, {}, "shape 2 of image is 3; it must be whole numbers"),
         ({"image": SHAPES, "other": [(1, 2)] * 2}, {}, "--shape: inputs have different numbers of shapes"),
         ({"other": SHAPES}, {}, "--shape other=1x3x128x128: the model has no input other"),
         ({"image": [(1, 3, 64), SHAPES[1]]}, {}, "--shape: the model cannot be opened with image=1x3x64: "),
-        ({"image": [(1, 4, 64, 64), SHAPES[1]]}, {}, "--shape: the model cannot be opened with image=1x4x64x64"),
+        (
+            {"image": [(1, 4, 64, 64), SHAPES[1]]},
+            {},
+            "--shape: the model cannot be opened with image=1x4x64x64",
+        ),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(
@@ -295,7 +310,6 @@ def test_what_does_not_go_with_it_is_refused(
 
 
 def test_other_verbs_take_one_shape(tmp_path: Path) -> None:
+    shapes: Any = {"image": SHAPES}
     with pytest.raises(UsageError, match="--shape image: several shapes are for edgekit build; give one"):
-        edgekit.check(detector(tmp_path / "d.onnx"), ["ort"], shapes={"image": SHAPES}, trusted=True)
-
-
+        edgekit.check(detector(tmp_path / "d.onnx"), ["ort"], shapes=shapes, trusted=True)

@@ -64,7 +64,7 @@ def test_other_nodes_are_refused(tmp_path: Path) -> None:
     zero_padding(shorter, "mask", {"tokens": (1,)})
     with pytest.raises(
         UsageError,
-        match="^the graph has different nodes at different shapes, so it cannot be quantized for all of them; "
-        "use fp32 or fp16, or build one shape$",
+        match=r"^the graph has different nodes at different shapes, so it cannot be quantized for all of "
+        r"them; use fp32 or fp16, or build one shape$",
     ):
         at_shape(longest.clone(), longest, shorter)
