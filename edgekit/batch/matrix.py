@@ -52,7 +52,7 @@ class Model:
     name: str
     source: str
     card: str | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...] | tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -175,9 +175,18 @@ def _models(entries: Sequence[Any], location: str, folder: Path) -> list[Model]:
             raise UsageError(f"{wrong}; it may have letters, digits, '.', '_' and '-' between them")
         card = _located(get(entry, "card", str, at), folder) if "card" in entry else None
         given = get(entry, "shapes", dict, at) if "shapes" in entry else {}
-        shapes = {each: whole_numbers(given, each, f"{at}: shapes", minimum=1) for each in given}
+        shapes = {each: _shapes(given, each, f"{at}: shapes") for each in given}
         found += [Model(name or _plain(_stem(source)), source, card, shapes) for source in sources]
     return found
+
+
+def _shapes(table: Mapping[str, Any], name: str, location: str) -> tuple[Any, ...]:
+    """One shape of an input, or several."""
+    given = table[name]
+    if not isinstance(given, list) or not any(isinstance(each, list) for each in given):
+        return whole_numbers(table, name, location, minimum=1)
+    places = {f"{name}[{number}]": each for number, each in enumerate(given)}
+    return tuple(whole_numbers(places, each, location, minimum=1) for each in places)
 
 
 def _files(source: str, location: str, folder: Path) -> Iterator[str]:

@@ -7,8 +7,8 @@ The artifact's own files and options are of the largest shape; ``options["shapes
      "text": {"mask": "attention_mask", "padding": "right", "axes": {"input_ids": [1], "tokens": [1]}}}
 
 ``files``: the engine's name of a file -> the artifact's. ``text``, of a text encoder: arrays of the largest
-shape run at the shortest that holds the text; ``axes`` are those of each input and output that are as long as the
-text. A runtime that does not know the option runs the largest shape. Earlier bundles of text encoders have
+shape run at the shortest that holds the text; ``axes`` are those of each input and output that are as long
+as the text. A runtime that does not know the option runs the largest shape. Earlier bundles of text encoders have
 ``lengths``: the keys of ``text``, and ``shorter``, files and options by number of tokens.
 """
 

@@ -132,12 +132,12 @@ class Shapes:
             }
         return Artifact(files, {**whole.options, OPTION: table}, whole.facts)
 
-    def cut(self, sample: Sample, at: Signature) -> dict[str, Array]:
+    def cut(self, sample: Sample, target: Signature) -> dict[str, Array]:
         """Return a sample of the largest shape at another: a part of it, repeated where it is too small; of a
         text its tokens without padding."""
         if self.text is not None:
             sample = self.text.filled(sample)
-        return {spec.name: cut_to(sample[spec.name], spec.shape) for spec in at.inputs}
+        return {spec.name: cut_to(sample[spec.name], spec.shape) for spec in target.inputs}
 
 
 def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[BuildJob, Shapes]:
@@ -174,13 +174,13 @@ def with_shapes(job: BuildJob, model: Source, request: BuildRequest) -> tuple[Bu
 
 
 def _opened(
-    model: Source, given: Mapping[str, tuple[int, ...]], flag: str, shapes: Mapping[str, tuple[int, ...]],
+    model: Source, fixed: Mapping[str, tuple[int, ...]], flag: str, shapes: Mapping[str, tuple[int, ...]],
     request: BuildRequest, largest: Signature,
 ) -> Further:  # fmt: skip
     """The model at a further shape."""
     at = ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items())
     try:
-        source, _ = open_source_model(model, given, importing(request))
+        source, _ = open_source_model(model, fixed, importing(request))
         found = Signature(*map(tuple, signature(source)))
         for spec, whole in zip(
             (*found.inputs, *found.outputs), (*largest.inputs, *largest.outputs), strict=True

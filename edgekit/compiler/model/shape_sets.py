@@ -27,9 +27,9 @@ def further_shapes(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]
     return [{name: each[name] for name in several} for each in _in_parallel(shapes)[:-1]]
 
 
-def is_several(given: Any) -> bool:
+def is_several(shape: Any) -> bool:
     """Return whether an input is given several shapes, and not one."""
-    return any(isinstance(each, list | tuple) for each in given)
+    return any(isinstance(each, list | tuple) for each in shape)
 
 
 def _in_parallel(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]]:

@@ -200,7 +200,7 @@ def test_the_manifest_of_a_stranger_is_checked(three: Path) -> None:
             Bundle.create(manifest, {name: bytes(bundle.read(name)) for name in bundle._entries})
 
     changed()
-    for change in (
+    changes: list[dict[str, Any]] = [
         {"inputs": {}},
         {"inputs": {"image": [1, 3, 64]}},
         {"inputs": {"image": [1, 3, 0, 64]}},
@@ -214,7 +214,8 @@ def test_the_manifest_of_a_stranger_is_checked(three: Path) -> None:
         {"golden": {"inputs": {"x": "golden/0/inputs-0.npy"}, "outputs": {}}},
         {"golden": {"inputs": {}, "outputs": {"boxes": "absent"}}},
         {"golden": {"inputs": {"image": "golden/0/inputs-0.npy"}, "outputs": {}}},
-    ):
+    ]
+    for change in changes:
         with pytest.raises(BundleError, match=r"extensions\.shapes"):
             changed(**change)
 
