@@ -8,8 +8,10 @@ The artifact's own files and options are of the largest shape; ``options["shapes
 
 ``files``: the engine's name of a file -> the artifact's. ``text``, of a text encoder: arrays of the largest
 shape run at the shortest that holds the text; ``axes`` are those of each input and output that are as long
-as the text. A runtime that does not know the option runs the largest shape. Earlier bundles of text encoders have
-``lengths``: the keys of ``text``, and ``shorter``, files and options by number of tokens.
+as the text. A runtime that does not know the option runs the largest shape.
+
+Earlier bundles of text encoders have ``lengths``: the keys of ``text``, and ``shorter``, files and options by
+number of tokens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Short texts with and without ``--lengths``: time in turns, and equality of the embeddings.
 
-    PYTHONPATH=. python tests/benchmarks/bench_text_lengths.py [--precision int8-dynamic] [FOLDER]
+    PYTHONPATH=. python tests/benchmarks/bench_shapes.py [--precision int8-dynamic] [FOLDER]
 
 The model is paraphrase-MiniLM-L3-v2 of models.toml (17.4 million parameters, 384 values a text), with 128
 tokens, and with 16, 32 and 64 beside. One thread; each round runs a text on both, and the ratio is the median
