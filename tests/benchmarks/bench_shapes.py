@@ -1,6 +1,11 @@
-"""Short texts with and without ``--lengths``: time in turns, and equality of the embeddings.
+"""Several shapes in one bundle, compared with bundles of one: equal outputs, size, and cost of a switch.
 
-    PYTHONPATH=. python tests/benchmarks/bench_shapes.py [--precision int8-dynamic] [FOLDER]
+    PYTHONPATH=.:targets python tests/benchmarks/bench_shapes.py --detector   # YOLOX-nano, 320, 416 and 640 pixels
+    PYTHONPATH=.:targets python tests/benchmarks/bench_shapes.py --sounds     # Silero VAD, 8 and 32 windows a run
+    PYTHONPATH=.:targets python tests/benchmarks/bench_shapes.py [--precision int8-dynamic] [FOLDER]    # texts
+
+A switch is the first run at a further shape; it is compared with opening a bundle of that shape alone, and its
+first run. Texts are run with and without ``--lengths``: time in turns, and equality of the embeddings.
 
 The model is paraphrase-MiniLM-L3-v2 of models.toml (17.4 million parameters, 384 values a text), with 128
 tokens, and with 16, 32 and 64 beside. One thread; each round runs a text on both, and the ratio is the median
@@ -24,6 +29,7 @@ from edgekit.runtime import Session
 from tests.benchmarks.bench_texts import texts
 from tests.benchmarks.packaged_models import fetch, read_table
 from tests.benchmarks.peer_networks import NETWORKS, prepare
+from tests.conftest import SHARED
 
 LENGTHS = (16, 32, 64)
 TARGETS = {"ort": "onnxruntime", "openvino": "openvino", "tflite": "ai_edge_litert"}
@@ -36,8 +42,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--detector", action="store_true")
+    parser.add_argument("--sounds", action="store_true")
     parser.add_argument("folder", nargs="?", type=Path)
     given = parser.parse_args()
+    if given.detector:
+        several("yolox_nano.onnx", "images", [(1, 3, size, size) for size in (320, 416, 640)])
+    if given.sounds:
+        several("silero_vad_16k_sequence.onnx", "input", [(count, 576) for count in (8, 32)])
+    if given.detector or given.sounds:
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = given.folder or Path(name)
         network = next(each for each in NETWORKS if each.name == "MiniLM-L3")
@@ -53,6 +67,34 @@ def main() -> None:
                 f"{target}-{given.precision}",
                 [SIX_WORDS, *texts(), " ".join(texts()[:6]), " ".join(texts() * 2)],
             )
+
+
+def several(name: str, varied: str, shapes: list[tuple[int, ...]]) -> None:
+    model = SHARED / "models" / name
+    for target in (target for target, package in TARGETS.items() if find_spec(package) is not None):
+        made = edgekit.build(model, targets=[target], shapes={varied: shapes})
+        ones = [edgekit.build(model, targets=[target], shapes={varied: shape}) for shape in shapes]
+        sizes = [sum(map(len, each.pieces())) for each in (made, ones[-1])]
+        files = [each.variants[0].evidence["size_bytes"] for each in (made, ones[-1])]
+        print(f"{name} {target}: bundle {sizes[0] / sizes[1]:.3f}x, variant {files[0] / files[1]:.3f}x")
+        with Session(made, strict=True) as session:
+            for one, (inputs, _) in zip(ones, session.shapes, strict=True):
+                random = np.random.default_rng(0)
+                feeds = {s.name: random.random(s.shape).astype(s.dtype) for s in inputs}
+                began = time.process_time()
+                with Session(one, strict=True) as single:
+                    expected = single.run(feeds)
+                    alone_ms = 1000 * (time.process_time() - began)
+                took = []
+                for _ in range(10):
+                    began = time.process_time()
+                    found = session.run(feeds)
+                    took.append(1000 * (time.process_time() - began))
+                equal = all(np.array_equal(found[each], expected[each]) for each in expected)
+                print(
+                    f"  {feeds[varied].shape}: {'equal' if equal else 'NOT EQUAL'}; CPU time of the first run "
+                    f"{took[0]:.1f} ms, opened alone {alone_ms:.1f}, later runs {np.median(took[1:]):.1f}"
+                )
 
 
 def built(
