@@ -31,6 +31,15 @@ samples = "night"
 """
 
 
+def test_a_model_has_several_shapes(folder: Path) -> None:
+    entry = '{file = "zoo/big.onnx", shapes = {x = [[1, 3], [1, 5]], s = []}}'
+    (folder / "m.toml").write_text(f'targets = ["ort"]\nmodels = [{entry}]\n')
+    assert read_matrix(folder / "m.toml").builds[0].model.shapes == {"x": ((1, 3), (1, 5)), "s": ()}
+    (folder / "m.toml").write_text(f'targets = ["ort"]\nmodels = [{entry.replace("[1, 5]", "5")}]\n')
+    with pytest.raises(UsageError, match=r"models\[0\]: shapes.x\[1\]"):
+        read_matrix(folder / "m.toml")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "zoo").mkdir()

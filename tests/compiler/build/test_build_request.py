@@ -48,7 +48,27 @@ def test_a_scalars_shape() -> None:
     assert parse_shape("x=") == ("x", ())
 
 
-@pytest.mark.parametrize("text", ["3", "=1x3", "a=1x0", "a=1xb", "a=-1", "a=²"])
+def test_several_shapes() -> None:
+    assert parse_shape("a=1x3,1x4") == ("a", ((1, 3), (1, 4)))
+    assert parse_shape("1x3,1x4") == ("", ((1, 3), (1, 4)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3",
+        "=1x3",
+        "a=1x0",
+        "a=1xb",
+        "a=-1",
+        "a=²",
+        "a=1x3,",
+        "a=,1x3",
+        "a=1x3,,1x4",
+        "3,1x3",
+        f"a={'9' * 20}",
+    ],
+)
 def test_shapes_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"^, with sizes of 1 or more$"):
         parse_shape(text)

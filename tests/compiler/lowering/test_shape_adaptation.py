@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
 
@@ -68,3 +70,48 @@ def test_other_nodes_are_refused(tmp_path: Path) -> None:
         r"them; use fp32 or fp16, or build one shape$",
     ):
         at_shape(longest.clone(), longest, shorter)
+
+
+def graph(size: int, *, steps: int = 1, stored: bool = False) -> ir.Model:
+    """y = (x + 2 i) read with ``steps``, where i counts the columns; ``stored``: 2 i is in integers."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 23]> g (float[1,1,{size}] x) => (float[1,1,k] y)
+        {{ a = Add(x, {"wide" if stored else "grid"})
+           y = MaxPool<kernel_shape = [{steps}]>(a) }}"""
+    )
+    grid = 2 * np.arange(size, dtype=np.float32).reshape(1, 1, size)[..., ::-1]  # no prefix of a longer one
+    constants: dict[str, Array] = {"grid": grid}
+    if stored:
+        constants = {
+            "grid/stored": np.rint(grid / 0.5).astype(np.int8), "scale": np.array(0.5, np.float32),
+            "zero": np.array(0, np.int8),
+        }  # fmt: skip
+        inputs = ["grid/stored", "scale", "zero"]
+        model.graph.node.insert(0, onnx.helper.make_node("DequantizeLinear", inputs, ["wide"]))
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in constants.items())
+    return ir.serde.deserialize_model(model)
+
+
+def test_a_grid_in_integers_and_an_attribute_follow_the_shape() -> None:
+    largest, further = graph(8, steps=4), graph(4, steps=2)
+    found = at_shape(graph(8, steps=4, stored=True), largest, further)
+    assert constants(found)["grid/stored"].tolist() == [[[12, 8, 4, 0]]]
+    x = np.array([[[5, 1, 2, 3]]], np.float32)
+    assert np.array_equal(Reference(found).run({"x": x})["y"], Reference(further).run({"x": x})["y"])
+
+
+def test_a_grid_in_other_integers_is_refused() -> None:
+    made = graph(8, stored=True)
+    tuned = constants(made)["grid/stored"] + np.int8(1)
+    made.graph.initializers["grid/stored"].const_value = ir.tensor(tuned, name="grid/stored")
+    with pytest.raises(
+        UsageError, match=r"^constant grid/stored cannot be adapted to another shape; use fp32"
+    ):
+        at_shape(made, graph(8), graph(4))
+
+
+def test_a_changed_attribute_of_a_node_that_was_replaced_is_refused() -> None:
+    made = graph(8, steps=4)
+    made.graph[1].outputs[0].name = "other"
+    with pytest.raises(UsageError, match=r"^node y cannot be adapted to another shape; use fp32 or fp16"):
+        at_shape(made, graph(8, steps=4), graph(4, steps=2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -190,3 +191,18 @@ def test_absence_gives_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(caught.value) == (
         f"openvino is not installed, and running an OpenVINO IR needs it: {install_line('openvino')}"
     )
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "large"])
+def test_a_packed_file_that_is_damaged_is_one_error(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = zlib.compress(b"<net/>" * 100)
+    if damage == "large":
+        monkeypatch.setattr(run, "XML_LIMIT_BYTES", 16)
+    packed = {"cut": content[:-8], "garbage": b"no zlib", "large": content}[damage]
+    (tmp_path / run.PACKED_FILE).write_bytes(packed)
+    (tmp_path / run.BIN_FILE).write_bytes(b"")
+    files = {name: tmp_path / name for name in (run.PACKED_FILE, run.BIN_FILE)}
+    with pytest.raises(EngineError, match=r"model\.xml\.z"):
+        run.open_runner(files, [], [], {}, 1)
