@@ -65,6 +65,7 @@ def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
         f"  from      {source['file']}  opset {source['opset']}, {source['nodes']} nodes  "
         f"sha256 {source['sha256'][:16]}...",
         *(f"  input     {spec}" for spec in bundle.inputs),
+        *(f"  or        {', '.join(map(str, each))}" for each, _ in bundle.shapes[-2::-1]),
         *(f"  output    {spec}" for spec in bundle.outputs),
         f"  built by  {', '.join(f'{tool} {version}' for tool, version in made_by.items())}",
         "",

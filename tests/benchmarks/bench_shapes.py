@@ -1,11 +1,11 @@
 """Several shapes in one bundle, compared with bundles of one: equal outputs, size, and cost of a switch.
 
-    PYTHONPATH=.:targets python tests/benchmarks/bench_shapes.py --detector   # YOLOX-nano, 320, 416 and 640 pixels
-    PYTHONPATH=.:targets python tests/benchmarks/bench_shapes.py --sounds     # Silero VAD, 8 and 32 windows a run
-    PYTHONPATH=.:targets python tests/benchmarks/bench_shapes.py [--precision int8-dynamic] [FOLDER]    # texts
+    python tests/benchmarks/bench_shapes.py --detector   # YOLOX-nano, 320, 416 and 640 pixels
+    python tests/benchmarks/bench_shapes.py --sounds     # Silero VAD, 8 and 32 windows a run
+    python tests/benchmarks/bench_shapes.py [--precision int8-dynamic] [FOLDER]    # texts
 
-A switch is the first run at a further shape; it is compared with opening a bundle of that shape alone, and its
-first run. Texts are run with and without ``--lengths``: time in turns, and equality of the embeddings.
+A switch is the first run at a further shape; it is compared with opening a bundle of that shape alone, and
+its first run. Texts are run with and without ``--lengths``: time in turns, and equality of the embeddings.
 
 The model is paraphrase-MiniLM-L3-v2 of models.toml (17.4 million parameters, 384 values a text), with 128
 tokens, and with 16, 32 and 64 beside. One thread; each round runs a text on both, and the ratio is the median
@@ -92,8 +92,9 @@ def several(name: str, varied: str, shapes: list[tuple[int, ...]]) -> None:
                     took.append(1000 * (time.process_time() - began))
                 equal = all(np.array_equal(found[each], expected[each]) for each in expected)
                 print(
-                    f"  {feeds[varied].shape}: {'equal' if equal else 'NOT EQUAL'}; CPU time of the first run "
-                    f"{took[0]:.1f} ms, opened alone {alone_ms:.1f}, later runs {np.median(took[1:]):.1f}"
+                    f"  {feeds[varied].shape}: {'equal' if equal else 'NOT EQUAL'}; CPU time of the "
+                    f"first run {took[0]:.1f} ms, opened alone {alone_ms:.1f}, "
+                    f"later runs {np.median(took[1:]):.1f}"
                 )
 
 
