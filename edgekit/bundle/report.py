@@ -340,7 +340,7 @@ def _shapes(figures: Json) -> str:
         + (f" in {milliseconds(own['p50_ms'])}" if "p50_ms" in own else "")
         for own in figures
     ]
-    return f"runs at the shape of its inputs, a text at the shortest that holds it: {'; '.join(each)}"
+    return f"runs at the shape of its inputs: {'; '.join(each)}"
 
 
 def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import edgekit
 from edgekit.runtime import Session
 from edgekit.serve.bundle_names import bundles_by_name
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.service import Access
 from tests.fixtures.classifiers import vectors
+from tests.fixtures.detector import detector, detector_card
 from tests.fixtures.servers import Running, app_of, running
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -55,6 +57,22 @@ def test_a_picture(server: Running, expected: Any) -> None:
         status, _, body = server.ask("POST", path, png(), {"Content-Type": "image/png"})
         assert status == 200, body
         assert json.loads(body) == {"model_name": "net", "model_version": "1", "prediction": expected}
+
+
+def test_pictures_run_at_the_shape_that_fits_them(tmp_path: Path) -> None:
+    shapes = {"image": [(1, 3, 64, 64), (1, 3, 96, 96)]}
+    model = detector(tmp_path / "detector.onnx")
+    made = edgekit.build(model, targets=["ort"], shapes=shapes, card=detector_card(96), trusted=True)
+    path = made.save(tmp_path / "d.edgekit")
+    with Session(path) as session, running({("d", "1"): path}, deadline_ms=30_000) as server:
+        for size in (60, 90):
+            pixels = np.random.default_rng(size).integers(0, 256, (size, size, 3)).astype(np.uint8)
+            status, _, body = server.ask(
+                "POST", "/v2/models/d/predict", png(pixels), {"Content-Type": "image/png"}
+            )
+            assert status == 200, body
+            assert session.prepare(pixels)[0]["image"].shape[-1] == (64 if size == 60 else 96)
+            assert json.loads(body)["prediction"] == session.predict(pixels).as_json()
 
 
 @pytest.mark.parametrize("body", [b"", b"no picture", png()[:30]], ids=["empty", "other", "cut"])
