@@ -229,7 +229,7 @@ def signature_at(largest: Signature, inputs: Json, outputs: Json) -> Signature:
             sizes = given[spec.name]
             same_rank = isinstance(sizes, list | tuple) and len(sizes) == len(spec.shape)
             if not same_rank or not all(
-                type(size) is int and (size > 0 or size == declared)
+                type(size) is int and (size == declared or (size > 0 and declared != 0))
                 for size, declared in zip(sizes, spec.shape, strict=True)
             ):
                 raise ValueError(f"{spec.name} {sizes}")

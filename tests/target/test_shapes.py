@@ -14,7 +14,7 @@ from edgekit.target import shapes
 from edgekit.target.contract import EngineInfo
 from edgekit.target.registry import open_runner
 from edgekit.target.shapes import TokenAxes
-from edgekit.tensor_spec import Array, Json, TensorSpec
+from edgekit.tensor_spec import Array, Json, Signature, TensorSpec
 
 INPUTS = [TensorSpec("ids", "int64", (1, 6)), TensorSpec("mask", "int64", (1, 6))]
 OUTPUTS = [TensorSpec("tokens", "float32", (1, 6, 2)), TensorSpec("score", "float32", (1, 1))]
@@ -227,6 +227,13 @@ def test_an_option_from_elsewhere_is_refused(changed: dict[str, Json]) -> None:
     with pytest.raises(EngineError, match=r"^the shapes of a variant are malformed: "):
         opened(changed, engine)
     assert engine.open == []
+
+
+def test_an_empty_axis_stays_empty() -> None:
+    largest = Signature((TensorSpec("a", "int64", (0, 2)), TensorSpec("b", "int64", (9,))), ())
+    assert shapes.signature_at(largest, {"a": [0, 1], "b": [9]}, {}).inputs[0].shape == (0, 1)
+    with pytest.raises(ValueError, match=r"a \[1, 2\]"):
+        shapes.signature_at(largest, {"a": [1, 2], "b": [4]}, {})
 
 
 def test_the_files_of_the_largest_shape_are_told() -> None:
