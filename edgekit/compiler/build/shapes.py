@@ -273,11 +273,7 @@ class ShapesCompiler:
         self._compiler, self._shapes = compiler, shapes
 
     def check_model(self, model: ir.Model, profile: Profile) -> list[Finding]:
-        """The findings at each shape."""
-        found = self._compiler.check_model(model, profile)
-        for at in self._shapes.further if model is self._shapes.canonical else ():
-            found += [each for each in self._compiler.check_model(at.canonical, profile) if each not in found]
-        return found
+        return self._compiler.check_model(model, profile)
 
     def compile_model(self, model: ir.Model, profile: Profile, precision: str) -> Artifact:
         """One artifact with the files of all shapes; errors as the target's."""

@@ -162,6 +162,22 @@ def test_further_shapes_are_loaded_when_they_are_needed(three: Path) -> None:
         assert not session.late
 
 
+@pytest.mark.needs_tflite
+def test_a_shape_that_does_not_load_costs_a_fallback(tmp_path: Path) -> None:
+    bundle = built(tmp_path, targets=["ort", "tflite"])
+    with Session(bundle, engine="ort") as session:
+        expected = session.run(image(96))["boxes"]
+    with Session(bundle, engine="ort") as session:
+        runner = session.runner
+        assert isinstance(runner, ShapesRunner)
+        broken = runner._further[(SHAPES[1],)]
+        runner._further[(SHAPES[1],)] = broken._replace(files={"model.onnx": tmp_path / "absent"})
+        assert session.run(image(64))["boxes"].shape[1] == 84
+        assert session.active.variant == "ort-fp32"
+        assert session.run(image(96))["boxes"] == pytest.approx(expected, abs=1e-4)
+        assert session.active.variant == "tflite-fp32"
+
+
 def test_golden_vectors_of_every_shape_are_verified(three: Path, tmp_path: Path) -> None:
     with Bundle.open(three) as bundle:
         variant = bundle.variants[0]
