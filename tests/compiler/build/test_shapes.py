@@ -21,6 +21,7 @@ from edgekit.errors import BundleError, UsageError
 from edgekit.release.export.export import export_variant
 from edgekit.runtime import Session
 from edgekit.runtime.loading.probe import probe
+from edgekit.runtime.remote.remote_session import RemoteSession
 from edgekit.runtime.scheduling.batching import Batching
 from edgekit.target.shapes import ShapesRunner
 from tests.fixtures.detector import detector, detector_card
@@ -176,6 +177,20 @@ def test_a_shape_that_does_not_load_costs_a_fallback(tmp_path: Path) -> None:
         assert session.active.variant == "ort-fp32"
         assert session.run(image(96))["boxes"] == pytest.approx(expected, abs=1e-4)
         assert session.active.variant == "tflite-fp32"
+
+
+def test_a_server_is_not_asked_for_a_further_shape(three: Path) -> None:
+    with (
+        Session(three) as session,
+        RemoteSession(session, "http://127.0.0.1:9", "three", policy="remote-first") as remote,
+    ):
+        result = remote.run(image(64))
+        assert result["boxes"].shape[1] == 84
+        assert (result.path, result.why) == (
+            "local", "the server runs the largest of the bundle's shapes only",
+        )  # fmt: skip
+        with pytest.raises(UsageError, match="input image has shape 1x3x32x32; float32 1x3x64x64 or "):
+            remote.run(image(32))
 
 
 def test_golden_vectors_of_every_shape_are_verified(three: Path, tmp_path: Path) -> None:
