@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from edgekit.tensor_spec import Signature, TensorSpec
 from tests.fixtures.sounds import KWS, audio
 
 
-def shapes_of(name: str, shapes: list[tuple[int, ...]]) -> list[Signature]:
+def shapes_of(name: str, shapes: Sequence[tuple[int, ...]]) -> list[Signature]:
     return [Signature((TensorSpec(name, "float32", shape),), ()) for shape in shapes]
 
 
-def fed(entry: dict[str, Any], shapes: list[tuple[int, ...]], item: Any, rate: int | None = None) -> Any:
+def fed(entry: dict[str, Any], shapes: Sequence[tuple[int, ...]], item: Any, rate: int | None = None) -> Any:
     """The shape of the model's input for an item."""
     card = parse_card({"title": "t", "inputs": {"x": {**entry, "shape": list(shapes[-1])}}})
     chosen = card_for(cards_at(card, shapes_of("x", shapes)), item, rate)
