@@ -74,7 +74,7 @@ export interface Options {
 
 /** Times of the variant that runs, on one golden vector's inputs, without preparation and decoding. */
 export interface Bench {
-  /** Seconds that were measured, and runs in them; at most 200,000 runs enter the percentiles. */
+  /** Seconds that were measured, and runs in them; at most 2,000,000 runs enter the percentiles. */
   seconds: number;
   runs: number;
   load_ms: number;
@@ -89,7 +89,7 @@ export interface Bench {
 
 /**
  * A bundle whose best variant that is right in this browser runs. It computes in a worker: the page responds
- * meanwhile. A Content Security Policy needs script-src 'self' 'wasm-unsafe-eval' and worker-src blob:.
+ * meanwhile. A Content Security Policy needs script-src 'self' 'wasm-unsafe-eval' and worker-src 'self' blob:.
  */
 export class Session {
   private constructor();

@@ -106,7 +106,7 @@ function started(onmessage, onend) {
   worker.onmessageerror = () => onend(new EdgeKitError("the worker's answer cannot be read"));
   worker.onerror = (event) => {
     event.preventDefault?.();
-    const cause = event.message || "session-worker.js was not loaded; the page's policy needs worker-src blob:";
+    const cause = event.message || "session-worker.js was not loaded; the page's policy needs worker-src 'self' blob:";
     onend(new EdgeKitError(`the worker stopped: ${cause}`));
   };
   return worker;

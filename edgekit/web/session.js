@@ -4,7 +4,7 @@ import {load as loadOnnxRuntime} from './onnxruntime.js';
 
 const ENGINES = {ort: loadOnnxRuntime};
 const BUNDLE_LIMIT_BYTES = 512 * 2 ** 20, PIXEL_LIMIT = 2 ** 26;
-const SLICES = 10, RUNS_LIMIT = 200_000;
+const SLICES = 10, RUNS_LIMIT = 2_000_000;
 let compiled;
 
 export class LocalSession {
