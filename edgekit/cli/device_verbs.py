@@ -93,7 +93,11 @@ def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
     help="Measure BUNDLE in the browser of a phone: serve a page in the local network, and wait for its report.",
 )
 @click.option(
-    "--seconds", type=float, default=60.0, show_default=True, help="With --browser: measuring time for each variant."
+    "--seconds",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="With --browser: measuring time for each variant.",
 )
 @click.option("--merge", is_flag=True, help="With --browser: add the measurements to BUNDLE.")
 @click.option(

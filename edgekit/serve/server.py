@@ -12,7 +12,7 @@ import signal
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory

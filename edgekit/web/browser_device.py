@@ -70,7 +70,9 @@ def measure_in_browser(
     try:
         context, fingerprint = own_certificate(address.host)
     except ValueError:
-        raise UsageError(f"--listen is {listen!r}; it must begin with an IP address of this machine") from None
+        raise UsageError(
+            f"--listen is {listen!r}; it must begin with an IP address of this machine"
+        ) from None
     providers = ["webgpu", "wasm"] if webgpu else ["wasm"]
     with TemporaryDirectory() as folder, Bundle.open(path) as bundle:
         site = write_web(bundle, Path(folder, "web"), npm_package, webgpu=webgpu)

@@ -78,7 +78,12 @@ class BrowserReport:
 
 
 def read_report(
-    body: bytes, bundle: Bundle, variants: Sequence[str], providers: Sequence[str], seconds: float, elapsed: float
+    body: bytes,
+    bundle: Bundle,
+    variants: Sequence[str],
+    providers: Sequence[str],
+    seconds: float,
+    elapsed: float,
 ) -> BrowserReport:
     """Check a report.
 
@@ -143,7 +148,7 @@ def _result(result: Mapping[str, Any], bundle: Bundle, seconds: float) -> dict[s
     name, provider = _text(result["variant"], "variant"), result["provider"]
     engine, problem = _text(result["engine"], "engine"), _text(result["problem"], "problem")
     variant = next((one for one in bundle.variants if one.name == name), None)
-    if variant is None or provider not in ENGINES:
+    if variant is None or provider not in tuple(ENGINES):
         raise ReportError(f"{strict_json.brief(name)} on {strict_json.brief(provider)} was not asked for")
     row: dict[str, Any] = {"variant": name, "provider": provider, "engine": engine}
     if result["bench"] is None:
@@ -177,7 +182,9 @@ def _agreement(rows: Any, bundle: Bundle, evidence: Mapping[str, Json]) -> dict[
     for name, limit_db in limits.items():
         lowest = min(snr for (_, output), snr in found.items() if output == name)
         if limit_db is None or lowest < limit_db:
-            raise ReportError(f"output {strict_json.brief(name)} is below its limit and was measured all the same")
+            raise ReportError(
+                f"output {strict_json.brief(name)} is below its limit and was measured all the same"
+            )
         outputs[name] = {"snr_db": None if lowest == math.inf else lowest, "limit_db": limit_db}
     return outputs
 

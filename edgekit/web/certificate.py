@@ -41,7 +41,9 @@ def own_certificate(host: str) -> tuple[ssl.SSLContext, str]:
         .not_valid_before(now - datetime.timedelta(hours=1))  # the phone's clock may be behind
         .not_valid_after(now + datetime.timedelta(hours=HOURS))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

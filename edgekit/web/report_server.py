@@ -8,6 +8,7 @@ address, which browsers do not send.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -145,12 +146,14 @@ class ReportServer(ThreadingHTTPServer):
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shake hands and handle the one request of a connection."""
         request.settimeout(HEAD_SECONDS)
-        with self._context.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
+        with self._context.wrap_socket(
+            request, server_side=True, do_handshake_on_connect=False
+        ) as connection:
             self.allow(connection, HEAD_SECONDS)
             try:
                 connection.do_handshake()
                 self.allow(connection, HEAD_SECONDS)
-                super().finish_request(connection, client_address)  # type: ignore[arg-type]
+                super().finish_request(connection, client_address)
             finally:
                 with self._guard:
                     del self._deadlines[connection]
@@ -197,14 +200,13 @@ class ReportHandler(BaseHTTPRequestHandler):
     """One request of one connection."""
 
     server: ReportServer
-    server_version, sys_version = "EdgeKit", ""
 
     def setup(self) -> None:
         """Limit the bytes of the head."""
         super().setup()
         self.body, self.rfile = self.rfile, Head(self.rfile)  # type: ignore[assignment]
 
-    def do_GET(self) -> None:  # noqa: N802  (the standard library's name)
+    def do_GET(self) -> None:
         """Send a file."""
         path = self.server.files.get(self._name())
         if path is None:
@@ -216,7 +218,7 @@ class ReportHandler(BaseHTTPRequestHandler):
         with path.open("rb") as file:
             shutil.copyfileobj(file, self.wfile)
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         """Take a report."""
         length = self.headers.get("Content-Length", "")
         if self._name() != REPORT:
@@ -256,6 +258,10 @@ class ReportHandler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(size))
         self.end_headers()
 
+    def version_string(self) -> str:
+        """Return the server's name, without Python's version."""
+        return "EdgeKit"
+
     def log_message(self, *_: Any) -> None:
         """Print nothing: a URL holds the token."""
 
@@ -285,7 +291,5 @@ class Head:
 
 def _shut(connection: socket.socket) -> None:
     """End a connection that another thread reads or writes; that of SSLSocket would forget its TLS."""
-    try:
+    with contextlib.suppress(OSError):  # the other end was faster
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
-    except OSError:
-        pass  # the other end was faster

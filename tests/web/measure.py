@@ -74,7 +74,9 @@ def main(shared: Path, package: Path) -> None:
                     page.wait_for_selector(OFFLINE, timeout=WAIT_MS)
                     if load == "second":
                         print(page.evaluate(TIMES, RUNS), "least of", RUNS, "in ms")
-                        print(page.evaluate(RESPONSE, RUNS), "page does not respond, in ms", RUNS, "predictions")
+                        print(
+                            page.evaluate(RESPONSE, RUNS), "page does not respond, in ms", RUNS, "predictions"
+                        )
 
 
 if __name__ == "__main__":

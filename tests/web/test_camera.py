@@ -161,8 +161,18 @@ def test_refusals_are_text(site: Host, tmp_path: Path) -> None:
     insecure = site.url.replace("127.0.0.1", "insecure.test")
     for video, url, allowed, text in (
         (None, site.url, True, "This device has no camera that the browser can use."),
-        (small_camera(tmp_path), site.url, False, "The browser did not allow the camera. Allow it for this page"),
-        (small_camera(tmp_path), insecure, True, "The camera needs https: browsers allow it only there, and on"),
+        (
+            small_camera(tmp_path),
+            site.url,
+            False,
+            "The browser did not allow the camera. Allow it for this page",
+        ),
+        (
+            small_camera(tmp_path),
+            insecure,
+            True,
+            "The camera needs https: browsers allow it only there, and on",
+        ),
     ):
         with camera(video, INSECURE, allowed=allowed) as context, opened(context, url) as (page, _):
             page.click("#camera")

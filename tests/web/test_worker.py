@@ -1,4 +1,4 @@
-"""The worker of ``edgekit.js``: the page responds, the worker has the page's policy, and its end is an error."""
+"""The worker of ``edgekit.js``: the page responds, its policy holds, and the worker's end is an error."""
 
 from __future__ import annotations
 
