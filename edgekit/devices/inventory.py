@@ -31,8 +31,8 @@ class Inventory:
     """A device as it was found.
 
     Attributes:
-        machine: Kind of processor that its Python is for, e.g. ``aarch64``, ``armv7l``; ``browser`` of a device
-            that only its browser describes.
+        machine: Kind of processor that its Python is for, e.g. ``aarch64``, ``armv7l``; ``browser`` of a
+            device that only its browser describes.
         cpu: The processor's name; "" where the system does not tell.
         isa: Its instruction set extensions (``cpu.EXTENSIONS``).
         system: ``Linux 6.1.0``.

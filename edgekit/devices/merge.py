@@ -41,8 +41,8 @@ def merge(
         path: Path of the bundle.
         measured_of: Its manifest, as it was sent to the device.
         verb: ``bench``, ``verify`` or ``explain``.
-        rows_by_tool: ``edgekit``, or the tool or browser's engine that measured -> rows as the verb's ``--json`` has them,
-            with ``variant``.
+        rows_by_tool: ``edgekit``, or the tool or browser's engine that measured -> rows as the verb's
+            ``--json`` has them, with ``variant``.
         device: ``cpu``, ``isa``, ``machine``, ``system`` and ``python``. No address: a bundle travels.
 
     Returns:

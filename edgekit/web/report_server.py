@@ -1,9 +1,9 @@
 """HTTPS server of one folder's files that takes one signed report, and then ends.
 
-It is the standard library's, a thread for a connection, with limits: connections of all and of one address, the
-time of a handshake with its request, of a body and of a response, and the bytes of a head and a body. Every path
-begins with a random token. A report is signed with the one-time key that stands behind the # of the page's
-address, which browsers do not send.
+It is the standard library's, a thread for a connection, with limits: connections of all and of one address,
+the time of a handshake, a request and a response, and the bytes of a head and a body. Every path begins with
+a random token. A report is signed with the one-time key that stands behind the # of the page's address, which
+browsers do not send.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from edgekit.system.listen_address import Address
 CONNECTIONS = 32
 ADDRESS_CONNECTIONS = 16
 HEAD_BYTES = 16 << 10
-HEAD_SECONDS = 10.0
-"""Time of a handshake, and from then on of a request's line and headers."""
+REQUEST_SECONDS = 15.0
+"""Time of a handshake, and from then on of a whole request."""
 BODY_BYTES = 128 << 10
-BODY_SECONDS = 10.0
 RESPONSE_SECONDS = 30.0
 RESPONSE_BYTES_PER_SECOND = 64 << 10
 """A response may take RESPONSE_SECONDS, and one second more for each of these."""
@@ -145,14 +144,13 @@ class ReportServer(ThreadingHTTPServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shake hands and handle the one request of a connection."""
-        request.settimeout(HEAD_SECONDS)
+        request.settimeout(REQUEST_SECONDS)  # of a whole handshake, but of each piece that is read later
         with self._context.wrap_socket(
             request, server_side=True, do_handshake_on_connect=False
         ) as connection:
-            self.allow(connection, HEAD_SECONDS)
+            connection.do_handshake()
+            self.allow(connection, REQUEST_SECONDS)
             try:
-                connection.do_handshake()
-                self.allow(connection, HEAD_SECONDS)
                 super().finish_request(connection, client_address)
             finally:
                 with self._guard:
@@ -228,7 +226,6 @@ class ReportHandler(BaseHTTPRequestHandler):
         elif int(length) > BODY_BYTES:
             self._refuse(413, f"the report has {length} bytes; the limit is {BODY_BYTES}")
         else:
-            self.server.allow(self.connection, BODY_SECONDS)
             body = self.body.read(int(length))
             if len(body) < int(length):
                 return

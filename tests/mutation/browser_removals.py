@@ -17,8 +17,8 @@ BROWSERS: tuple[Removal, ...] = (
     Removal(SERVER, "self._addresses.total() >= CONNECTIONS or ", COUNTED, ""),
     Removal(SERVER, " or self._addresses[host] >= ADDRESS_CONNECTIONS", COUNTED, ""),
     Removal(SERVER, "self._addresses[client_address[0]] -= 1", COUNTED),
-    Removal(SERVER, "self.allow(connection, HEAD_SECONDS)\n            try:", SLOW, "try:"),
-    Removal(SERVER, "self.server.allow(self.connection, BODY_SECONDS)", SLOW),
+    Removal(SERVER, "request.settimeout(REQUEST_SECONDS)", SLOW),
+    Removal(SERVER, "self.allow(connection, REQUEST_SECONDS)", SLOW),
     Removal(
         SERVER,
         "self.server.allow(self.connection, RESPONSE_SECONDS + size / RESPONSE_BYTES_PER_SECOND)",
