@@ -90,7 +90,7 @@ def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
     "--browser",
     type=click.Path(path_type=Path),
     metavar="BUNDLE",
-    help="Measure BUNDLE in the browser of a phone: serve a page in the local network, and wait for its report.",
+    help="Measure BUNDLE in a phone's browser: serve a page in the local network and wait for its report.",
 )
 @click.option(
     "--seconds",
@@ -112,7 +112,7 @@ def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="With --browser: address to listen on.  [default: this machine's address in its network, a free port]",
+    help="With --browser: address to listen on.  [default: this machine's, a free port]",
 )
 @as_json_option
 def devices(
@@ -127,8 +127,8 @@ def devices(
 ) -> None:
     """List known devices and their capabilities.
 
-    DEVICE, as --device has it: look there now. Nothing is installed by looking. With --browser, DEVICE is a name
-    for the phone in the list.
+    DEVICE, as --device has it: look there now. Nothing is installed by looking. With --browser, DEVICE is
+    the phone's name in the list.
     """
     from edgekit.devices import inventory
     from edgekit.devices.measure import inspect
