@@ -97,7 +97,7 @@ def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
     type=float,
     default=60.0,
     show_default=True,
-    help="With --browser: measuring time for each variant.",
+    help="With --browser: Measuring time for each variant.",
 )
 @click.option("--merge", is_flag=True, help="With --browser: add the measurements to BUNDLE.")
 @click.option(
@@ -112,7 +112,7 @@ def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="With --browser: address to listen on.  [default: this machine's, a free port]",
+    help="With --browser: Address to listen on.  [default: this machine's, a free port]",
 )
 @as_json_option
 def devices(

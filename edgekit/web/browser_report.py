@@ -89,7 +89,7 @@ def read_report(
 
     Args:
         body: JSON in UTF-8.
-        bundle: That was sent to the device.
+        bundle: Bundle that was sent to the device.
         variants: Its variants that the page measures.
         providers: Engines that the page measures: ``wasm``, ``webgpu``.
         seconds: Requested measuring time of each variant and engine.
@@ -129,11 +129,11 @@ def _text(value: Any, name: str) -> str:
         raise ReportError(f"{name}: {problem}") from None
 
 
-def _number(value: Any, name: str, least: float, most: float) -> float:
+def _number(value: Any, name: str, minimum: float, maximum: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ReportError(f"{name} is not a number")
-    if not least <= value <= most:
-        raise ReportError(f"{name} is {value:g}; it must be {least:g} to {most:g}")
+    if not minimum <= value <= maximum:
+        raise ReportError(f"{name} is {value:g}; it must be {minimum:g} to {maximum:g}")
     return float(value)
 
 

@@ -64,7 +64,7 @@ class ReportServer(ThreadingHTTPServer):
     """Server on one address.
 
     Args:
-        address: Where to listen; port 0 takes a free one.
+        address: Address to listen on; port 0 takes a free one.
         context: TLS.
         files: Name in the URL -> path of the file.
         accept: Checks a report's bytes; raises ReportError to refuse it. Called by one thread at a time, and

@@ -58,7 +58,7 @@ BROWSERS: tuple[Removal, ...] = (
         ("tests/web/test_browser_report.py::test_a_number_is_finite",),
         "",
     ),
-    Removal(REPORT, "if not least <= value <= most:", LIES, "if False:"),
+    Removal(REPORT, "if not minimum <= value <= maximum:", LIES, "if False:"),
     Removal(REPORT, "if variant is None or provider not in tuple(ENGINES):", LIES, "if variant is None:"),
     Removal(REPORT, "or len(rows) != len(wanted) or", LIES, "or"),
     Removal(REPORT, " or set(found) != wanted", LIES, ""),

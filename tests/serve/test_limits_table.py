@@ -109,7 +109,7 @@ def test_the_table_of_a_phone_s_report_has_the_values() -> None:
     section = PAGE.read_text("utf-8").partition("## A phone's report")[2].partition("\n## ")[0]
     table = section.partition("|---|---|---|\n")[2].partition("\n\n")[0]
     rows = {cells[1].strip(): cells[2].split() for cells in (line.split("|") for line in table.splitlines())}
-    values = {
+    values: dict[str, list[float]] = {
         "connections": [report_server.CONNECTIONS],
         "connections of one address": [report_server.ADDRESS_CONNECTIONS],
         "time for a handshake, and then for a request": [report_server.REQUEST_SECONDS],

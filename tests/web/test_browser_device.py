@@ -22,8 +22,7 @@ from tests.fixtures.command_line import Call, answer
 from tests.fixtures.ort_bundles import onnx_bytes
 from tests.native.models import COLOUR_CARD, COLOURS, SWAPPED, colours_bundle, model_bundle
 from tests.report.browser import DESK, PHONE, browser
-from tests.web.host import WAIT_MS
-from tests.web.test_page import violations
+from tests.web.host import WAIT_MS, violations
 
 pytest.importorskip("cryptography", reason="cryptography is not installed (the extra browser)")
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]

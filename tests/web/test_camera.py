@@ -16,8 +16,15 @@ from edgekit.runtime import Session
 from edgekit.web.folder import write_web
 from tests.native.models import colours_bundle, yolox_bundle
 from tests.report.browser import DESK, PHONE, chromium
-from tests.web.host import WAIT_MS, Host, choose_photograph, hosted, opened
-from tests.web.test_page import save_photograph, violations
+from tests.web.host import (
+    WAIT_MS,
+    Host,
+    choose_photograph,
+    hosted,
+    opened,
+    save_photograph,
+    violations,
+)
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.needs_ort]
 LIVE, FAILED = "body[data-state=live]", "body[data-state=failed]"
@@ -127,7 +134,7 @@ HIDE = """() => {
 
 
 def test_the_camera_ends_when_it_is_left(site: Host, tmp_path: Path) -> None:
-    photo = save_photograph(tmp_path / "photo.png")
+    photo = save_photograph(tmp_path / "photo.png", np.zeros((48, 64, 3), np.uint8))
     bundle = colours_bundle().save(tmp_path / "c.edgekit")
     with camera(small_camera(tmp_path)) as context, opened(context, site.url) as (page, _):
         for leave in (
