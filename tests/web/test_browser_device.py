@@ -232,3 +232,14 @@ def test_a_port_in_use_is_an_error(npm_package: Path, tmp_path: Path) -> None:
             UsageError, match=r"can't listen on 127\.0\.0\.1:\d+: .*; choose another --listen"
         ):
             measure_in_browser(path, None, 1, print, npm_package=npm_package, listen=listen)
+
+
+def test_the_address_is_a_qr_code_where_segno_is_installed() -> None:
+    segno = pytest.importorskip("segno", reason="segno is not installed (the extra browser)")
+    url = "https://192.168.1.20:40913/abc/measure.html#key"
+    lines_shown = browser_device._invitation(url, "AB:CD")
+    assert lines_shown[1] == url
+    code = segno.make(url, error="l")
+    rows = [line for line in lines_shown if set(line) <= set(" \u2580\u2584\u2588")]
+    assert {len(row) for row in rows} == {code.symbol_size(border=4)[0]}
+    assert len(rows) == (code.symbol_size(border=4)[1] + 1) // 2
