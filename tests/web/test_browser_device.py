@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -243,3 +246,24 @@ def test_the_address_is_a_qr_code_where_segno_is_installed() -> None:
     rows = [line for line in lines_shown if set(line) <= set(" \u2580\u2584\u2588")]
     assert {len(row) for row in rows} == {code.symbol_size(border=4)[0]}
     assert len(rows) == (code.symbol_size(border=4)[1] + 1) // 2
+
+
+def test_the_command(program: Any, npm_package: Path, tmp_path: Path) -> None:
+    path = colours_bundle().save(tmp_path / "c.edgekit")
+    words = ["devices", "lab", "--browser", path, "--seconds", "0.5", "--npm-package", npm_package, "--json"]
+    command = [sys.executable, "-m", "edgekit", *map(str, words), "--listen", "127.0.0.1:0"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, encoding="utf-8") as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        url = next(line.strip() for line in running.stderr if line.strip().startswith("https://"))
+        context = program.new_context(ignore_https_errors=True)
+        page = context.new_page()
+        page.goto(url)
+        assert start(page) == ""
+        context.close()
+        shown = json.loads(running.stdout.read())
+        running.stderr.read()
+    assert running.returncode == 0
+    assert [row["address"] for row in shown["devices"]] == ["browser:lab"]
+    assert [row["variant"] for row in shown["results"]] == ["colours"]
