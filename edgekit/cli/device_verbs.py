@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import F, as_json_option, need_writable
+from edgekit.cli.arguments import F, as_json_option, need_writable, refuse_given
 from edgekit.cli.command_group import main
 from edgekit.errors import DeviceError, UsageError
 from edgekit.system.progress import step
@@ -86,18 +86,85 @@ def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 @main.command()
 @click.argument("device", nargs=-1)
+@click.option(
+    "--browser",
+    type=click.Path(path_type=Path),
+    metavar="BUNDLE",
+    help="Measure BUNDLE in a phone's browser: serve a page in the local network and wait for its report.",
+)
+@click.option(
+    "--seconds",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="With --browser: Measuring time for each variant.",
+)
+@click.option("--merge", is_flag=True, help="With --browser: add the measurements to BUNDLE.")
+@click.option(
+    "--webgpu", is_flag=True, help="With --browser: try the GPU by WebGPU first. Both engines are measured."
+)
+@click.option(
+    "--npm-package",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --browser: package file of onnxruntime-web, instead of the one that npm fetches.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="With --browser: Address to listen on.  [default: this machine's, a free port]",
+)
 @as_json_option
-def devices(device: tuple[str, ...], as_json: bool) -> None:
+def devices(
+    device: tuple[str, ...],
+    browser: Path | None,
+    seconds: float,
+    merge: bool,
+    webgpu: bool,
+    npm_package: Path | None,
+    listen: str | None,
+    as_json: bool,
+) -> None:
     """List known devices and their capabilities.
 
-    DEVICE, as --device has it: look there now. Nothing is installed by looking.
+    DEVICE, as --device has it: look there now. Nothing is installed by looking. With --browser, DEVICE is
+    the phone's name in the list.
     """
     from edgekit.devices import inventory
     from edgekit.devices.measure import inspect
 
+    if browser is not None:
+        _measure_in_browser(device, browser, seconds, merge, webgpu, npm_package, listen, as_json)
+        return
+    refuse_given(("seconds", "merge", "webgpu", "npm_package", "listen"), "goes with --browser")
     for text in device:
         inspect(text, tell)
     rows = inventory.known()
     if device:
         rows = [row for row in rows if row["address"] in device]
     terminal.answer(as_json, {"devices": rows}, inventory.render(rows))
+
+
+def _measure_in_browser(
+    names: tuple[str, ...],
+    bundle: Path,
+    seconds: float,
+    merge: bool,
+    webgpu: bool,
+    npm_package: Path | None,
+    listen: str | None,
+    as_json: bool,
+) -> None:
+    from edgekit.devices import inventory
+    from edgekit.web.browser_device import measure_in_browser
+
+    if len(names) > 1:
+        raise UsageError("--browser measures one device; give one name for it, or none")
+    if merge:
+        need_writable(bundle, "the bundle")
+    name = names[0] if names else None
+    address, report = measure_in_browser(
+        bundle, name, seconds, tell, webgpu=webgpu, npm_package=npm_package, listen=listen, merge=merge
+    )
+    rows = [row for row in inventory.known() if row["address"] == address]
+    terminal.answer(as_json, {"devices": rows, "results": report.results}, report.render())

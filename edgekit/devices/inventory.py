@@ -31,14 +31,15 @@ class Inventory:
     """A device as it was found.
 
     Attributes:
-        machine: Kind of processor that its Python is for, e.g. ``aarch64``, ``armv7l``.
+        machine: Kind of processor that its Python is for, e.g. ``aarch64``, ``armv7l``; ``browser`` of a
+            device that only its browser describes.
         cpu: The processor's name; "" where the system does not tell.
         isa: Its instruction set extensions (``cpu.EXTENSIONS``).
         system: ``Linux 6.1.0``.
         libc: Name and version, e.g. ``("glibc", "2.36")``; ``("", "")`` where it is another one.
         python: Version; empty where there is none that runs EdgeKit.
         memory_mb: Memory of the machine in MB; None: unknown.
-        free_mb: Free disk space in EdgeKit's folder, in MB.
+        free_mb: Free disk space in EdgeKit's folder, in MB; 0: none, or unknown.
         packages: Name (normalized as in PEP 503) -> version of the packages of its Python.
         tools: Name of a vendor's tool -> path.
     """
@@ -167,7 +168,7 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
                 row["system"],
                 ".".join(map(str, row["python"])) or "none",
                 size(row["memory_mb"] << 20) if row["memory_mb"] else "-",
-                size(row["free_mb"] << 20),
+                size(row["free_mb"] << 20) if row["free_mb"] else "-",
                 ", ".join([*row["engines"], *row["tools"]]) or "-",
                 row["seen"],
             )

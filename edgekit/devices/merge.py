@@ -19,7 +19,7 @@ KEPT_NODES = 200
 """Of a variant's nodes and values, the slowest and the noisiest: a manifest has a size limit."""
 BENCH_FIELDS = (
     "engine", "device", "precision", "threads", "load_ms", "first_ms", "p50_ms", "p50_is", "p95_ms",
-    "p99_ms", "runs", "rss_mb", "energy_j",
+    "p99_ms", "runs", "rss_mb", "energy_j", "seconds", "drift_percent",
 )  # fmt: skip
 EXPLAIN_FIELDS = ("threads", "run_ms", "nodes_ms", "how", "no_times", "against", "no_values")
 NODE_FIELDS = ("node", "op", "source", "ms")
@@ -41,8 +41,8 @@ def merge(
         path: Path of the bundle.
         measured_of: Its manifest, as it was sent to the device.
         verb: ``bench``, ``verify`` or ``explain``.
-        rows_by_tool: ``edgekit``, or the vendor's tool -> rows as the verb's ``--json`` has them,
-            with ``variant``.
+        rows_by_tool: ``edgekit``, or the tool or browser's engine that measured -> rows as the verb's
+            ``--json`` has them, with ``variant``.
         device: ``cpu``, ``isa``, ``machine``, ``system`` and ``python``. No address: a bundle travels.
 
     Returns:

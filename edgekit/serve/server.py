@@ -12,7 +12,7 @@ import signal
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,6 +37,7 @@ from edgekit.serve.worker_group import WorkerGroup, last_state
 from edgekit.serve.worker_metrics import WorkerMetrics
 from edgekit.system.cpu import default_threads
 from edgekit.system.declared_options import called_with, restored, stored_options
+from edgekit.system.listen_address import Address, address_of
 from edgekit.system.memory import return_freed_memory
 
 if TYPE_CHECKING:
@@ -49,46 +50,10 @@ if TYPE_CHECKING:
 
 SETTINGS = "EDGEKIT_SERVE"
 """Environment variable of worker processes: what they serve, as JSON."""
-PORT = 8080
 WEBSOCKETS = "edgekit.serve.websocket_protocol:WebSocketProtocol"
 BACKLOG = 1024
 """Connections that the system keeps until the server takes them."""
 DRAIN_SECONDS = 30
-
-
-@dataclass(frozen=True)
-class Address:
-    """Address on which a server listens."""
-
-    host: str = "127.0.0.1"
-    port: int = PORT
-
-    @property
-    def loopback(self) -> bool:
-        return self.host in ("127.0.0.1", "localhost", "::1")
-
-    @property
-    def shown(self) -> str:
-        return f"[{self.host}]" if ":" in self.host else self.host
-
-
-def address_of(listen: str | None, option: str = "--listen") -> Address:
-    """``HOST:PORT``, ``HOST`` or ``:PORT``; None: loopback.
-
-    >>> address_of("0.0.0.0:9000"), address_of(":0").port, address_of("[::1]:80").host
-    (Address(host='0.0.0.0', port=9000), 0, '::1')
-
-    Raises:
-        UsageError: it is none of them.
-    """
-    if listen is None:
-        return Address()
-    host, colon, port = listen.rpartition(":")
-    if not colon or listen.endswith("]"):
-        host, port = listen, str(PORT)
-    if not port.isdecimal() or int(port[:6]) > 65535:
-        raise UsageError(f"{option} is {listen!r}; it must be HOST:PORT, e.g. 0.0.0.0:{PORT}")
-    return Address(host.strip("[]") or Address.host, int(port))
 
 
 def token_for(address: Address, token_file: Path | None, tls: Tls | None = None) -> str | None:

@@ -1,26 +1,21 @@
-// A bundle in a page: checked by libedgekit, run by onnxruntime-web. edgekit.d.ts has the types.
+// A bundle in a page. The work is done in a worker, session.js in session-worker.js, so that the page responds
+// meanwhile. edgekit.d.ts has the types.
 //
 //   import {Session} from './edgekit.js';
 //   const session = await Session.open('model.edgekit');
 //   const {items} = await session.predict(document.querySelector('img'));
-import {Core, EdgeKitError, arrayOf} from './core.js';
-import {load as loadOnnxRuntime} from './onnxruntime.js';
+import {EdgeKitError} from './core.js';
 
 export {EdgeKitError};
 
-const ENGINES = {ort: loadOnnxRuntime};
-const BUNDLE_LIMIT_BYTES = 512 * 2 ** 20, PIXEL_LIMIT = 2 ** 26;
-let compiled;
-
 export class Session {
-  #core;
-  #manifest;
-  #engine = null;
-  #queue = Promise.resolve();
-  #onprogress;
-  #providers;
-  #next = 0;  // index of the provider to try next with the variant that runs
-  #left = [];  // providers that were left for another one of the same variant
+  #worker;
+  #calls = new Map();  // id -> {resolve, reject, onprogress} of the calls that wait
+  #last = 0;
+  #closed = null;  // the error of calls from now on
+  manifest = null;
+  digest = '';
+  core = '';
   variant = '';
   engine = '';
   fallbacks = [];
@@ -28,192 +23,91 @@ export class Session {
 
   // Open a bundle, check it and choose a variant: the first one that loads and whose golden vectors are right.
   static async open(source, {variant = '', strict = false, providers = ['wasm'], onprogress = () => {}} = {}) {
-    const session = new Session(), {bytes, name} = await bytesOf(source);
-    session.#onprogress = onprogress;
-    session.#providers = providers;
-    session.#core = await Core.open(await coreModule(), bytes, name);
-    session.#core.verify();
-    session.#manifest = session.#core.manifest();
-    onprogress({step: 'checked', session});
-    session.#core.choose(variant, strict);
-    await session.#loadNext();
+    const session = new Session();
+    const place = typeof source === 'string' || source instanceof URL
+      ? new URL(source, globalThis.document?.baseURI ?? location.href).href : source;
+    try {
+      session.#worker = started((event) => session.#answered(event.data), (problem) => session.#end(problem));
+      await session.#call('open', [place, {variant, strict, providers: [...providers]}], [],
+        (progress) => onprogress(progress.step === 'checked' ? {...progress, session} : progress));
+    } catch (problem) {
+      session.#end(problem);
+      throw problem;
+    }
     return session;
   }
 
-  get manifest() { return this.#manifest; }
-  get digest() { return this.#core.digest; }
-  get core() { return `libedgekit ${this.#core.version}`; }
-
   // Run the model on tensors {name, dtype, shape, data}, all of its inputs in its order.
-  run(tensors) { return this.#alone(() => this.#run(tensors)); }
+  run(tensors) { return this.#call('run', [tensors]); }
 
-  // Prepare a picture, run and decode: {kind, items, width, height, times_ms: {prepare, run, decode}}.
-  predict(picture) {
-    return this.#alone(async () => {
-      const pixels = await pixelsOf(picture), [input] = this.#manifest.inputs;
-      const began = performance.now();
-      const {bytes, placement} = this.#core.prepare(pixels);
-      const {name, dtype, shape} = input;
-      const tensors = [{name, dtype, shape, data: arrayOf(dtype, bytes)}];
-      const prepared = performance.now();
-      const outputs = await this.#run(tensors);
-      const ran = performance.now();
-      const prediction = this.#core.decode(outputs, placement);
-      const times_ms = {prepare: prepared - began, run: ran - prepared, decode: performance.now() - ran};
-      return {...prediction, width: pixels.width, height: pixels.height, times_ms};
+  // Prepare a picture, run and decode: {kind, items, width, height, times_ms: {read, prepare, run, decode}}.
+  async predict(picture) {
+    if (picture instanceof ImageData || picture instanceof Blob) return this.#call('predict', [picture]);
+    const bitmap = await createImageBitmap(picture, {colorSpaceConversion: 'none'}).catch((problem) => {
+      throw new EdgeKitError(`the browser cannot read this picture: ${problem.message}`);
+    });
+    return this.#call('predict', [bitmap], [bitmap]);
+  }
+
+  // Run the first golden vector's inputs again and again, and nothing else in between.
+  bench({seconds = 3, onprogress = () => {}} = {}) { return this.#call('bench', [seconds], [], onprogress); }
+
+  async close() {
+    if (this.#closed) return;
+    await this.#call('close', []).catch(() => {});
+    this.#end(new EdgeKitError('the session is closed'));
+  }
+
+  #call(name, values, transferred = [], onprogress = () => {}) {
+    if (this.#closed) return Promise.reject(this.#closed);
+    return new Promise((resolve, reject) => {
+      const id = ++this.#last;
+      this.#calls.set(id, {resolve, reject, onprogress});
+      try {
+        this.#worker.postMessage({id, name, values}, transferred);
+      } catch (problem) {
+        this.#calls.delete(id);
+        reject(new EdgeKitError(`an argument cannot be sent to the worker: ${problem.message}`));
+      }
     });
   }
 
-  close() {
-    return this.#alone(() => this.#unload());
-  }
-
-  // One call after the other: the engine runs one at a time.
-  #alone(work) {
-    const result = this.#queue.then(work);
-    this.#queue = result.catch(() => {});
-    return result;
-  }
-
-  async #run(tensors) {
-    for (;;) {
-      this.#core.candidate();  // all may have failed at an earlier run
-      if (!this.#engine) await this.#loadNext();
-      try {
-        const outputs = await this.#engine.run(tensors);
-        this.#core.checkOutputs(outputs);
-        return outputs;
-      } catch (problem) {
-        await (this.#next < this.#providers.length ? this.#leaveProvider(problem) : this.#leave(problem));
-        await this.#loadNext();
-      }
+  #answered({id, value, refused, failed, progress, state}) {
+    const call = this.#calls.get(id);
+    Object.assign(this, state);
+    if (progress) {
+      call.onprogress(progress);
+      return;
     }
+    this.#calls.delete(id);
+    if (refused !== undefined) call.reject(new EdgeKitError(refused));
+    else if (failed !== undefined) call.reject(new Error(failed));
+    else call.resolve(value);
   }
 
-  async #loadNext() {
-    for (;;) {
-      const variant = this.#manifest.variants[this.#core.candidate()];
-      try {
-        await this.#load(variant);
-        break;
-      } catch (problem) {
-        await this.#leave(problem);
-      }
-    }
-    this.fallbacks = [...this.#core.settle(), ...this.#left];
-  }
-
-  // Load a variant on the first provider whose outputs are right, as another engine would be.
-  async #load(variant) {
-    const load = ENGINES[variant.target];
-    if (!load) throw new EdgeKitError(`no engine for target ${variant.target} in a page`);
-    for (;;) {
-      const provider = this.#providers[this.#next++];
-      try {
-        await this.#loadOn(variant, load, provider);
-        return;
-      } catch (problem) {
-        if (this.#next >= this.#providers.length) throw problem;
-        await this.#leaveProvider(problem);
-      }
-    }
-  }
-
-  async #loadOn(variant, load, provider) {
-    const {inputs, outputs, golden} = this.#manifest;
-    this.#onprogress({step: 'loading', variant: variant.name, provider});
-    this.golden = [];
-    this.#engine = await load(this.#core, variant, outputs, provider);
-    for (let i = 0; i < golden.length; i++) {
-      const made = await this.#engine.run(this.#core.goldenInputs(i, inputs.length));
-      const {found, refused} = this.#core.checkGolden(i, made);
-      const rows = found.map((one, k) => ({golden: i, output: outputs[k].name, ...one}));
-      this.golden.push(...rows);
-      this.#onprogress({step: 'golden', variant: variant.name, provider, rows, refused});
-      if (refused) throw new EdgeKitError(refused);
-    }
-    this.variant = variant.name;
-    this.engine = this.#engine.name;
-  }
-
-  // Leave a provider for the next one of the same variant.
-  async #leaveProvider(problem) {
-    await this.#unload();
-    if (!(problem instanceof EdgeKitError)) throw problem;
-    const {name} = this.#manifest.variants[this.#core.candidate()];
-    const [from, to] = [this.#next - 1, this.#next].map((i) => `${name} on ${this.#providers[i]}`);
-    this.#left.push({from, to, reason: problem.message});
-    this.#onprogress({step: 'left', variant: from, reason: problem.message});
-  }
-
-  // Leave the variant that runs. An error that is not its own, e.g. of the page, is not hidden.
-  async #leave(problem) {
-    await this.#unload();
-    if (!(problem instanceof EdgeKitError)) throw problem;
-    this.#onprogress({step: 'left', variant: this.#manifest.variants[this.#core.candidate()].name, reason: problem.message});
-    this.#next = 0;
-    this.#left = [];
-    this.#core.fail(problem.message);
-  }
-
-  async #unload() {
-    const engine = this.#engine;
-    this.#engine = null;
-    await engine?.close();
+  #end(problem) {
+    this.#closed ??= problem;
+    this.#worker?.terminate();
+    for (const {reject} of this.#calls.values()) reject(problem);
+    this.#calls.clear();
   }
 }
 
-async function coreModule() {
-  compiled ??= fetch(new URL('edgekit.wasm', import.meta.url)).then(async (response) => {
-    if (!response.ok) throw new EdgeKitError(`edgekit.wasm: the server answered ${response.status}`);
-    return WebAssembly.compile(await response.arrayBuffer());  // whatever type the host gives it
-  });
-  return compiled;
-}
-
-// Return the bytes of a URL, a Blob or an ArrayBuffer, within the limit.
-async function bytesOf(source) {
-  if (source instanceof ArrayBuffer) return {bytes: within(new Uint8Array(source)), name: 'the bundle'};
-  if (source instanceof Blob) {
-    within({length: source.size});
-    return {bytes: new Uint8Array(await source.arrayBuffer()), name: source.name ?? 'the bundle'};
-  }
-  const response = await fetch(source), pieces = [];
-  if (!response.ok) throw new EdgeKitError(`${source}: the server answered ${response.status}`);
-  let length = 0;
-  for (const reader = response.body.getReader(); ;) {
-    const {done, value} = await reader.read();
-    if (done) break;
-    pieces.push(value);
-    length += value.length;
-    if (length > BUNDLE_LIMIT_BYTES) await reader.cancel();
-    within({length});
-  }
-  return {bytes: new Uint8Array(await new Blob(pieces).arrayBuffer()), name: String(source).split(/[?#]/)[0].split('/').pop()};
-}
-
-function within(bytes) {
-  if (bytes.length > BUNDLE_LIMIT_BYTES) {
-    throw new EdgeKitError(`the bundle has more than ${BUNDLE_LIMIT_BYTES} bytes, which a page opens`);
-  }
-  return bytes;
-}
-
-// Return RGBA pixels {data, width, height} of an ImageData, a Blob, an image, a video or a canvas.
-async function pixelsOf(picture) {
-  if (picture instanceof ImageData) return picture;
-  const bitmap = await createImageBitmap(picture, {colorSpaceConversion: 'none'}).catch((problem) => {
-    throw new EdgeKitError(`the browser cannot read this picture: ${problem.message}`);
-  });
-  const {width, height} = bitmap;
-  try {
-    if (width * height > PIXEL_LIMIT) {
-      throw new EdgeKitError(`a picture of ${width}x${height} pixels; the limit is ${PIXEL_LIMIT}`);
-    }
-    const canvas = new OffscreenCanvas(width, height), context = canvas.getContext('2d', {willReadFrequently: true});
-    context.drawImage(bitmap, 0, 0);
-    return context.getImageData(0, 0, width, height);
-  } finally {
-    bitmap.close();
-  }
+// Start the worker. A worker from a blob: URL has the page's Content Security Policy; one from a file has the
+// policy in that file's headers, and a static host sends none.
+function started(onmessage, onend) {
+  const script = `import ${JSON.stringify(new URL('session-worker.js', import.meta.url).href)};`;
+  const url = URL.createObjectURL(new Blob([script], {type: 'text/javascript'}));
+  const worker = new Worker(url, {type: 'module'});
+  worker.onmessage = (event) => {
+    if (event.data === 'ready') URL.revokeObjectURL(url);
+    else onmessage(event);
+  };
+  worker.onmessageerror = () => onend(new EdgeKitError("the worker's answer cannot be read"));
+  worker.onerror = (event) => {
+    event.preventDefault?.();
+    const cause = event.message || "session-worker.js was not loaded; the page's policy needs worker-src 'self' blob:";
+    onend(new EdgeKitError(`the worker stopped: ${cause}`));
+  };
+  return worker;
 }

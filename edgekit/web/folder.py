@@ -1,8 +1,9 @@
 """Folder for a static host with a bundle, a page that checks and runs it, and its engine.
 
 DIR/
-    index.html page.js page.css         the page
-    edgekit.js edgekit.d.ts core.js onnxruntime.js       an ES module for other pages, and its types
+    index.html page.css page.js camera.js drawing.js     the page
+    edgekit.js edgekit.d.ts session-worker.js session.js core.js onnxruntime.js     an ES module for other
+                                        pages with its types, and the worker that computes
     edgekit.wasm                        libedgekit
     onnxruntime/                        onnxruntime-web
     service-worker.js                   keeps these files in the browser
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent
 FILES = (
+    "camera.js",
     "core.js",
+    "drawing.js",
     "edgekit.d.ts",
     "edgekit.js",
     "edgekit.wasm",
@@ -37,6 +40,8 @@ FILES = (
     "onnxruntime.js",
     "page.css",
     "page.js",
+    "session-worker.js",
+    "session.js",
 )
 WORKER, BUNDLE = "service-worker.js", "model.edgekit"
 NOT_LOADED = ("edgekit.d.ts",)

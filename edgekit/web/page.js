@@ -1,27 +1,13 @@
-// The page: a bundle is checked on this device, and predicts photographs. Texts of a bundle are a stranger's:
-// they become text nodes, never markup.
+// The page: a bundle is checked on this device, and predicts photographs and a camera's frames. Texts of a bundle
+// are a stranger's: they become text nodes, never markup.
+import {Camera} from './camera.js';
+import {brief, decibels, drawItems, element, ms, named, rowsOf} from './drawing.js';
 import {Session, EdgeKitError} from './edgekit.js';
 
 const $ = (id) => document.getElementById(id);
-const ITEM_LIMIT = 300, ROW_LIMIT = 20, NAME_CHARACTERS = 60, SIDE_LIMIT = 1600;
-const COLOURS = ['#e4572e', '#2e86ab', '#3b8f3f', '#9b5de5', '#c9780c', '#d6336c', '#0b8a83', '#5c6bc0'];
+const SIDE_LIMIT = 1600, STAGES = ['read', 'prepare', 'run', 'decode'];
 const providers = document.querySelector('meta[name=providers]').content.split(' ');
-let session = null;
-
-function element(tag, className, text) {
-  const made = document.createElement(tag);
-  made.className = className;
-  made.textContent = text;
-  return made;
-}
-
-const brief = (text) => (text.length > NAME_CHARACTERS ? `${text.slice(0, NAME_CHARACTERS)}…` : text);
-const ms = (value) => `${value < 10 ? value.toFixed(1) : value.toFixed(0)} ms`;
-const decibels = (db) => (db === Infinity ? 'equal' : `${db.toFixed(1)} dB`);
-const coloured = (items) => {  // a colour for each class, in the order in which they were found
-  const classes = [...new Set(items.map(({index}) => index))];
-  return (index) => COLOURS[classes.indexOf(index) % COLOURS.length];
-};
+let session = null, camera = null;
 
 function check(kind, verdict, what) {
   const row = element('li', kind, '');
@@ -58,14 +44,15 @@ function report({step, session: opened, variant, provider, rows, reason}) {
 }
 
 async function open(source) {
+  leaveCamera();
   await session?.close();
   session = null;
   for (const id of ['checks', 'facts', 'items']) $(id).replaceChildren();
-  for (const id of ['problem', 'times', 'found', 'none', 'canvas']) $(id).hidden = true;
+  for (const id of ['problem', 'times', 'found', 'none', 'canvas', 'rate']) $(id).hidden = true;
   $('hint').hidden = false;
   $('hint').textContent = 'A photograph can be chosen when the bundle has been checked.';
   $('stage').className = 'empty';
-  $('photo').disabled = true;
+  $('photo').disabled = $('camera').disabled = true;
   $('summary').textContent = 'Opening the bundle …';
   document.body.dataset.state = 'opening';
   const began = performance.now();
@@ -75,13 +62,13 @@ async function open(source) {
     fact('engine', session.engine);
     fact('core', session.core);
     fact('opened, checked and loaded in', ms(performance.now() - began));
-    $('photo').disabled = false;
-    $('hint').textContent = 'Choose a photograph, or drop one here. It stays on this device.';
+    $('photo').disabled = $('camera').disabled = false;
+    $('hint').textContent = 'Choose a photograph, drop one here, or use the camera. Pictures stay on this device.';
     document.body.dataset.state = 'ready';
   } catch (problem) {
     refuse(problem);
     $('summary').textContent = 'The bundle was refused; nothing of it runs.';
-    $('hint').textContent = 'No bundle is open, so photographs cannot be used.';
+    $('hint').textContent = 'No bundle is open, so pictures cannot be used.';
     check('failed', 'refused', 'see above');
     document.body.dataset.state = 'refused';
   }
@@ -93,15 +80,14 @@ function refuse(problem) {
 }
 
 async function predict(file) {
+  leaveCamera();
   $('busy').textContent = 'Working …';
   $('problem').hidden = true;
   document.body.dataset.state = 'predicting';
   try {
     const found = await session.predict(file);
     await draw(file, found);
-    list(found);
-    for (const stage of ['prepare', 'run', 'decode']) $(`time-${stage}`).textContent = ms(found.times_ms[stage]);
-    $('times').hidden = false;
+    show(found);
     document.body.dataset.state = 'predicted';
   } catch (problem) {
     refuse(problem);
@@ -110,51 +96,81 @@ async function predict(file) {
   $('busy').textContent = '';
 }
 
-async function draw(file, {kind, items, width, height}) {
-  const canvas = $('canvas'), context = canvas.getContext('2d');
-  const bitmap = await createImageBitmap(file), scale = Math.min(1, SIDE_LIMIT / Math.max(width, height));
+function stage(width, height, scale) {
+  const canvas = $('canvas');
   canvas.width = Math.max(1, Math.round(width * scale));
   canvas.height = Math.max(1, Math.round(height * scale));
-  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-  bitmap.close();
   canvas.hidden = false;
   $('hint').hidden = true;
   $('stage').className = '';
-  const size = Math.max(12, Math.round(canvas.width / 40)), colourOf = coloured(items);
-  context.font = `600 ${size}px system-ui, "DejaVu Sans", sans-serif`;
-  context.textBaseline = 'top';
-  context.lineWidth = Math.max(2, size / 8);
-  for (const {index, label, score, box} of kind === 'detect' ? items.slice(0, ITEM_LIMIT).reverse() : []) {
-    const [x1, y1, x2, y2] = box.map((value) => value * scale), text = `${brief(label)} ${score.toFixed(2)}`;
-    context.strokeStyle = context.fillStyle = colourOf(index);
-    context.strokeRect(x1, y1, x2 - x1, y2 - y1);
-    const wide = context.measureText(text).width + size * 0.6, high = size * 1.35;
-    const left = Math.max(0, Math.min(x1, canvas.width - wide)), top = y1 - high >= 0 ? y1 - high : Math.max(0, y1);
-    context.fillRect(left, top, wide, high);
-    context.fillStyle = '#ffffff';
-    context.fillText(text, left + size * 0.3, top + size * 0.18);
-  }
-  const names = items.slice(0, ROW_LIMIT).map(({label}) => brief(label)).join(', ');
-  canvas.setAttribute('aria-label', `The photograph. Found: ${names || 'nothing'}`);
+  return canvas;
 }
 
-function list({kind, items}) {
-  const colourOf = coloured(items);
-  $('items').replaceChildren(...items.slice(0, ROW_LIMIT).map(({index, label, score}) => {
-    const row = document.createElement('tr'), name = document.createElement('td');
-    if (kind === 'detect') {
-      const swatch = element('span', 'swatch', '');
-      swatch.style.backgroundColor = colourOf(index);
-      name.append(swatch);
-    }
-    name.append(element('bdi', '', brief(label)));
-    row.append(name, element('td', 'number', score.toFixed(3)));
-    return row;
-  }));
-  $('found').hidden = items.length === 0;
-  $('none').hidden = items.length > 0;
-  $('more').hidden = items.length <= ROW_LIMIT;
-  $('more').textContent = `${items.length - ROW_LIMIT} more are not listed.`;
+async function draw(file, found) {
+  const {width, height, items} = found;
+  const bitmap = await createImageBitmap(file), scale = Math.min(1, SIDE_LIMIT / Math.max(width, height));
+  const canvas = stage(width, height, scale);
+  canvas.getContext('2d').drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  bitmap.close();
+  drawItems(canvas, found, scale);
+  canvas.setAttribute('aria-label', `The photograph. Found: ${named(items)}`);
+}
+
+// Show times and the list of what was found.
+function show(found) {
+  for (const stage of STAGES) $(`time-${stage}`).textContent = ms(found.times_ms[stage]);
+  $('times').hidden = false;
+  const {rows, left} = rowsOf(found);
+  $('items').replaceChildren(...rows);
+  $('found').hidden = rows.length === 0;
+  $('none').hidden = rows.length > 0;
+  $('more').hidden = left === 0;
+  $('more').textContent = `${left} more are not listed.`;
+}
+
+async function useCamera() {
+  $('problem').hidden = true;
+  $('camera').disabled = true;
+  document.body.dataset.state = 'starting';
+  try {
+    camera = await Camera.open($('video'), (problem) => {
+      leaveCamera();
+      refuse(problem);
+      document.body.dataset.state = 'failed';
+    });
+  } catch (problem) {
+    refuse(problem);
+    document.body.dataset.state = 'failed';
+    return;
+  } finally {
+    $('camera').disabled = session === null;
+  }
+  if (document.hidden || !session) {  // left while the browser asked
+    leaveCamera();
+    return;
+  }
+  $('camera').textContent = 'Stop the camera';
+  $('video').hidden = false;
+  camera.run((video) => session.predict(video), (found, {rate, dropped}) => {
+    const canvas = stage(found.width, found.height, 1);  // a new size clears it
+    drawItems(canvas, found, 1);
+    canvas.setAttribute('aria-label', `The camera. Found: ${named(found.items)}`);
+    show(found);
+    $('rate').textContent = `${rate.toFixed(1)} frames/s; ${dropped} of the camera's frames dropped`;
+    $('rate').hidden = false;
+    document.body.dataset.state = 'live';
+  });
+}
+
+function leaveCamera() {
+  if (!camera) return;
+  camera.stop();
+  camera = null;
+  $('camera').textContent = 'Use the camera';
+  $('video').hidden = $('canvas').hidden = true;
+  $('hint').hidden = false;
+  $('stage').className = 'empty';
+  document.body.dataset.state = 'ready';
 }
 
 $('photo').addEventListener('change', ({target}) => {
@@ -165,6 +181,9 @@ $('other').addEventListener('change', ({target}) => {
   if (target.files[0]) open(target.files[0]);
   target.value = '';
 });
+$('camera').addEventListener('click', () => (camera ? leaveCamera() : useCamera()));
+document.addEventListener('visibilitychange', () => document.hidden && leaveCamera());
+addEventListener('pagehide', leaveCamera);
 for (const kind of ['dragover', 'dragleave', 'drop']) {
   $('stage').addEventListener(kind, (event) => {
     event.preventDefault();

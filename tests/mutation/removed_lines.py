@@ -24,6 +24,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.mutation.browser_removals import BROWSERS
 from tests.mutation.drawn_removals import DRAWN
 from tests.mutation.removal import TO_COME, Removal
 from tests.mutation.transcription_removals import TRANSCRIPTIONS
@@ -59,6 +60,7 @@ OPENED = (f"{BLAME}test_confirm_is_about_what_was_opened_and_not_what_was_instal
 SLOTS = ("tests/runtime/test_store_ownership.py::test_what_others_may_write_to_is_not_believed",)
 
 REMOVALS: tuple[Removal, ...] = (
+    *BROWSERS,
     *DRAWN,
     *TRANSCRIPTIONS,
     # --- one request at a time ---------------------------------------------------------------------------

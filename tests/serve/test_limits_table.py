@@ -29,6 +29,7 @@ from edgekit.serve import (
     websocket_protocol,
 )
 from edgekit.serve.openai import embeddings, multipart, request_fields, transcriptions
+from edgekit.web import browser_device, report_server
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 VALUES: dict[str, list[float]] = {
@@ -102,3 +103,25 @@ def test_the_table_has_every_limit_with_its_value() -> None:
         assert [f"{value:g}" for value in values if f"{value:g}" not in words] == [], name
     in_names = (request_memory.SMALL_BYTES >> 20, serve_request.CONNECTIONS // 4)
     assert in_names == (4, 256)
+
+
+def test_the_table_of_a_phone_s_report_has_the_values() -> None:
+    section = PAGE.read_text("utf-8").partition("## A phone's report")[2].partition("\n## ")[0]
+    table = section.partition("|---|---|---|\n")[2].partition("\n\n")[0]
+    rows = {cells[1].strip(): cells[2].split() for cells in (line.split("|") for line in table.splitlines())}
+    values: dict[str, list[float]] = {
+        "connections": [report_server.CONNECTIONS],
+        "connections of one address": [report_server.ADDRESS_CONNECTIONS],
+        "time for a handshake, and then for a request": [report_server.REQUEST_SECONDS],
+        "size of a request's line and headers": [report_server.HEAD_BYTES >> 10],
+        "size of a report": [report_server.BODY_BYTES >> 10],
+        "time for a response": [
+            report_server.RESPONSE_SECONDS,
+            report_server.RESPONSE_BYTES_PER_SECOND >> 10,
+        ],
+        "time of the server": [browser_device.WAIT_SECONDS / 60],
+        "accepted reports": [1],
+    }
+    assert set(rows) == set(values)
+    for name, limits in values.items():
+        assert [f"{value:g}" for value in limits if f"{value:g}" not in rows[name]] == [], name

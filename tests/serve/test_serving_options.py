@@ -13,8 +13,9 @@ import pytest
 
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.serve.serve_request import ServeRequest
-from edgekit.serve.server import Address, _listening, address_of, need_packages, serve, token_for
+from edgekit.serve.server import _listening, need_packages, serve, token_for
 from edgekit.system.declared_options import declared, restored, stored_options
+from edgekit.system.listen_address import Address, address_of
 
 GIVEN = ServeRequest(
     ["net=a.edgekit", "b.edgekit"], listen=":0", grpc="[::1]:81", repository=Path("models"), memory_mb=5,

@@ -16,8 +16,9 @@ import pytest
 from edgekit.errors import UsageError
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
-from edgekit.serve.server import Address, token_for
+from edgekit.serve.server import token_for
 from edgekit.serve.tls import Tls, tls_of
+from edgekit.system.listen_address import Address
 from tests.fixtures.servers import Running
 
 x509 = pytest.importorskip("cryptography.x509", reason="cryptography is not installed (the extra trust)")

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from tests.report.browser import DESK
 
 OPENED = "body:is([data-state=ready], [data-state=refused])"
@@ -83,3 +86,17 @@ def choose_photograph(page: Any, path: Path) -> None:
 def checks(page: Any) -> list[str]:
     """Rows of the page's list of checks."""
     return [" ".join(row.split()) for row in page.locator("#checks li").all_inner_texts()]
+
+
+def save_photograph(path: Path, frame: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> Path:
+    """Write RGB pixels and return the path."""
+    Image.fromarray(frame).save(path)
+    return path
+
+
+def violations(page: Any) -> list[str]:
+    """Return what axe finds in the page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    listed = Axe().run(page).response["violations"]
+    return [f"{each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}" for each in listed]
