@@ -290,10 +290,9 @@ class Transcriber:
 
 
 def _check_times(step_s: float, pause_s: float, longest_s: float, window_s: float) -> None:
-    if not 0 < step_s <= longest_s or not 0 < pause_s <= longest_s:
+    if min(step_s, pause_s, longest_s) <= 0:
         raise UsageError(
-            f"step_s is {step_s:g} and pause_s {pause_s:g}; both must be above 0 and at most longest_s, "
-            f"{longest_s:g}"
+            f"step_s is {step_s:g}, pause_s {pause_s:g} and longest_s {longest_s:g}; all must be above 0"
         )
     if longest_s > window_s:
         raise UsageError(f"longest_s is {longest_s:g}; it must be at most the model's window, {window_s:g} s")

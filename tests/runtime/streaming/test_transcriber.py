@@ -148,6 +148,25 @@ def test_silence_costs_no_run(speech: Speech) -> None:
     assert 32.4 < updates[-1].start_s < 33  # the second sound goes on in the first
 
 
+def test_a_sound_is_read_once_after_its_last_word_and_its_end_is_reported(speech: Speech) -> None:
+    updates = speech.updates(np.concatenate([spoken([1, 2]), silence(1.5)]), step_s=0.2)
+    assert speech.model.runs <= 6
+    assert [update.is_end for update in updates] == [*[False] * (len(updates) - 1), True]
+    assert updates[-1].text == ""  # all words were committed before
+
+
+def test_a_short_phrase_stays_as_context_and_a_long_one_is_cut_at_its_pause(speech: Speech) -> None:
+    transcriber = speech.transcriber()
+    transcriber.feed(np.concatenate([spoken([1, 2]), silence(0.8)]))
+    assert transcriber._length == transcriber._position
+    assert transcriber._agreement.count == 2
+    found = transcriber.feed(spoken([3, 4, 5, 0, 1, 2]))  # five seconds: the sound is cut at the pause
+    assert transcriber._length < 4 * RATE
+    assert transcriber._agreement.count + len(found[-1].provisional.split()) <= 6
+    transcriber.feed(silence(0.8))
+    assert transcriber._length < 0.5 * RATE
+
+
 def test_a_slow_machine_skips_hypotheses_and_keeps_up(speech: Speech) -> None:
     words = random_words(60)
     sound = np.concatenate([spoken(words), silence(1)])
@@ -244,7 +263,7 @@ def test_what_does_not_fit_is_refused(speech: Speech, engines: Engines) -> None:
         refusal(speech.session, longest_s=6) == "longest_s is 6; it must be at most the model's window, 5 s"
     )
     assert refusal(speech.session, step_s=0) == (
-        "step_s is 0 and pause_s 0.7; both must be above 0 and at most longest_s, 5"
+        "step_s is 0, pause_s 0.7 and longest_s 5; all must be above 0"
     )
     assert refusal(speech.session, timestamps=True) == (
         "a live sound is transcribed without timestamps; leave timestamps out"

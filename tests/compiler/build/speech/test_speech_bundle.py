@@ -135,6 +135,15 @@ def test_the_command_line_builds_runs_and_verifies(folder: Path, tmp_path: Path,
     assert ran.exit_code == 0, ran.output
     answer = json.loads(ran.stdout)["answer"]
     assert answer["text"] == " ".join(segment["text"] for segment in answer["segments"])
+    live = CliRunner().invoke(main, ["run", str(path), "-i", "-", "--json"], samples.tobytes() + b"x")
+    assert live.exit_code == 0, live.output
+    said = json.loads(live.stdout)["answer"]["text"]
+    assert said
+    assert live.stderr.split() == said.split()
+    plain = CliRunner().invoke(main, ["run", str(path), "-i", "-"], samples.tobytes())
+    assert plain.stdout.split("  ran ")[0].split() == said.split()
+    refused = CliRunner().invoke(main, ["run", str(path), "-i", "-", "-o", "x.npz"], b"")
+    assert (refused.exit_code, refused.stderr) == (2, "error: -o does not go with -i -\n")
     verified = CliRunner().invoke(main, ["verify", str(path)])
     assert verified.exit_code == 0, verified.output
     with Bundle.open(path) as bundle:

@@ -22,6 +22,13 @@ def test_committed_words_are_matched_however_they_are_spelled_later() -> None:
     assert agreement.agree("We laugh, less heartily, so we have still") == (" we have", " still")
 
 
+def test_committed_words_may_become_fewer_or_more() -> None:
+    for spelled in ("alright then we", "all of right then we"):
+        agreement = LocalAgreement()
+        agreement.settle("all right then")
+        assert agreement.agree(spelled) == ("", " we")
+
+
 def test_all_words_are_committed_at_a_pause() -> None:
     agreement = LocalAgreement()
     agreement.agree("fail again")
