@@ -1,4 +1,4 @@
-"""Whether somebody speaks in a few milliseconds of a live sound: by a model, or by loudness."""
+"""Detection of speech in a few milliseconds of a live sound: by a model, or by loudness."""
 
 from __future__ import annotations
 
