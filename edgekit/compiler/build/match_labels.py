@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.compiler.model.node_checks import static_dims
 from edgekit.compiler.model.onnx_file import open_model, save_model
 from edgekit.errors import UsageError
 from edgekit.processing.card import Card, load_card
@@ -26,7 +27,7 @@ from edgekit.system.atomic_files import write_atomically
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 SCALE = 100.0
 """Factor of the cosines before the softmax: that of OpenAI's weights, at which CLIP's training bounds it."""
@@ -120,7 +121,7 @@ def _means(gallery: Gallery) -> tuple[list[str], Array]:
 
 
 def _size(value: ir.Value) -> int:
-    shape: Sequence[int] = [int(size) for size in value.shape or ()]
+    shape = static_dims(value) or ()
     found = int(np.prod(shape)) if shape else 0
     return found if found == max(shape, default=0) else 0
 

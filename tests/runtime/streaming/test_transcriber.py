@@ -17,6 +17,7 @@ from edgekit.runtime.streaming.voice_detectors import LoudnessDetector, ModelDet
 from edgekit.tensor_spec import Array
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import Engines
+from tests.fixtures.listening_bundles import listening_bundle
 from tests.fixtures.sounds import audio
 from tests.fixtures.tone_speech import (
     RATE,
@@ -27,7 +28,6 @@ from tests.fixtures.tone_speech import (
     tone_bundle,
     tone_card,
 )
-from tests.runtime.streaming.test_listening import bundle as listening_bundle
 
 BLOCK = 1600
 
