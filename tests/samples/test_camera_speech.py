@@ -122,6 +122,13 @@ def test_a_camera_without_a_speech_model_says_so(
         LiveCamera(*street, tmp_path / "other", "--speech", str(street[0]))
 
 
+def violations(page: Any) -> list[str]:
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}" for each in found]
+
+
 def until(happened: Callable[[], bool]) -> None:
     """Wait at most 20 s. The page's policy forbids scripts of the test."""
     end_s = time.monotonic() + 20
@@ -148,4 +155,5 @@ def test_the_page_reads_a_recording(camera: LiveCamera, recording: Any, text: st
         assert "\n" in shown.strip()
         assert page.text_content("#variant") == "ort-fp32"
         assert page.text_content("#provisional") == ""
+        assert violations(page) == []
         assert said == []
