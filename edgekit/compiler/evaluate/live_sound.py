@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from edgekit.errors import UsageError
 from edgekit.processing import processing
-from edgekit.runtime import Session, Transcriber
+from edgekit.runtime import Session, Transcriber, TranscriptUpdate
 from edgekit.tensor_spec import Array
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ BLOCK_BYTES = 1 << 14
 
 
 def run_live(bundle: Bundle, show: Callable[[str], None], **options: Any) -> dict[str, Any]:
-    """Transcribe standard input: raw samples, int16 in little endian, mono, at the model's rate.
+    """Transcribe standard input: raw samples, int16 in little endian, mono, at the model's rate. It ends with
+    the input, or with an interrupt (Ctrl-C).
 
     Args:
         bundle: A speech model's.
@@ -39,14 +40,20 @@ def run_live(bundle: Bundle, show: Callable[[str], None], **options: Any) -> dic
     with Session(bundle, **options) as session:
         if not processing.takes_whole_sounds(session.card):
             raise UsageError("-i - reads a live sound, which only speech models transcribe; give a file")
-        text, is_begin = "", True
-        for update in Transcriber(session).listen(samples_of(sys.stdin.buffer)):
-            text += update.text
-            show(update.text.lstrip() if is_begin else update.text)
-            is_begin = update.is_end
-            if is_begin:
-                show("\n")
+        transcriber, updates = Transcriber(session), list[TranscriptUpdate]()
+
+        def take(found: Iterable[TranscriptUpdate]) -> None:
+            for update in found:
+                begins = not updates or updates[-1].is_end
+                updates.append(update)
+                show((update.text.lstrip() if begins else update.text) + "\n" * update.is_end)
+
+        try:
+            take(transcriber.listen(samples_of(sys.stdin.buffer)))
+        except KeyboardInterrupt:  # Ctrl-C also ends the program that records: the last words are due
+            take(transcriber.finish())
         fallbacks = [fallback._asdict() for fallback in session.fallbacks]
+        text = "".join(update.text for update in updates)
         return {"active": session.active._asdict(), "fallbacks": fallbacks, "answer": {"text": text}}
 
 
