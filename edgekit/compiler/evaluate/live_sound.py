@@ -40,12 +40,12 @@ def run_live(bundle: Bundle, show: Callable[[str], None], **options: Any) -> dic
     with Session(bundle, **options) as session:
         if not processing.takes_whole_sounds(session.card):
             raise UsageError("-i - reads a live sound, which only speech models transcribe; give a file")
-        transcriber, updates = Transcriber(session), list[TranscriptUpdate]()
+        transcriber, shown = Transcriber(session), list[TranscriptUpdate]()
 
-        def take(found: Iterable[TranscriptUpdate]) -> None:
-            for update in found:
-                begins = not updates or updates[-1].is_end
-                updates.append(update)
+        def take(updates: Iterable[TranscriptUpdate]) -> None:
+            for update in updates:
+                begins = not shown or shown[-1].is_end
+                shown.append(update)
                 show((update.text.lstrip() if begins else update.text) + "\n" * update.is_end)
 
         try:
@@ -53,7 +53,7 @@ def run_live(bundle: Bundle, show: Callable[[str], None], **options: Any) -> dic
         except KeyboardInterrupt:  # Ctrl-C also ends the program that records: the last words are due
             take(transcriber.finish())
         fallbacks = [fallback._asdict() for fallback in session.fallbacks]
-        text = "".join(update.text for update in updates)
+        text = "".join(update.text for update in shown)
         return {"active": session.active._asdict(), "fallbacks": fallbacks, "answer": {"text": text}}
 
 
