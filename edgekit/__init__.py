@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgekit.compiler.build.cascade_bundle import build_cascade as build_cascade
     from edgekit.compiler.build.defer import defer as defer
     from edgekit.compiler.build.distil import distil as distil
+    from edgekit.compiler.build.match_labels import match_labels as match_labels
     from edgekit.compiler.model.onnx_file import open_model as open_model
     from edgekit.compiler.sandbox.public import build as build
     from edgekit.compiler.sandbox.public import check as check
@@ -54,6 +55,7 @@ _HOME = {
     "find_profile": "edgekit.target.installed_profiles",
     "import_model": "edgekit.compiler.sandbox.public",
     "load_card": "edgekit.processing.card",
+    "match_labels": "edgekit.compiler.build.match_labels",
     "open_model": "edgekit.compiler.model.onnx_file",
     "shrink": "edgekit.compiler.sandbox.public",
 }
@@ -65,6 +67,7 @@ _HOST = {
     "defer": "joining classifiers",
     "distil": "distilling a model",
     "import_model": "importing a model",
+    "match_labels": "joining a model and its labels",
     "open_model": "opening a model",
     "shrink": "shrinking a model",
 }

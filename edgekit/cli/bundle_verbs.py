@@ -18,6 +18,7 @@ from edgekit.cli.arguments import (
     need_page,
     need_writable,
     open_bundle,
+    refuse_given,
     threads_option,
     variant_option,
     verbose_option,
@@ -209,11 +210,28 @@ def run(
     """Run a bundle on arrays, an image, a sound or texts.
 
     An input file is a .npy, an .npz with an array of the input's name or, if the bundle has a card, an image,
-    a .wav or a .txt with one text a line. A model with one input needs no NAME.
+    a .wav or a .txt with one text a line. A model with one input needs no NAME. With -i - a speech model
+    transcribes standard input while it comes: raw int16 samples, mono, at the model's rate.
     """
     from edgekit.compiler.evaluate import run_bundle as run_command
+    from edgekit.compiler.evaluate.live_sound import STANDARD_INPUT, run_live
     from edgekit.processing.drawing import check_drawing
 
+    if ("", STANDARD_INPUT) in inputs:
+        if len(inputs) > 1:
+            raise UsageError("-i - is the only input of a run; leave the others out")
+        refuse_given({"text", "output", "drawing", "accelerator"}, "does not go with -i -")
+        with open_bundle(bundle) as opened:
+            live = run_live(
+                opened,
+                lambda text: click.echo(text, nl=False, err=as_json),
+                engine=engine,
+                variant=variant,
+                threads=threads,
+                strict=strict,
+            )
+        terminal.answer(as_json, live, run_command.ran_text(live["active"], live["fallbacks"]))
+        return
     if output is not None:
         run_command.check_output(output)
         need_writable(output, "the outputs")

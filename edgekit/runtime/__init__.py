@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.scheduling.request_queue import Requests
     from edgekit.runtime.store.bundle_store import Store
     from edgekit.runtime.streaming.latest_frame import LatestFrame
+    from edgekit.runtime.streaming.transcriber import Transcriber, TranscriptUpdate
     from edgekit.runtime.traces.traces import Traces
 
 LAZY = {
@@ -66,6 +67,8 @@ LAZY = {
     "Sink": "outbox.sinks:Sink",
     "Store": "store.bundle_store:Store",
     "Traces": "traces.traces:Traces",
+    "Transcriber": "streaming.transcriber:Transcriber",
+    "TranscriptUpdate": "streaming.transcriber:TranscriptUpdate",
     "append_metrics": "metrics.metrics:append",
     "calibration_from_json": "caching.calibrate_similarity:calibration_from_json",
     "measure_similarity": "caching.calibrate_similarity:measure",
@@ -100,6 +103,8 @@ __all__ = [
     "Sink",
     "Store",
     "Traces",
+    "Transcriber",
+    "TranscriptUpdate",
     "append_metrics",
     "calibration_from_json",
     "measure_similarity",

@@ -23,6 +23,7 @@ from live.access import Access
 from live.camera import Camera
 from live.server import Server, new_token
 from live.sources import SourceError, open_source
+from live.speech import Speech
 
 LOOPBACK = "127.0.0.1"
 PORT = 8787
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--home", type=Path, default=Path("out/camera"), help="for alerts and updates")
     parser.add_argument("--engine", help="ort, openvino or tflite; default: the best one available")
     parser.add_argument("--backend", help="URL that takes alerts; default: a receiver on this machine")
+    parser.add_argument("--speech", type=Path, help="speech model: adds a page that transcribes a microphone")
+    parser.add_argument("--voice-activity", type=Path, help="model that finds the speaker's pauses")
     parser.add_argument("--listen", metavar="HOST", help="serve others too, who need the printed token")
     parser.add_argument("--port", type=int, default=PORT, help="0: any free one")
     parser.add_argument("--no-browser", action="store_true", help="open none")
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         source = open_source(options.source)
     except SourceError as problem:
         raise SystemExit(f"error: {problem}") from None
-    camera = Camera(options.bundle, source, options.home, options.engine, options.backend)
+    speech = Speech(options.speech, options.voice_activity, options.engine) if options.speech else None
+    camera = Camera(options.bundle, source, options.home, options.engine, options.backend, speech)
     try:
         asyncio.run(serve(camera, options.listen, options.port, not options.no_browser))
     except OSError as problem:

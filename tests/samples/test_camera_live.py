@@ -59,7 +59,7 @@ def test_the_state_has_all_of_the_contract(camera: LiveCamera) -> None:
     state = camera.wait(lambda state: state["frames"] > 20)
     assert set(state) == {
         "source", "fps", "frames", "dropped", "stages", "active", "model", "temperature_c", "fallbacks",
-        "events", "network", "power", "switches", "zones", "labels", "alerts",
+        "events", "network", "power", "switches", "zones", "labels", "alerts", "speech",
     }  # fmt: skip
     assert state["source"] == {"name": "street.avi", "rate": 25.0, "live": False, "ended": False}
     assert set(state["stages"]) == {"prepare", "infer", "decode", "track", "total"}

@@ -65,15 +65,20 @@ class RunResult:
     def text(self) -> str:
         lines = [f"  {line}" for line in str(self.answer).splitlines()] if self.answer is not None else []
         lines += [""] if lines else []
-        variant, *ran = (self.active[key] for key in ("variant", "engine", "device", "precision"))
-        lines.append(f"  ran       {variant} on {', '.join(ran)}")
-        lines += [f"  fallback  {f['from_']} -> {f['to']}: {f['reason']}" for f in self.fallbacks]
+        lines.append(ran_text(self.active, self.fallbacks))
         for name, array in self.outputs.items():
             shape = "x".join(map(str, array.shape)) or "scalar"
             limits = _in_words(_limits(array)) if array.size else "empty"
             lines.append(f"  output    {name}  {array.dtype} {shape}  {limits}")
         lines += [f"  warning   {warning}" for warning in self.warnings]
         return "\n".join(lines)
+
+
+def ran_text(active: Mapping[str, Any], fallbacks: Sequence[Mapping[str, Any]]) -> str:
+    """Return lines with the variant that ran, and the fallbacks that led to it."""
+    variant, *ran = (active[key] for key in ("variant", "engine", "device", "precision"))
+    lines = [f"  fallback  {f['from_']} -> {f['to']}: {f['reason']}" for f in fallbacks]
+    return "\n".join([f"  ran       {variant} on {', '.join(ran)}", *lines])
 
 
 def run_files(

@@ -53,11 +53,13 @@ class Listening:
             raise UsageError(
                 f"{session.card.title} does not take sound: its input {source.name} has kind {source.kind}"
             )
-        if not isinstance(sound, np.ndarray) and rate not in (None, source.rate):
+        if processing.takes_whole_sounds(session.card):
             raise UsageError(
-                f"pieces of a sound must have the card's rate, {source.rate} Hz, not {rate}: give the whole "
-                "sound, or resample it before"
+                f"{session.card.title} transcribes a sound as a whole: use predict(sound), or for a live "
+                "sound Transcriber(session).listen(blocks)"
             )
+        if not isinstance(sound, np.ndarray):
+            check_live_rate(source, rate)
         self.outputs: Mapping[str, Array] = {}
         self._session, self._source, self._options = session, source, options
         pieces = [sound] if isinstance(sound, np.ndarray) else sound
@@ -99,3 +101,16 @@ class Listening:
         if card.task is not None:
             found = processing.decode(card, self.outputs, placed, **self._options)
         return WindowPrediction(placed.start_s, placed.end_s, found)
+
+
+def check_live_rate(source: AudioInput, rate: int | None) -> None:
+    """Check the rate of a sound that comes in pieces.
+
+    Raises:
+        UsageError: it is not the card's.
+    """
+    if rate not in (None, source.rate):
+        raise UsageError(
+            f"pieces of a sound must have the card's rate, {source.rate} Hz, not {rate}: give the whole "
+            "sound, or resample it before"
+        )

@@ -17,6 +17,7 @@ from live.device import Device
 from live.pictures import BLURRED, Encoder, Shown, blurred, encoded
 from live.receiver import Receiver
 from live.sources import Source
+from live.speech import Speech
 from live.tracks import Box
 from live.zones import Zone
 
@@ -36,11 +37,19 @@ class Camera:
         home: A folder for updates, alerts and what was received.
         engine: The one to try first; None: the best.
         backend: URL that takes alerts; None: a receiver on this machine.
+        speech: Transcribes sounds on a page beside the camera's; closed with the camera.
     """
 
     def __init__(
-        self, bundle: Path, source: Source, home: Path, engine: str | None = None, backend: str | None = None
+        self,
+        bundle: Path,
+        source: Source,
+        home: Path,
+        engine: str | None = None,
+        backend: str | None = None,
+        speech: Speech | None = None,
     ) -> None:
+        self.speech = speech
         home.mkdir(parents=True, exist_ok=True)
         self._home = home
         self._give: Callable[[int, bytes], None] = lambda number, message: None
@@ -172,7 +181,7 @@ class Camera:
                 network = self.alerts.network_json()
                 state = {
                     **self.device.as_json(), "network": network,
-                    "switches": self.switches, "alerts": alerts,
+                    "switches": self.switches, "alerts": alerts, "speech": self.speech is not None,
                 }  # fmt: skip
                 self._state, self._state_s = json.dumps(state, separators=(",", ":")), time.monotonic()
             return self._state
@@ -184,3 +193,5 @@ class Camera:
         self.alerts.close()
         if self._receiver is not None:
             self._receiver.close()
+        if self.speech is not None:
+            self.speech.close()

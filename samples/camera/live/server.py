@@ -51,6 +51,7 @@ class Server:
                 web.get("/page/{name}", self._page),
                 web.get("/frames", self._frames),
                 web.get("/events", self._events),
+                web.get("/sound", self._sound),
                 web.get("/api/state", self._state),
                 web.post("/api/switches/{name}", self._switch),
                 web.post("/api/power", self._power),
@@ -134,6 +135,23 @@ class Server:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """The state, at every change and at least twice a second."""
         return await self._served(request, self._send_states)
+
+    async def _sound(self, request: web.Request) -> web.StreamResponse:
+        """Blocks of a sound, and the text of each."""
+        speech = self._camera.speech
+        if speech is None:
+            raise RefusedError(404, "this camera has no speech model; start it with --speech")
+        socket = await self._access.open_socket(request)
+        self._sockets.add(socket)
+        try:
+            with contextlib.suppress(RefusedError):  # others speak: the socket is closed
+                await speech.transcribe(socket)
+        finally:
+            self._sockets.discard(socket)
+            self._access.closed_socket()
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(socket.close(), 1.0)
+        return socket
 
     async def _served(self, request: web.Request, send: Send) -> web.StreamResponse:
         socket = await self._access.open_socket(request)

@@ -68,6 +68,7 @@ listen("/events", (data) => {
   state = JSON.parse(data);
   panel.update(state);
   zones.update(state);
+  document.getElementById("speech").hidden = !state.speech;
   tell();
 }, changed("events"));
 // A source may be still: the silence of the frames alone is no loss.

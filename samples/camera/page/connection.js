@@ -13,7 +13,7 @@ function takeToken() {
   return sessionStorage.getItem("token");
 }
 
-const token = takeToken();
+export const token = takeToken();
 
 /** The response of the device. Throws an Error in the device's own words. */
 export async function request(method, path, body) {

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.bundle import Bundle, Variant
 from edgekit.errors import EngineError, NoVariantError, UsageError
 from edgekit.processing.card import parse_card
 from edgekit.processing.predictions.windows import WindowPredictions
 from edgekit.runtime import Session
-from edgekit.system.formats.npy import npy_bytes
 from edgekit.tensor_spec import Array
-from tests.fixtures.bundles import small_manifest, variant
+from tests.fixtures.bundles import variant
 from tests.fixtures.fake_engines import Behaviour, Engines
+from tests.fixtures.listening_bundles import listening_bundle
 from tests.fixtures.sounds import audio
 
 SUMS: dict[str, Any] = {
@@ -27,22 +26,6 @@ SUMS: dict[str, Any] = {
     "task": {"kind": "voice-activity", "decode": "probability", "outputs": {"probability": "hn"}},
 }
 """The state is the sum of all windows so far."""
-
-
-def bundle(card: Mapping[str, Any], width: int, *variants: Variant) -> Bundle:
-    tensors = {"x": np.zeros((1, width), np.float32), "h": np.zeros((1, 1), np.float32)}
-    golden = {name: f"golden/0/{name}.npy" for name in tensors}
-    manifest = {
-        **small_manifest(variants or [variant("plain", "ort"), variant("other", "tflite")]),
-        "inputs": [{"name": n, "dtype": "float32", "shape": list(a.shape)} for n, a in tensors.items()],
-        "outputs": [{"name": n, "dtype": "float32", "shape": [1, 1]} for n in ("y", "hn")],
-        "card": card,
-        "golden": [{"inputs": golden, "outputs": {"y": golden["h"], "hn": golden["h"]}}],
-    }
-    entries = {golden[name]: npy_bytes(array) for name, array in tensors.items()}
-    for each in manifest["variants"]:
-        entries.update({entry: each["name"].encode() for entry in each["files"].values()})
-    return Bundle.create(manifest, entries)
 
 
 def summed(feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -68,7 +51,7 @@ def session(engines: Engines) -> Iterator[Session]:
     FAILING.clear()
     engines["ort"].behaviour["plain"] = behaves("plain")
     engines["tflite"].behaviour["other"] = behaves("other")
-    with Session(bundle(SUMS, 6)) as opened:
+    with Session(listening_bundle(SUMS, 6)) as opened:
         yield opened
 
 
@@ -173,7 +156,7 @@ def test_windows_overlap_and_every_sample_is_in_one(
     engines: Engines, count: int, windows: list[tuple[int, int]]
 ) -> None:
     engines["ort"].behaviour["plain"] = summed
-    with Session(bundle(CLASSES, 8, variant("plain", "ort"))) as session:
+    with Session(listening_bundle(CLASSES, 8, variant("plain", "ort"))) as session:
         found = session.listen(ones(count)).answer()
         assert isinstance(found, WindowPredictions)
         assert [(round(w.start_s * 16000), round(w.end_s * 16000)) for w in found] == windows

@@ -29,8 +29,8 @@ from edgekit.compiler.model.speech.speech_model import POSITIONS, SpeechConfig, 
 from edgekit.compiler.passes import run_passes
 from edgekit.compiler.quantize.language.block_rounding import nearest8
 from edgekit.errors import EngineError
-from edgekit.processing.tasks.transcribe.metric import word_edits, words_of
-from edgekit.processing.tasks.transcribe.words import text_of
+from edgekit.processing.tasks.transcribe.metric import word_edits
+from edgekit.processing.tasks.transcribe.words import text_of, words_of
 from edgekit.processing.tokenizer import token_texts
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads

@@ -18,6 +18,7 @@ from edgekit.processing.inputs.audio import AudioInput
 from edgekit.processing.tasks.decoder import Decoder, Outputs
 from edgekit.processing.tasks.transcribe.options import TranscribeOptions
 from edgekit.processing.tasks.transcribe.prediction import Segment, Transcript
+from edgekit.processing.tasks.transcribe.quiet import quiet_place
 from edgekit.processing.tasks.transcribe.words import text_of
 from edgekit.processing.tokenizer import token_texts
 from edgekit.tensor_spec import Array
@@ -25,8 +26,6 @@ from edgekit.tensor_spec import Array
 if TYPE_CHECKING:
     from edgekit.processing.card import Card
 
-QUIET_S, LEVEL_S = 5.0, 0.2
-"""Seconds at a window's end in which a quiet place is searched, and over which loudness is averaged."""
 SHORTEST_S = 0.1
 """A rest of a sound that is shorter is not read."""
 LEAST_STEP_S = 1.0
@@ -134,7 +133,7 @@ def read_windows(
     while start == 0 or len(samples) - start >= SHORTEST_S * entry.rate:
         piece, is_last = samples[start : start + entry.window], len(samples) - start <= entry.window
         if not is_last and not options.timestamps:
-            piece = piece[: _quiet_place(piece, entry.rate)]
+            piece = piece[: quiet_place(piece, entry.rate)]
         features = prepare_audio(entry, piece)
         if options.languages and not options.language:
             options = replace(options, language=_language(run, card, features, options))
@@ -179,14 +178,6 @@ def _language(
     feeds = _feeds(card, features, [options.start], card.sources()[0].name)
     logits = run({**feeds, "limit": np.zeros_like(feeds["limit"])})["logits"][0]
     return options.languages[int(np.argmax(logits[list(options.language_tokens)]))]
-
-
-def _quiet_place(piece: Array, rate: int) -> int:
-    """Return the index of the quietest place in the last seconds of a window."""
-    width = max(1, int(LEVEL_S * rate))
-    first = max(0, len(piece) - min(int(QUIET_S * rate), len(piece) // 2))
-    energy = np.convolve(np.square(piece[first:]), np.ones(width), "valid")
-    return first + int(energy.argmin()) + width // 2
 
 
 DECODERS: Mapping[str, Decoder] = {

@@ -1,6 +1,9 @@
 """A speech model from its folder to a bundle and to text, on every engine."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +25,7 @@ from edgekit.errors import EngineError, UsageError
 from edgekit.processing.processing import prepare
 from edgekit.processing.tasks.transcribe.words import text_of
 from edgekit.processing.tokenizer import token_texts
-from edgekit.runtime import Session
+from edgekit.runtime import Session, Transcriber
 from edgekit.target import registry
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.encoder_decoder import OPTION
@@ -135,12 +138,48 @@ def test_the_command_line_builds_runs_and_verifies(folder: Path, tmp_path: Path,
     assert ran.exit_code == 0, ran.output
     answer = json.loads(ran.stdout)["answer"]
     assert answer["text"] == " ".join(segment["text"] for segment in answer["segments"])
+    live = CliRunner().invoke(main, ["run", str(path), "-i", "-", "--json"], samples.tobytes() + b"x")
+    assert live.exit_code == 0, live.output
+    said = json.loads(live.stdout)["answer"]["text"]
+    assert said
+    assert live.stderr.split() == said.split()
+    plain = CliRunner().invoke(main, ["run", str(path), "-i", "-"], samples.tobytes())
+    assert plain.stdout.split("  ran ")[0].split() == said.split()
+    refused = CliRunner().invoke(main, ["run", str(path), "-i", "-", "-o", "x.npz"], b"")
+    assert (refused.exit_code, refused.stderr) == (2, "error: -o does not go with -i -\n")
     verified = CliRunner().invoke(main, ["verify", str(path)])
     assert verified.exit_code == 0, verified.output
     with Bundle.open(path) as bundle:
         transcription = bundle.variants[0].evidence["transcription"]
     assert (transcription["given"], transcription["different"], transcription["recordings"]) == (True, 0, 1)
     assert transcription["words"] > 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process")
+def test_an_interrupt_ends_a_live_sound_with_its_last_words(built: Bundle, folder: Path) -> None:
+    command = [sys.executable, "-m", "edgekit", "run", str(folder.parent / "talk.edgekit"), "-i", "-"]
+    command += ["--variant", "ort-fp32"]
+    sound = np.rint(speech(0.512) * 30000).astype("<i2")  # one block of the pipe
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(sound.tobytes())
+        process.stdin.flush()
+        begun = process.stdout.read(8)  # the sound was cut at half a second, the rest waits for more
+        assert begun.strip()
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read().decode()
+    assert process.returncode == 0
+    said, ran = (begun.decode() + rest).split("  ran ")
+    assert said.endswith("\n")
+    assert "ort-fp32" in ran
+    with Session(built, variant="ort-fp32") as session:
+        transcriber = Transcriber(session)
+        first, last = (
+            "".join(u.text for u in found) for found in (transcriber.feed(sound), transcriber.finish())
+        )
+    assert last
+    assert said.split() == (first + last).split()
 
 
 def test_what_does_not_apply_is_refused(folder: Path) -> None:
