@@ -193,7 +193,7 @@ def _finding(value: ir.Value, reason: Inexpressible) -> Finding:
     """A finding for a graph input, or for the node that makes a graph output."""
     node = value.producer()
     name, op = (str(value.name), "") if node is None else (node_name(node), node.op_type)
-    return Finding(reason.code, "error", lower.target, name, op, reason.why, reason.fix)
+    return Finding(reason.code, "error", lower.target, name, op, reason.reason, reason.fix)
 
 
 def _types(dtype: str) -> Any:

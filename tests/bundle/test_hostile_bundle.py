@@ -112,9 +112,9 @@ TEXTS = {
         "manifest: a number of 5000 digits; the limit is 32",
     ),
     "key twice": (text_of('{"a":{"b":1,"b":2}}'), "manifest: key 'b' is twice in one object"),
-    "escape code": (text_of(r'{"a":"\u001b[2J"}'), r"manifest: '\x1b[2J' contains half of a surrogate pair"),
-    "surrogate": (text_of(r'{"a":"\ud800"}'), r"manifest: '\ud800' contains half of a surrogate pair"),
-    "key of no text": (text_of(r'{"a\u0000":1}'), r"manifest: 'a\x00' contains half of a surrogate pair"),
+    "escape code": (text_of(r'{"a":"\u001b[2J"}'), r"manifest: '\x1b[2J' contains a control character or half of a surrogate pair"),
+    "surrogate": (text_of(r'{"a":"\ud800"}'), r"manifest: '\ud800' contains a control character or half of a surrogate pair"),
+    "key of no text": (text_of(r'{"a\u0000":1}'), r"manifest: 'a\x00' contains a control character or half of a surrogate pair"),
     "long text": (
         text_of('{"a":"' + "x" * 65_537 + '"}'),
         "manifest: a text of 65537 characters; the limit is 65536",

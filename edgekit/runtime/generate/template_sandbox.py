@@ -134,7 +134,7 @@ def _environment() -> Any:
                 raise CardError(f"the chat template takes more than {SECONDS_LIMIT:g} s")
             return value
 
-        def made(self, value: Any) -> Any:
+        def within_memory(self, value: Any) -> Any:
             """Return the value, whose own memory is counted; texts are limited."""
             if isinstance(value, str | list | tuple):
                 if isinstance(value, str) and len(value) > TEXT_LIMIT_CHARS:
@@ -146,7 +146,7 @@ def _environment() -> Any:
 
         def sliced(self, value: Any) -> Any:
             self.step()
-            return self.made(value)
+            return self.within_memory(value)
 
         def call(self, context: Any, function: Any, /, *args: Any, **options: Any) -> Any:
             self.step()
@@ -178,7 +178,7 @@ def _environment() -> Any:
             """Return the value, its elements counted and its texts limited."""
             waiting = [value]
             while waiting:
-                each = self.made(waiting.pop())
+                each = self.within_memory(waiting.pop())
                 self.step()
                 if isinstance(each, Mapping):
                     waiting += [*each.keys(), *each.values()]

@@ -49,12 +49,12 @@ class CandidateWatch(NamedTuple):
 
     Attributes:
         since_s: Its start or its last failure, in seconds of the caller's monotonic clock.
-        at: Its counts then.
+        start_counts: Its counts then.
         counts: Its counts now.
     """
 
     since_s: float
-    at: Counts = Counts()
+    start_counts: Counts = Counts()
     counts: Counts = Counts()
 
 
@@ -74,7 +74,7 @@ def is_healthy(watch: CandidateWatch, window: HealthWindow, now_s: float) -> boo
     >>> is_healthy(seen(watch, Counts(150, 0, 1), 100.0), HealthWindow(60, 50), 100.0)
     True
     """
-    answers = watch.counts.answers - watch.at.answers
+    answers = watch.counts.answers - watch.start_counts.answers
     return now_s - watch.since_s >= window.seconds and answers >= window.answers
 
 
