@@ -181,7 +181,7 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
         "memory_mb": _memory_mb(),
         "governor": governor,
         "cache": str(cache_folder.cache_folder()),
-        "containment": confinement.kept(),
+        "containment": confinement.effective_limits(),
         "engines": [engine.as_json() for engine in engines],
         "packaging": packaging(),
         "accelerators": accelerators(),

@@ -119,7 +119,7 @@ def measure(
             notify(f"{device} has no Python 3.10 or newer: looking for vendors' tools")
             return _by_tools(path, address, options, notify)
         raise DeviceError(f"{device} has no Python 3.10 or newer, which {verb} needs") from None
-    needed = provision.wanted(targets, found, NEEDS.get(verb, ()))
+    needed = provision.missing_packages(targets, found, NEEDS.get(verb, ()))
     archives = [provision.edgekit_archive(targets)]
     packages = provision.packages_archive(needed, found, device)
     if packages is not None:

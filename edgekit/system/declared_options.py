@@ -188,7 +188,7 @@ def called_with(
     Type checkers see the arguments of the dataclass; ``inspect.signature`` and ``help`` show them.
     """
 
-    def made(work: Callable[[Request], Result]) -> Callable[P, Result]:
+    def decorator(work: Callable[[Request], Result]) -> Callable[P, Result]:
         @wraps(work)
         def function(*arguments: P.args, **named: P.kwargs) -> Result:
             return work(request(*arguments, **named))
@@ -201,7 +201,7 @@ def called_with(
         function.__doc__ = _documented(inspect.getdoc(work) or "", declared(request))  # type: ignore[arg-type]
         return function
 
-    return made
+    return decorator
 
 
 def _documented(text: str, declared: Iterable[Declared]) -> str:

@@ -221,23 +221,23 @@ def _rewritten(tree: Any) -> Any:
     from jinja2 import nodes
     from jinja2.visitor import NodeTransformer
 
-    def by(name: str, node: Any) -> Any:
+    def filtered(name: str, node: Any) -> Any:
         return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
     class Rewrite(NodeTransformer):  # type: ignore[misc]
         def generic_visit(self, node: Any, *args: Any, **options: Any) -> Any:
             node = super().generic_visit(node, *args, **options)
             if isinstance(node, nodes.For):
-                node.iter = by(COUNTED, node.iter)
+                node.iter = filtered(COUNTED, node.iter)
             if isinstance(node, nodes.Compare):
-                return by(TIMED, node)
+                return filtered(TIMED, node)
             if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
-                return by(SLICED, node)
+                return filtered(SLICED, node)
             if isinstance(node, nodes.TemplateData):
-                return by(WRITTEN, nodes.Const(node.data, lineno=node.lineno))
+                return filtered(WRITTEN, nodes.Const(node.data, lineno=node.lineno))
             made = isinstance(node, nodes.Concat | nodes.List | nodes.Dict)
             if made or (isinstance(node, nodes.Tuple) and node.ctx == "load"):
-                return by(BOUNDED, node)
+                return filtered(BOUNDED, node)
             return node
 
     return Rewrite().visit(tree)
