@@ -170,6 +170,6 @@ class Inexpressible(Exception):  # noqa: N818  (says what it is; it never reache
 
     def __init__(self, reason: str, fix: str = "", code: str = "EK1002") -> None:
         super().__init__(reason)
-        self.why = reason
+        self.reason = reason
         self.fix = fix
         self.code = code

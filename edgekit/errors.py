@@ -49,7 +49,7 @@ if TYPE_CHECKING:
             """Return whether the build has ended."""
 
         @property
-        def why(self) -> str:
+        def reason(self) -> str:
             """Return why it failed; empty if it did not."""
 
         def wait(self, seconds: float | None = None) -> bool:

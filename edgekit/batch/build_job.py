@@ -247,6 +247,6 @@ def need_bundle(row: CatalogueRow, output: Folder) -> None:
     assert row["bundle"] is not None
     if not output.holds(row["bundle"], row["size_bytes"], row["sha256"]):
         raise BundleError(
-            f"{output.at(row['bundle'])} is not what the worker wrote; use an output that workers and this "
+            f"{output.path(row['bundle'])} is not what the worker wrote; use an output that workers and this "
             "machine share: a URL, or a folder on a shared disk"
         )

@@ -20,7 +20,7 @@ def verdict(rebuild: Rebuild) -> str:
     """Return the decision in a sentence."""
     if rebuild.worse:
         return f"not kept: {'; '.join(rebuild.worse)}"
-    if not rebuild.kept:
+    if not rebuild.is_written:
         return "not kept: nothing has changed"
     return "kept: no variant is worse" + ("" if not rebuild.same else ", and all files are the same")
 

@@ -51,7 +51,7 @@ class Rebuild:
         tools: Changed package -> version before and after; "" if it was absent.
         size_bytes: Size of the file before and after, in bytes.
         notes: Other notes for the user.
-        kept: Whether the new bundle was written.
+        is_written: Whether the new bundle was written.
     """
 
     bundle: Bundle
@@ -59,7 +59,7 @@ class Rebuild:
     tools: Mapping[str, tuple[str, str]]
     size_bytes: tuple[int, int]
     notes: list[str]
-    kept: bool
+    is_written: bool
 
     @property
     def worse(self) -> list[str]:
@@ -73,7 +73,7 @@ class Rebuild:
 
     def as_json(self) -> dict[str, Json]:
         return {
-            "kept": self.kept,
+            "kept": self.is_written,
             "same": self.same,
             "worse": list(self.worse),
             "variants": [dict(change) for change in self.changes],

@@ -36,7 +36,7 @@ class Folder:
         """Raises: UsageError: unknown protocol. MissingDependency: a package is not installed."""
         self.root, self._files = root.rstrip("/") or root, _file_system(root) if is_url(root) else None
 
-    def at(self, name: str) -> str:
+    def path(self, name: str) -> str:
         """Return the path or URL of a file."""
         return f"{self.root}/{name}"
 
@@ -44,10 +44,10 @@ class Folder:
         """Return the content of a small file; None if it does not exist or is larger."""
         try:
             if self._files is None:
-                with open(self.at(name), "rb") as file:
+                with open(self.path(name), "rb") as file:
                     content = file.read(limit_bytes + 1)
             else:
-                with self._files.open(self.at(name), "rb") as remote:
+                with self._files.open(self.path(name), "rb") as remote:
                     content = bytes(remote.read(limit_bytes + 1))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
@@ -56,42 +56,44 @@ class Folder:
     def write(self, name: str, content: bytes) -> None:
         """Write a file, completely or not at all. Raises OSError if it cannot be written."""
         if self._files is None:
-            path = Path(self.at(name))
+            path = Path(self.path(name))
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, [content])
         else:
             self._make_folder(name)
-            self._files.pipe_file(self.at(name), content)
+            self._files.pipe_file(self.path(name), content)
 
     def take(self, name: str, file: Path) -> None:
         """Write a file with the content of another one. Raises: OSError: it can't be written."""
         if self._files is None:
-            path = Path(self.at(name))
+            path = Path(self.path(name))
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(file, "rb") as source:
                 write_atomically(path, iter(lambda: source.read(PIECE_BYTES), b""))
         else:
             self._make_folder(name)
-            self._files.put_file(str(file), self.at(name))
+            self._files.put_file(str(file), self.path(name))
 
     def copy(self, name: str, other: str) -> None:
         """Give a file another name too. Raises: OSError: it can't be written."""
         if self._files is None:
-            self.take(other, Path(self.at(name)))
+            self.take(other, Path(self.path(name)))
         else:
-            self._files.copy(self.at(name), self.at(other))
+            self._files.copy(self.path(name), self.path(other))
 
     def holds(self, name: str, size_bytes: int, sha256: str) -> bool:
         """Return whether a file exists and is this one. At a URL only its size is compared, because the
         whole catalogue would have to be fetched."""
         if self._files is not None:
-            return bool(self._files.exists(self.at(name)) and self._files.size(self.at(name)) == size_bytes)
-        path = Path(self.at(name))
+            return bool(
+                self._files.exists(self.path(name)) and self._files.size(self.path(name)) == size_bytes
+            )
+        path = Path(self.path(name))
         return path.is_file() and path.stat().st_size == size_bytes and file_digest(path) == sha256
 
     def _make_folder(self, name: str) -> None:
         assert self._files is not None
-        self._files.makedirs(self.at(name).rpartition("/")[0], exist_ok=True)
+        self._files.makedirs(self.path(name).rpartition("/")[0], exist_ok=True)
 
 
 def fetch_model(source: str, folder: Path) -> Path:

@@ -71,14 +71,14 @@ def build_all(
     from edgekit.system.progress import Stage, step
     from edgekit.system.progress import report as report_stage
 
-    def tell(row: CatalogueRow, done: int, count: int) -> None:
+    def report_row(row: CatalogueRow, done: int, count: int) -> None:
         seconds = row["seconds"] if row["state"] == "built" else 0.0
         report_stage(Stage(row["state"], f"{done} of {count}  {row['name']}", seconds))
         say("", done, count, "builds")
 
     with step("building") as say:
         made = build_matrix(
-            matrix, on=on, workers=workers, memory_mb=memory_mb, retries=retries, progress=tell
+            matrix, on=on, workers=workers, memory_mb=memory_mb, retries=retries, progress=report_row
         )
     if report is not None:
         from edgekit.report.page import write_page

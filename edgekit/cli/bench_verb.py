@@ -171,7 +171,9 @@ def bench(
                 flag = "--fail-if" if asked else "--history"
                 raise DeviceError(f"{flag} is for what bench measures; {device} has a vendor's tool alone")
             terminal.answer(
-                as_json, {"device": measured.device, "by": measured.by}, render_tools(measured.by)
+                as_json,
+                {"device": measured.device, "by": measured.rows_by_tool},
+                render_tools(measured.rows_by_tool),
             )
             return
         with sound_answer(device):

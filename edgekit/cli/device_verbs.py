@@ -53,11 +53,11 @@ def on_device(bundle: Path, device: str, merge: bool, verb: str, options: Mappin
         need_writable(bundle, "the bundle")
     with step("measuring") as say:
         say(device)
-        measured = measure(bundle, device, verb, options, tell)
+        measured = measure(bundle, device, verb, options, print_line)
     if merge:
         with sound_answer(device):
             digest = measured.merge_into(bundle, verb)
-        tell(f"{bundle} has the figures now; sha256 {digest[:12]}...")
+        print_line(f"{bundle} has the figures now; sha256 {digest[:12]}...")
     return measured
 
 
@@ -72,7 +72,7 @@ def sound_answer(device: str) -> Iterator[None]:
         ) from problem
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """A line for the user while the device is busy."""
     click.echo(f"  {line}", err=True)
 
@@ -138,8 +138,8 @@ def devices(
         return
     refuse_given(("seconds", "merge", "webgpu", "npm_package", "listen"), "goes with --browser")
     for text in device:
-        inspect(text, tell)
-    rows = inventory.known()
+        inspect(text, print_line)
+    rows = inventory.known_devices()
     if device:
         rows = [row for row in rows if row["address"] in device]
     terminal.answer(as_json, {"devices": rows}, inventory.render(rows))

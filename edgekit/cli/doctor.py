@@ -44,7 +44,7 @@ class EngineCheck:
     Attributes:
         target: The target's name.
         status: Whether it works.
-        why: The error of its import, where it is broken.
+        reason: The error of its import, where it is broken.
         version: Name and version, where it works.
         seconds: The time of importing it.
         install: The pip command, where it is missing.
@@ -52,7 +52,7 @@ class EngineCheck:
 
     target: str
     status: EngineStatus
-    why: str = ""
+    reason: str = ""
     version: str | None = None
     seconds: float | None = None
     install: str | None = None
@@ -65,7 +65,7 @@ class EngineCheck:
         """``{target, status, version, seconds, install}``; ``status`` is ok, missing or ``broken: why``."""
         return {
             "target": self.target,
-            "status": f"{self.status.value}: {self.why}" if self.broken else self.status.value,
+            "status": f"{self.status.value}: {self.reason}" if self.broken else self.status.value,
             "version": self.version,
             "seconds": self.seconds,
             "install": self.install,
@@ -181,7 +181,7 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
         "memory_mb": _memory_mb(),
         "governor": governor,
         "cache": str(cache_folder.cache_folder()),
-        "containment": confinement.kept(),
+        "containment": confinement.effective_limits(),
         "engines": [engine.as_json() for engine in engines],
         "packaging": packaging(),
         "accelerators": accelerators(),

@@ -166,7 +166,7 @@ def request_options(
         from edgekit.system.declared_options import declared
 
         for each in declared(request()):
-            text = each.option.again if for_rebuild else each.option.help
+            text = each.option.rebuild_help if for_rebuild else each.option.help
             if text and (not only or each.name in only):
                 yield _option(each, text, required and not for_rebuild)
 
@@ -223,7 +223,7 @@ def _type(field: Declared) -> Any:
     if field.kind is Path:
         return click.Path(path_type=Path, file_okay=not option.folder)
     if field.kind is int:
-        return click.INT if option.least is None else click.IntRange(option.least)
+        return click.INT if option.minimum is None else click.IntRange(option.minimum)
     return field.kind
 
 

@@ -74,7 +74,7 @@ class Connection:
 
     def __init__(self, address: DeviceAddress, notify: Callable[[str], None]) -> None:
         self.address = address
-        self.tell = notify
+        self.notify = notify
         self._reached = False
 
     def ask(self, request: Mapping[str, Json], payload: Payload | None = None) -> Any:
@@ -101,7 +101,7 @@ class Connection:
                         f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {why}\n"
                         "  run the same command again: it does not resend what the device has received"
                     ) from None
-                self.tell(f"the connection to {self.address.text} was lost ({why}); trying again")
+                self.notify(f"the connection to {self.address.text} was lost ({why}); trying again")
                 time.sleep(wait_s)
         raise AssertionError  # the last wait is None
 
@@ -144,7 +144,9 @@ class Connection:
                         f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {why}\n"
                         "  run the same command again: it continues where it stopped"
                     ) from None
-                self.tell(f"the connection to {self.address.text} was lost ({why}); it continues from there")
+                self.notify(
+                    f"the connection to {self.address.text} was lost ({why}); it continues from there"
+                )
                 time.sleep(wait_s)
             else:
                 return len(content) - offset

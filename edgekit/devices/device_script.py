@@ -156,11 +156,11 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # engines print
 
-    def say(row: dict[str, Any]) -> None:
+    def send_row(row: dict[str, Any]) -> None:
         answers.write(json.dumps(row) + "\n")
         answers.flush()
 
-    say({"hello": 1})
+    send_row({"hello": 1})
     source = sys.stdin.buffer
     request = json.loads(source.readline())
     verbs = {
@@ -170,13 +170,13 @@ def main() -> None:
         "measure": lambda: measure(source, **request),
     }
     try:
-        say({"answer": verbs[request.pop("do")]()})
+        send_row({"answer": verbs[request.pop("do")]()})
     except EOFError:  # nobody is there to be told
         os._exit(75)
     except Exception as problem:
         ours = getattr(problem, "exit_code", None)  # an EdgeKitError's text is complete
         text = str(problem) if ours is not None else f"{type(problem).__name__}: {problem}"
-        say({"error": text, "exit_code": ours})
+        send_row({"error": text, "exit_code": ours})
     answers.flush()
     os._exit(0)  # no engine's destructor after the answer
 

@@ -145,7 +145,7 @@ def remember(address: str, inventory: Inventory, engines: Sequence[str] = ()) ->
     json_records.record(_folder(), hashlib.sha256(address.encode()).hexdigest(), row, KNOWN_LIMIT)
 
 
-def known() -> list[dict[str, Any]]:
+def known_devices() -> list[dict[str, Any]]:
     """The devices remembered here, by address: ``Inventory.as_json``, ``address``, ``seen``, ``engines``."""
     rows = []
     for path in sorted(_folder().glob("*.json")):

@@ -34,27 +34,27 @@ class Measured:
 
     Attributes:
         device: Facts of the device: ``{cpu, isa, machine, system, python, cores}``.
-        by: ``edgekit``, or each vendor's tool that measured -> rows in the format of the verb's ``--json``.
+        rows_by_tool: ``edgekit``, or each vendor's tool that measured -> rows as in the verb's ``--json``.
         manifest: Manifest of the measured bundle.
     """
 
     device: Mapping[str, Any]
-    by: Mapping[str, list[Any]]
+    rows_by_tool: Mapping[str, list[Any]]
     manifest: Mapping[str, Json]
 
     @property
     def results(self) -> list[Any]:
         """Return all rows."""
-        return [row for rows in self.by.values() for row in rows]
+        return [row for rows in self.rows_by_tool.values() for row in rows]
 
     @property
     def by_tools(self) -> bool:
         """Return whether a vendor's tool measured."""
-        return BY_EDGEKIT not in self.by
+        return BY_EDGEKIT not in self.rows_by_tool
 
     def merge_into(self, path: Path, verb: str) -> str:
         """Add the results to the bundle's file with :func:`edgekit.devices.merge.merge`."""
-        return merge.merge(path, self.manifest, verb, self.by, self.device)
+        return merge.merge(path, self.manifest, verb, self.rows_by_tool, self.device)
 
 
 def look(address: DeviceAddress, notify: Callable[[str], None]) -> tuple[Connection, Inventory]:
@@ -119,7 +119,7 @@ def measure(
             notify(f"{device} has no Python 3.10 or newer: looking for vendors' tools")
             return _by_tools(path, address, options, notify)
         raise DeviceError(f"{device} has no Python 3.10 or newer, which {verb} needs") from None
-    needed = provision.wanted(targets, found, NEEDS.get(verb, ()))
+    needed = provision.missing_packages(targets, found, NEEDS.get(verb, ()))
     archives = [provision.edgekit_archive(targets)]
     packages = provision.packages_archive(needed, found, device)
     if packages is not None:

@@ -68,7 +68,9 @@ class MissingPackages(NamedTuple):
     without: Mapping[str, str]
 
 
-def wanted(targets: Iterable[str], inventory: Inventory, extras: Sequence[str] = ()) -> MissingPackages:
+def missing_packages(
+    targets: Iterable[str], inventory: Inventory, extras: Sequence[str] = ()
+) -> MissingPackages:
     """Compare what the targets' packages require with what the device has.
 
     A target's requirements are those of the extra that has its name, or, for a target of a third party, all

@@ -43,7 +43,7 @@ class VendorTool:
         name: Name of the program.
         target: Target whose artifacts it runs.
         file: Suffix of the artifact's file that it runs.
-        usual: Usual path, if it is not on the PATH.
+        default_path: Usual path, if it is not on the PATH.
         arguments: Function from ``(path, threads, seconds)`` to its arguments.
         times: Function from its output to ``p50_ms`` and others, or None if the output has no times.
     """
@@ -51,7 +51,7 @@ class VendorTool:
     name: str
     target: str
     file: str
-    usual: str
+    default_path: str
     arguments: Callable[[str, int, float], list[str]]
     times: Callable[[str], dict[str, Any] | None]
 
@@ -139,7 +139,8 @@ def look_for_tools(address: DeviceAddress) -> Inventory:
         DeviceError: it cannot be reached.
     """
     search = "; ".join(
-        f'p=$(command -v {t.name}) || p={t.usual}; [ -x "$p" ] && echo "tool {t.name} $p"' for t in TOOLS
+        f'p=$(command -v {t.name}) || p={t.default_path}; [ -x "$p" ] && echo "tool {t.name} $p"'
+        for t in TOOLS
     )
     said = _shell(address, f"uname -sr; uname -m; {search}; echo; head -c 16384 /proc/cpuinfo; true")
     head, _, cpuinfo = said.partition("\n\n")

@@ -41,7 +41,7 @@ class Crop:
     pixels: Array
     to_frame: Way | None
 
-    def turned(self, quarters: int) -> Crop:
+    def rotated(self, quarters: int) -> Crop:
         """Return the crop turned anticlockwise by quarters."""
         if quarters % 4 == 0:
             return self

@@ -50,14 +50,14 @@ class SamplePrediction:
 
     Attributes:
         variant: Name of the variant.
-        said: Difference from the float model's prediction, in words.
+        summary: Difference from the float model's prediction, in words.
         text: Prediction as text.
         picture: WebP in base64 with the prediction drawn into it, or "" if it cannot be drawn.
         width, height: Size of the picture in pixels.
     """
 
     variant: str
-    said: str
+    summary: str
     text: str
     picture: str
     width: int
@@ -78,12 +78,12 @@ class ShownSamples:
     """The samples that are shown, the worst disagreement first.
 
     Attributes:
-        said: Description of the comparison.
+        summary: Description of the comparison.
         samples: At most SHOWN.
         missing: (variant, why it gave no answers).
     """
 
-    said: str
+    summary: str
     samples: tuple[Sample, ...]
     missing: tuple[tuple[str, str], ...]
 

@@ -64,7 +64,7 @@ def variants_chart(facts: ReportFacts) -> Spec | None:
             "size": point.size_mb,
             "front": point.front,
             "state": "rejected" if point.rejected else "not scored" if not point.scored else "kept",
-            "said": point.said,
+            "said": point.summary,
         }
         for point in facts.points
     ]

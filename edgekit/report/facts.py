@@ -52,7 +52,7 @@ class Point:
         size_mb: Size of its files in MB.
         front: No other variant here is as good in all three and better in one.
         rejected: Whether the bundle is without it.
-        said: All of it in words.
+        summary: All of it in words.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Point:
     size_mb: float
     front: bool
     rejected: bool
-    said: str
+    summary: str
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class SearchFacts:
 
     Attributes:
         profile: Profile of the search.
-        said: Number of candidates, in words.
+        summary: Number of candidates, in words.
         metric, unit: Metric and unit of the candidates' accuracy.
         candidates: Candidates, the chosen ones first, then by time.
         damage: (block, SNR in dB of the outputs with this block alone quantized, whether it stays float in
@@ -103,7 +103,7 @@ class SearchFacts:
     """
 
     profile: str
-    said: str
+    summary: str
     metric: str
     unit: str
     candidates: tuple[SearchCandidate, ...]
@@ -119,12 +119,12 @@ class Losses:
     Attributes:
         variant: Its name.
         causes: Causes, the worst first.
-        said: Result of plain int8, cost of the repairs, and omitted causes, in words.
+        summary: Result of plain int8, cost of the repairs, and omitted causes, in words.
     """
 
     variant: str
     causes: tuple[CauseText, ...]
-    said: str
+    summary: str
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class ModelFleet:
     """Section of the page for a model."""
 
     model: str
-    said: str
+    summary: str
     rows: Sequence[tuple[str, ...]]
     findings: Sequence[tuple[str, ...]]
     variants: Sequence[tuple[str, ...]]

@@ -91,7 +91,7 @@ class Preparations:
             if not each.done:
                 continue
             del self.waiting[name]
-            runner, why = each.take(), each.why
+            runner, why = each.take(), each.reason
             if runner is not None and active is not None:
                 why = _why_slower(runner, active, feeds, each.run_ms)
             if runner is not None and why:
@@ -148,7 +148,7 @@ class Preparation:
         self.runner: Runner | None = None
         self.run_ms = 0.0
         self._feeds = feeds
-        self.why = ""
+        self.reason = ""
         self.done = False
         self._open = open_runner
         self._stage: Callable[[], str] = lambda: "warming"
@@ -161,7 +161,7 @@ class Preparation:
         """``waiting``, ``building``, ``verifying``, ``warming``, ``ready``, or ``failed: why``."""
         if not self.done:
             return self._stage()
-        return f"failed: {self.why}" if self.why else "ready"
+        return f"failed: {self.reason}" if self.reason else "ready"
 
     def wait(self) -> None:
         """Wait until it is done."""
@@ -184,7 +184,7 @@ class Preparation:
             if self._feeds is not None:
                 self._time(runner, self._feeds)
         except Exception as problem:  # an engine may throw anything
-            self.why = reason_of(problem)
+            self.reason = reason_of(problem)
         else:
             with self._lock:
                 self.runner = runner

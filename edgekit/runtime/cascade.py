@@ -84,7 +84,7 @@ class Cascade:
         for stage in self.stages:
             session = self.sessions[stage.name]
             for crop in cut(frame, prediction, stage):
-                crop = crop.turned(quarters.get(crop.index, 0))
+                crop = crop.rotated(quarters.get(crop.index, 0))
                 said = session.predict(crop.pixels, order)
                 details[crop.index][stage.name] = in_frame(said, crop)
                 if stage.turn:

@@ -173,7 +173,7 @@ class Chain(Generic[R]):
         self._refuse_fallback(self.candidate, problem)
         failure = Failure(
             reason_of(problem),
-            stuck=timed_out,
+            still_running=timed_out,
             blame=blame_of(problem),
             non_finite=isinstance(problem, NonFiniteOutputError),
             rejected=rejected,

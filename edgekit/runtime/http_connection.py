@@ -145,7 +145,7 @@ class HttpConnection:
         return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
 
     @property
-    def kept(self) -> bool:
+    def is_open(self) -> bool:
         """Return whether a connection is open; its server may have closed it by now."""
         return self._open is not None
 

@@ -320,7 +320,7 @@ class SessionChain(Chain["Runner"]):
                 )
 
     def _may_retry(self, name: str) -> bool:
-        hung = self._health.failures[name].stuck
+        hung = self._health.failures[name].still_running
         return not hung or self.deadline is None or self.deadline.may_retry_hung
 
     def _replace(self, candidate: RankedVariant, runner: Runner, reason: str) -> None:

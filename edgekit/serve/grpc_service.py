@@ -233,7 +233,7 @@ class _Infer:
 
     def _response(self, request: Request, arrays: Mapping[str, Array], model: ServedModel) -> Any:
         answer = self._answer(model_name=model.name, model_version=model.version, id=request.id)
-        for name in request.wanted:
+        for name in request.requested_outputs:
             array = arrays[name]
             answer.outputs.add(name=name, datatype=DATATYPES[array.dtype.name], shape=array.shape)
             answer.raw_output_contents.append(

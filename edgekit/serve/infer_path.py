@@ -79,7 +79,7 @@ class InferPath:
                 lease.hold(model.run_bytes)
                 arrays = await service.run(model, asked, since_s - loop_s, reading_s)
                 if (
-                    sum(arrays[name].size for name, binary in asked.wanted.items() if not binary)
+                    sum(arrays[name].size for name, binary in asked.requested_outputs.items() if not binary)
                     > JSON_VALUES
                 ):
                     return await run_in_threadpool(model.answer, asked, arrays)

@@ -56,14 +56,14 @@ class Request(NamedTuple):
 
     Attributes:
         feeds: All inputs by name.
-        wanted: Names of the requested outputs, and whether each is sent in binary form.
+        requested_outputs: Names of the requested outputs, and whether each is sent in binary form.
         id: The client's id of the request, or "".
         timeout_ms: Maximum waiting time before the run, in milliseconds; None if the client sets none.
         priority: Priority class with Triton's numbers: 1 is run first, 0 is the default class.
     """
 
     feeds: dict[str, Array]
-    wanted: dict[str, bool]
+    requested_outputs: dict[str, bool]
     id: str
     timeout_ms: float | None
     priority: int = 0
@@ -81,7 +81,7 @@ class _Plan(NamedTuple):
 
     tensors: list[tuple[TensorSpec, int]]
     size_bytes: int
-    asked: Request
+    request: Request
 
 
 class RequestReader:
@@ -115,7 +115,7 @@ class RequestReader:
         for spec, size in plan.tensors:
             feeds[spec.name] = from_bytes(tail[at : at + size], spec)
             at += size
-        return plan.asked._replace(feeds=feeds)
+        return plan.request._replace(feeds=feeds)
 
     def _read(self, json_part: bytes, tail: memoryview) -> Request:
         head = _object(json_part)
@@ -198,19 +198,19 @@ class AnswerWriter:
 
     def __init__(self, model: str, version: str) -> None:
         self._model, self._version = model, version
-        self._kept: dict[tuple[str, ...], tuple[bytes, dict[str, str]]] = {}
+        self._responses: dict[tuple[str, ...], tuple[bytes, dict[str, str]]] = {}
 
     def __call__(self, request: Request, arrays: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
         """Return the body and headers of :func:`answer_of`. The caller must not change the headers."""
-        if request.id or not all(request.wanted.values()):
+        if request.id or not all(request.requested_outputs.values()):
             return answer_of(request, arrays, self._model, self._version)
-        tail = b"".join([_little(arrays[name]).tobytes() for name in request.wanted])
-        kept = self._kept.get(tuple(request.wanted))
+        tail = b"".join([_little(arrays[name]).tobytes() for name in request.requested_outputs])
+        kept = self._responses.get(tuple(request.requested_outputs))
         if kept is None:
             content, headers = answer_of(request, arrays, self._model, self._version)
-            if len(self._kept) >= KEPT:
-                self._kept.clear()
-            self._kept[tuple(request.wanted)] = content[: len(content) - len(tail)], headers
+            if len(self._responses) >= KEPT:
+                self._responses.clear()
+            self._responses[tuple(request.requested_outputs)] = content[: len(content) - len(tail)], headers
             return content, headers
         return kept[0] + tail, kept[1]
 
@@ -225,7 +225,7 @@ def answer_of(
     """
     entries: list[dict[str, Any]] = []
     tail: list[bytes] = []
-    for name, binary in request.wanted.items():
+    for name, binary in request.requested_outputs.items():
         array = arrays[name]
         entry: dict[str, Any] = {
             "name": name, "shape": list(array.shape), "datatype": DATATYPES[array.dtype.name],

@@ -76,7 +76,7 @@ class EdgeKitRuntime(MLModel):  # type: ignore[misc]
             raise MLServerError(str(problem), 503) from None
         except EdgeKitError as problem:
             raise InferenceError(str(problem)) from None
-        outputs = [NumpyCodec.encode_output(name, arrays[name]) for name in asked.wanted]
+        outputs = [NumpyCodec.encode_output(name, arrays[name]) for name in asked.requested_outputs]
         return InferenceResponse(
             model_name=self.name, model_version=self.version, id=payload.id, outputs=outputs
         )

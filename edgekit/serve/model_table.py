@@ -142,11 +142,11 @@ class ModelTable:
         Raises:
             RequestError: 503: it is no longer loaded; 400: it is a language model.
         """
-        with self.held(key) as model:
+        with self.hold(key) as model:
             yield _on_arrays(model)
 
     @contextmanager
-    def held(self, key: Key) -> Iterator[ServedModel | ServedText]:
+    def hold(self, key: Key) -> Iterator[ServedModel | ServedText]:
         """Hold a version open during a request.
 
         Raises:

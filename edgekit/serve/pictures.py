@@ -131,13 +131,13 @@ class _Feed:
 
     def __init__(self, lease: Lease) -> None:
         self._number, self._lease = 0, lease
-        self._kept: deque[tuple[int, str]] = deque(maxlen=KEPT)
+        self._events: deque[tuple[int, str]] = deque(maxlen=KEPT)
         self.listeners: set[asyncio.Queue[tuple[int, str]]] = set()
 
     def listen(self, last: int | None) -> asyncio.Queue[tuple[int, str]]:
         waiting: asyncio.Queue[tuple[int, str]] = asyncio.Queue(KEPT)
         if last is not None:
-            for event in self._kept:
+            for event in self._events:
                 if event[0] > last:
                     waiting.put_nowait(event)
         self.listeners.add(waiting)
@@ -146,7 +146,7 @@ class _Feed:
     def add(self, prediction: dict[str, Json]) -> None:
         self._number += 1
         event = (self._number, json.dumps(prediction))
-        self._kept.append(event)
+        self._events.append(event)
         self._hold()
         for waiting in self.listeners:
             if waiting.full():  # a slow listener misses the oldest
@@ -157,6 +157,6 @@ class _Feed:
         """Hold the memory of what is kept, here and for slow listeners, or keep less."""
         while True:
             try:
-                return self._lease.hold(2 * sum(len(data) for _, data in self._kept))
+                return self._lease.hold(2 * sum(len(data) for _, data in self._events))
             except RequestError:
-                self._kept.popleft()
+                self._events.popleft()

@@ -77,7 +77,7 @@ class RequestTrace:
         self._span = tracer.start_span(
             name, parent, trace.SpanKind.SERVER, dict(attributes), start_time=self._ns(since_s)
         )
-        self._inside = trace.set_span_in_context(self._span)
+        self._context = trace.set_span_in_context(self._span)
         own = self._span.get_span_context()
         self.context = TraceContext(
             trace.format_trace_id(own.trace_id),
@@ -118,7 +118,7 @@ class RequestTrace:
         if not self.context.sampled:
             return
         about = {f"edgekit.{key}": value for key, value in (attributes or {}).items()}
-        span = self._tracer.start_span(name, self._inside, attributes=about, start_time=self._ns(began_s))
+        span = self._tracer.start_span(name, self._context, attributes=about, start_time=self._ns(began_s))
         for change in fallbacks:
             hop = {"from": change.from_, "to": change.to, "reason": unspecific(change.reason)}
             when = self._ns(ended_s)

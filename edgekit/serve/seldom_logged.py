@@ -21,18 +21,18 @@ class Seldom(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._seen: dict[str, tuple[float, int]] = {}
+        self._last_logged: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.msg
         if text not in CAUSED:
             return True
         now_s = self._clock()
-        passed_s, since = self._seen.get(text, (float("-inf"), 0))
+        passed_s, since = self._last_logged.get(text, (float("-inf"), 0))
         if now_s < passed_s + EVERY_S:
-            self._seen[text] = passed_s, since + 1
+            self._last_logged[text] = passed_s, since + 1
             return False
-        self._seen[text] = now_s, 0
+        self._last_logged[text] = now_s, 0
         if since:
             record.msg = f"{text} {since} more since the last time."
         return True

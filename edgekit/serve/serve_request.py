@@ -103,12 +103,12 @@ class ServeRequest:
     ))  # fmt: skip
     conversations: int = field(default=CONVERSATIONS, metadata=option(
         "Number of texts that a language model generates at once. Each has its own cache in memory.",
-        help="Number of texts that a language model generates at once.", least=1,
+        help="Number of texts that a language model generates at once.", minimum=1,
         heading="Limits",
     ))  # fmt: skip
     context: int | None = field(default=None, metadata=option(
         "Maximum context length in tokens (language models). None: the number in the bundle's card.",
-        help="Maximum context length in tokens (language models).", metavar="TOKENS", least=1,
+        help="Maximum context length in tokens (language models).", metavar="TOKENS", minimum=1,
         heading="Limits",
     ))  # fmt: skip
     connections: int = field(default=CONNECTIONS, metadata=option(
@@ -133,7 +133,8 @@ class ServeRequest:
     ))  # fmt: skip
     threads: int | None = field(default=None, metadata=option(
         "Number of threads for one inference. None: the cores, shared among the workers.",
-        help="Number of threads for one inference.  [default: the cores, shared among the workers]", least=1,
+        help="Number of threads for one inference.  [default: the cores, shared among the workers]",
+        minimum=1,
     ))  # fmt: skip
     announce: Callable[[str, str | None, str | None, Any], None] = field(
         default=silent, metadata=option(

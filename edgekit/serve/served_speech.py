@@ -100,7 +100,7 @@ class TranscriptStream:
             samples, rate = decode_sound(sound)
         except ValueError as problem:
             raise RequestError(f"file can't be read as a sound: {problem}") from None
-        self._found = predict_windows(model.session.card, self._run, samples, rate, options)
+        self._windows = predict_windows(model.session.card, self._run, samples, rate, options)
 
     def _run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         """Run a window in the model's queue."""
@@ -126,7 +126,7 @@ class TranscriptStream:
 
     def __iter__(self) -> Iterator[str]:
         length = 0
-        for found in self._found:
+        for found in self._windows:
             self.result = found
             if piece := found.text[length:]:
                 yield piece

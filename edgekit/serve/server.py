@@ -207,7 +207,7 @@ def _app_of(
     from edgekit.serve.request_traces import traces_of_environment
 
     @asynccontextmanager
-    async def beside(service: Service) -> AsyncIterator[None]:
+    async def grpc_server(service: Service) -> AsyncIterator[None]:
         from edgekit.serve.grpc_message_cost import limit_bytes
         from edgekit.serve.grpc_service import GrpcServer
 
@@ -223,7 +223,7 @@ def _app_of(
 
     log_seldom()
     return_freed_memory()
-    beside_it = None if target is None else beside
+    beside_it = None if target is None else grpc_server
     memory = RequestMemory(limits.request_bytes, limits.address_share)
     return make_app(
         models,

@@ -41,7 +41,7 @@ class WorkerGroup:
 
     def __init__(self, folder: Path, models: ServedModels) -> None:
         self._folder, self._models = folder, models
-        self._own = folder / f"{os.getpid()}-{os.urandom(4).hex()}.sock"
+        self._socket = folder / f"{os.getpid()}-{os.urandom(4).hex()}.sock"
         self._tasks: set[asyncio.Task[None]] = set()
 
     @staticmethod
@@ -59,7 +59,7 @@ class WorkerGroup:
         def changed() -> None:
             loop.call_soon_threadsafe(self._share_later)
 
-        server = await asyncio.start_unix_server(self._receive, self._own)
+        server = await asyncio.start_unix_server(self._receive, self._socket)
         self._models.changed = changed
         try:
             async with self._only_worker():
@@ -71,7 +71,7 @@ class WorkerGroup:
         finally:
             self._models.changed = None
             server.close()
-            self._own.unlink(missing_ok=True)
+            self._socket.unlink(missing_ok=True)
 
     async def change(self, act: Callable[[], object]) -> None:
         """Change this worker's models, and then the others'.
@@ -114,7 +114,7 @@ class WorkerGroup:
             await self.change(lambda: None)
 
     def _write(self, state: dict[str, Json]) -> None:
-        draft = self._own.with_suffix(".part")
+        draft = self._socket.with_suffix(".part")
         draft.write_text(json.dumps(state), "utf-8")
         os.replace(draft, self._folder / STATE)
 
@@ -130,7 +130,7 @@ class WorkerGroup:
 
     async def _notify(self) -> str:
         """Notify the others to follow. Return the first error, or ""."""
-        others = [path for path in sorted(self._folder.glob("*.sock")) if path != self._own]
+        others = [path for path in sorted(self._folder.glob("*.sock")) if path != self._socket]
         problems = await asyncio.gather(*(_ask(path) for path in others))
         return next(filter(None, problems), "")
 

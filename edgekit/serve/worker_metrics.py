@@ -35,7 +35,7 @@ class WorkerMetrics:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._own = folder / f"{os.getpid()}-{os.urandom(4).hex()}.json"
+        self._path = folder / f"{os.getpid()}-{os.urandom(4).hex()}.json"
         with suppress(OSError), locked(folder / LOCK, LOCK_S):
             self._gather_dead()
 
@@ -50,7 +50,7 @@ class WorkerMetrics:
     def write(self, snapshots: Sequence[Mapping[str, Json]]) -> None:
         """Store this process's metrics; on a full disk they stay as old as they are."""
         with suppress(OSError):
-            _write(self._own, snapshots)
+            _write(self._path, snapshots)
 
     def with_others(self, snapshots: Sequence[dict[str, Json]]) -> list[dict[str, Any]]:
         """This process's metrics and those that the others wrote, added up."""
@@ -59,7 +59,7 @@ class WorkerMetrics:
             with suppress(OSError):  # else what moves to another file may count twice
                 held.enter_context(locked(self._folder / LOCK, LOCK_S))
             for path in sorted(self._folder.glob("*.json")):
-                if path != self._own:
+                if path != self._path:
                     found += _read(path)
         return added(found)
 

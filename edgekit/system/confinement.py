@@ -60,7 +60,7 @@ def confine(bounds: Bounds) -> dict[str, str]:
     }
 
 
-def kept() -> dict[str, str]:
+def effective_limits() -> dict[str, str]:
     """Return which limits hold, in the form of :func:`confine`: a confined process tries what they forbid.
 
     ``memory`` is what the parent watches (edgekit/compiler/sandbox/watch.py).

@@ -37,12 +37,13 @@ class Option(NamedTuple):
         repeatable: Whether it may be given several times. ``by name``: as NAME=VALUE, for a mapping.
         choices: Allowed values.
         completions: Function that returns the values of the shell's completion.
-        least: Minimum of a number.
+        minimum: Minimum of a number.
         folder: Whether a path is that of a folder.
         kind: Type of a value on the command line and in a file; None: the first type of the annotation.
         models: Models that it applies to: graphs, language models, or any.
         stored: Whether the manifest of a bundle holds it, for ``edgekit bundle rebuild``.
-        again: Help as an option of ``edgekit bundle rebuild``, where the manifest can't hold it; "": none.
+        rebuild_help: Help as an option of ``edgekit bundle rebuild``, if the manifest can't hold the value;
+            "" if it is not an option there.
         local: Whether it stays in this process, and does not go to its child.
     """
 
@@ -55,12 +56,12 @@ class Option(NamedTuple):
     repeatable: Literal["", "values", "by name"] = ""
     choices: Sequence[str] = ()
     completions: Callable[[], Iterable[str]] | None = None
-    least: int | None = None
+    minimum: int | None = None
     folder: bool = False
     kind: type | None = None
     models: Models = "graph"
     stored: bool = True
-    again: str = ""
+    rebuild_help: str = ""
     local: bool = False
 
 
@@ -187,7 +188,7 @@ def called_with(
     Type checkers see the arguments of the dataclass; ``inspect.signature`` and ``help`` show them.
     """
 
-    def made(work: Callable[[Request], Result]) -> Callable[P, Result]:
+    def decorator(work: Callable[[Request], Result]) -> Callable[P, Result]:
         @wraps(work)
         def function(*arguments: P.args, **named: P.kwargs) -> Result:
             return work(request(*arguments, **named))
@@ -200,7 +201,7 @@ def called_with(
         function.__doc__ = _documented(inspect.getdoc(work) or "", declared(request))  # type: ignore[arg-type]
         return function
 
-    return made
+    return decorator
 
 
 def _documented(text: str, declared: Iterable[Declared]) -> str:

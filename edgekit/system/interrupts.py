@@ -129,7 +129,7 @@ class Background:
     def __init__(self, work: Callable[[], None], name: str) -> None:
         self._pid = os.getpid()
         self._ident: int | None = None
-        self._over = False
+        self._done = False
         started, ended = threading.Lock(), threading.Lock()
         started.acquire()
         ended.acquire()
@@ -139,7 +139,7 @@ class Background:
             try:
                 work()
             finally:
-                self._over = True
+                self._done = True
                 ended.release()
 
         def start() -> None:
@@ -161,10 +161,10 @@ class Background:
         forked process, which does not have the thread."""
         if self._pid != os.getpid() or self._ident == threading.get_ident():
             return
-        if timeout_s is None and not self._over:
+        if timeout_s is None and not self._done:
             with self._ended:
                 pass
-        elif not self._over:  # else an interrupted call may have kept the lock
+        elif not self._done:  # else an interrupted call may have kept the lock
             if not self._ended.acquire(timeout=timeout_s or 0):
                 return
             self._ended.release()

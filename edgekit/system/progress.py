@@ -90,14 +90,14 @@ def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Noti
     description = ""
     started = time.perf_counter()
 
-    def say(detail: str, *figures: object, **more: object) -> None:
+    def update(detail: str, *figures: object, **more: object) -> None:
         nonlocal description
         description = detail
         if live:
             progress(Stage(name, detail, None, *figures, **more))  # type: ignore[arg-type]
 
     progress(Stage(name, ""))
-    yield say
+    yield update
     release_unused()
     progress(Stage(name, description, time.perf_counter() - started))
 
@@ -106,12 +106,12 @@ def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Noti
 def step(name: str) -> Iterator[Notify]:
     """Report work that leaves no line when it ends, for commands whose result is all that stays."""
 
-    def say(detail: str, *figures: object, **more: object) -> None:
+    def update(detail: str, *figures: object, **more: object) -> None:
         report(Stage(name, detail, None, *figures, **more))  # type: ignore[arg-type]
 
     report(Stage(name, ""))
     try:
-        yield say
+        yield update
     finally:
         report(Stage(name, "", 0.0))
 
@@ -125,7 +125,7 @@ def counted(
     items: Sequence[T], unit: str, *, name: str = "running", describe: Callable[[T], str] = nothing
 ) -> Iterator[T]:
     """Yield the items, and report before each how many are done."""
-    with step(name) as say:
+    with step(name) as update:
         for done, item in enumerate(items):
-            say(describe(item), done, len(items), unit)
+            update(describe(item), done, len(items), unit)
             yield item

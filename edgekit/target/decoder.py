@@ -57,7 +57,7 @@ class DecoderShape(NamedTuple):
         return dict(self._asdict())
 
     @classmethod
-    def of(cls, options: Mapping[str, Json]) -> DecoderShape:
+    def from_options(cls, options: Mapping[str, Json]) -> DecoderShape:
         """Read the shape from an artifact's options."""
         return cls(**options[OPTION])
 

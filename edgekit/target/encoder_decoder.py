@@ -67,7 +67,7 @@ class EncoderDecoderShape(NamedTuple):
         """Return the decoder's inputs that hold the cache."""
         return self._by_layer("", self.context, "")
 
-    def own(self) -> list[TensorSpec]:
+    def own_outputs(self) -> list[TensorSpec]:
         """Return the decoder's outputs with the keys and values of its token."""
         return self._by_layer("", 1, "/own")
 
@@ -85,7 +85,7 @@ class EncoderDecoderShape(NamedTuple):
 
     def decoder_outputs(self) -> list[TensorSpec]:
         """Return all outputs of the decoder."""
-        return [TensorSpec("logits", "float32", (1, self.vocabulary)), *self.own()]
+        return [TensorSpec("logits", "float32", (1, self.vocabulary)), *self.own_outputs()]
 
 
 def model_inputs(mels: int, frames: int) -> list[TensorSpec]:
@@ -123,7 +123,7 @@ def open_runner(
     try:
         table = options[OPTION]
         shape = EncoderDecoderShape(*(int(table[name]) for name in _SIZES))
-        rules = TokenRules.of(table["rules"])
+        rules = TokenRules.from_table(table["rules"])
         rules.check(shape.vocabulary)
         if min(shape) < 1 or list(outputs) != model_outputs(shape):
             raise ValueError("its sizes are not those of the bundle's outputs")

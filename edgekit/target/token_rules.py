@@ -50,7 +50,7 @@ class TokenRules(NamedTuple):
         return {name: list(v) if isinstance(v, tuple) else v for name, v in self._asdict().items()}
 
     @classmethod
-    def of(cls, table: Mapping[str, Json]) -> TokenRules:
+    def from_table(cls, table: Mapping[str, Json]) -> TokenRules:
         """Read the rules of a variant's options.
 
         Raises:

@@ -71,7 +71,7 @@ def engine_files(package: Path | None = None, webgpu: bool = False) -> dict[str,
     if package is not None:
         files = unpacked(package, lock)
     else:
-        kept = _kept(folder, lock)
+        kept = _cached(folder, lock)
         if kept is not None:
             return _chosen(kept, webgpu)
         with tempfile.TemporaryDirectory() as fetched:
@@ -116,7 +116,7 @@ def _chosen(files: Mapping[str, bytes], webgpu: bool) -> dict[str, bytes]:
     }
 
 
-def _kept(folder: Path, lock: Lock) -> dict[str, bytes] | None:
+def _cached(folder: Path, lock: Lock) -> dict[str, bytes] | None:
     """Return the files from the cache; None if one is missing or changed."""
     files = {}
     for path, digest in lock.files.items():

@@ -26,7 +26,7 @@ from edgekit.processing.inputs.image import ImageInput
 from edgekit.tensor_spec import Array, Json, TensorSpec
 from edgekit_coreml.app_check import LABEL, class_names, refuse_other_outputs
 from edgekit_coreml.package import FORMAT_OF_IOS, SPECIFICATION, WEIGHTS, package_files
-from edgekit_coreml.program import alone
+from edgekit_coreml.program import exclusive_program
 from edgekit_coreml.rounding import rounded_kernels
 from edgekit_coreml.vendor import coremltools
 
@@ -51,7 +51,7 @@ def app_files(
         UsageError: the card needs a feature that this iOS lacks, or the outputs of the result differ.
         MissingDependency: coremltools is not installed.
     """
-    with alone():
+    with exclusive_program():
         program, spec = _loaded(files)
         ios = {version: n for n, version in FORMAT_OF_IOS.items()}[spec.specificationVersion]
         function = program.functions["main"]

@@ -72,8 +72,8 @@ class Builder(LoweredNode):
         self._constants = Constants(MilBuilder, ios, palette_bits, self._new_name)
         self._values: dict[ir.Value, Value] = {}
         self._casts: dict[tuple[int, str], Any] = {}
-        self._taken: set[str] = set()
-        self._given: list[Any] = []
+        self._names: set[str] = set()
+        self._inputs: list[Any] = []
         self._widened = False
         self._named: dict[str, Any] = {}
 
@@ -170,15 +170,15 @@ class Builder(LoweredNode):
     def output(self, x: Value, name: str) -> tuple[Any, str]:
         """Make ``x`` an output of the program; return its own variable and that variable's name."""
         var = self.var(x)
-        taken = var.op is None or var.op.op_type == "const" or any(var is other for other in self._given)
+        taken = var.op is None or var.op.op_type == "const" or any(var is other for other in self._inputs)
         if taken:
             var = self._mil.identity(x=var, name=self._new_name())
-        self._given.append(var)
+        self._inputs.append(var)
         plain = plain_name(name)
         inner = self._named.get(plain)
         if inner is not None and inner is not var:  # what is cast or reshaped for the interface gives way
             self.names.pop(plain)
-            self._taken.discard(plain)
+            self._names.discard(plain)
             inner.name = self.unique(f"{name}_inner")
             self.names[str(inner.name)] = name
         if str(var.name) != plain:
@@ -193,10 +193,10 @@ class Builder(LoweredNode):
         """Return ``name`` as a valid and unused MIL name: letters, digits and underscores."""
         plain = fresh = plain_name(name)
         number = 0
-        while fresh in self._taken:
+        while fresh in self._names:
             number += 1
             fresh = f"{plain}_{number}"
-        self._taken.add(fresh)
+        self._names.add(fresh)
         return fresh
 
     def _prefix(self) -> str:

@@ -110,7 +110,7 @@ def refined_model(
     regions = find_float32_regions(model, _ios(model, profile), samples, known)
     refined = artifact
     if regions.lowered is not None:
-        refined = _written(model, profile, precision, {**known, **regions.why}, regions.lowered)
+        refined = _written(model, profile, precision, {**known, **regions.reasons}, regions.lowered)
     return Artifact(refined.files, refined.options, {**refined.facts, "trace": regions.facts()})
 
 
@@ -180,7 +180,7 @@ def _warnings(
     makers = {str(o.name): node_name(node) for node in model.graph for o in node.outputs}
     grouped: dict[tuple[str, str], list[str]] = {}
     for op, rule in judged(lowered.program.functions["main"].operations):
-        if rule is not None and rule.why != COMPUTES_IN_FLOAT32:
+        if rule is not None and rule.explanation != COMPUTES_IN_FLOAT32:
             name = str(op.outputs[0].name)
             node = makers.get(lowered.names.get(name, "")) or lowered.origins.get(name, name)
             grouped.setdefault((op.op_type, rule.text), []).append(node)

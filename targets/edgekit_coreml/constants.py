@@ -32,7 +32,7 @@ class Constants:
         self._mil = mil
         self._ios = ios
         self._palette_bits = palette_bits
-        self._fresh = new_name
+        self._new_name = new_name
         self._arrays: dict[tuple[bytes, str, Shape], Any] = {}
         self._views: dict[Hashable, tuple[Any, Array]] = {}
         self._packed: dict[tuple[object, ...], list[tuple[Packed, Any]]] = {}
@@ -53,7 +53,7 @@ class Constants:
             large = array.dtype.kind == "f" and array.ndim >= 2 and array.size >= FP16_MIN_ELEMENTS
             stored = array if array.ndim else array[()]
             palette = self._palette(array) if self._palette_bits and large else None
-            self._arrays[key] = palette or self._mil.const(val=stored, name=self._fresh())
+            self._arrays[key] = palette or self._mil.const(val=stored, name=self._new_name())
         return self._arrays[key]
 
     def packed(self, packed: Packed, dtype: str) -> Any:
@@ -73,7 +73,7 @@ class Constants:
         zero = packed.zero_point.astype(packed.data.dtype)
         return self._mil.constexpr_affine_dequantize(
             quantized_data=packed.data, scale=scale[0] if one else scale, axis=packed.axis,
-            zero_point=zero[0] if one else zero, name=self._fresh(),
+            zero_point=zero[0] if one else zero, name=self._new_name(),
         )  # fmt: skip
 
     def _blocks(self, packed: Packed, dtype: str) -> Any:
@@ -81,7 +81,7 @@ class Constants:
         offset = packed.zero_point.astype(narrow) if np.any(packed.zero_point) else None
         return self._mil.constexpr_blockwise_shift_scale(
             data=packed.data.astype(narrow), scale=narrowed(packed.scale, dtype), offset=offset,
-            name=self._fresh(),
+            name=self._new_name(),
         )  # fmt: skip
 
     def _palette(self, array: Array) -> Any:
@@ -90,13 +90,13 @@ class Constants:
             tables, indices = grouped_tables(array, count)
             return self._mil.constexpr_lut_to_dense(
                 indices=indices.astype(_narrow("uint", self._palette_bits)), lut=tables.astype(array.dtype),
-                name=self._fresh(),
+                name=self._new_name(),
             )  # fmt: skip
         table, indices = table_of(array, count)
         bits = indices.reshape(-1, 1) >> np.arange(self._palette_bits, dtype=np.uint8) & 1
         return self._mil.constexpr_lut_to_dense(
             indices=np.packbits(bits.ravel(), bitorder="little"), lut=table.astype(array.dtype),
-            shape=np.array(array.shape, np.uint32), name=self._fresh(),
+            shape=np.array(array.shape, np.uint32), name=self._new_name(),
         )  # fmt: skip
 
 

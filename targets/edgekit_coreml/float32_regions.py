@@ -83,19 +83,19 @@ class Float32Regions:
     """Nodes that must compute in float32, and the trace that shows why.
 
     Attributes:
-        why: Node that computes in float32 -> the reason.
-        seen: The trace of the fp16 program, in the order of the graph.
+        reasons: Node that computes in float32 -> the reason.
+        visited: The trace of the fp16 program, in the order of the graph.
         lowered: The program with these nodes in float32; None if there are no such nodes.
     """
 
-    why: dict[str, str] = field(default_factory=dict)
-    seen: list[NodeAccuracy] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    visited: list[NodeAccuracy] = field(default_factory=list)
     lowered: Lowered | None = None
 
     def facts(self) -> Json:
         """Return the nodes of the lowest SNR and of the least headroom, for the report."""
-        noisy = sorted((s for s in self.seen if s.snr_db is not None), key=lambda s: s.snr_db or 0.0)
-        near = sorted(self.seen, key=lambda s: s.headroom_db)
+        noisy = sorted((s for s in self.visited if s.snr_db is not None), key=lambda s: s.snr_db or 0.0)
+        near = sorted(self.visited, key=lambda s: s.headroom_db)
         return {
             "lowest_snr": [s.as_json() for s in noisy[:NAMED]],
             "least_headroom": [s.as_json() for s in near[:NAMED]],
@@ -136,14 +136,14 @@ def find_float32_regions(
     samples = samples[:LAST_SAMPLES]
     full, fp16 = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(fixed))
     seen, exact, noises = _compared(model, full, fp16, samples)
-    found = Float32Regions(seen=seen)
+    found = Float32Regions(visited=seen)
     near = {s.node for s in seen if s.headroom_db < 20 * math.log10(HEADROOM)}
-    found.why = {name: why for name, why in _overflows(model, near, seen).items() if name not in fixed}
-    if found.why:
-        found.lowered, noises = _measured(model, ios, frozenset({*fixed, *found.why}), samples, exact)
+    found.reasons = {name: why for name, why in _overflows(model, near, seen).items() if name not in fixed}
+    if found.reasons:
+        found.lowered, noises = _measured(model, ios, frozenset({*fixed, *found.reasons}), samples, exact)
     if _db(noises[_worst(noises)]) >= ENOUGH_DB:
         return found
-    taken, worst = {*fixed, *found.why}, _worst(noises)
+    taken, worst = {*fixed, *found.reasons}, _worst(noises)
     costs = _costs(full, samples[worst], exact[worst], [n for n in _order(full) if n not in taken])
     goal = 10 ** (-(ENOUGH_DB + MARGIN_DB) / 10)
     for _ in range(ROUNDS):
@@ -153,7 +153,7 @@ def find_float32_regions(
         if reached >= ENOUGH_DB:
             break
         goal *= min(10 ** ((reached - ENOUGH_DB - MARGIN_DB) / 10), 0.5)
-    found.why |= {name: _noise_reason(name, costs[name]) for name in _order(full) if name in picked}
+    found.reasons |= {name: _noise_reason(name, costs[name]) for name in _order(full) if name in picked}
     return found
 
 

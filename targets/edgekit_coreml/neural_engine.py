@@ -36,14 +36,14 @@ class Rule:
     Attributes:
         verdict: ``not`` eligible, or ``at risk``.
         confidence: A, B or C, as above.
-        why: The property of the operator that matters.
+        explanation: The property of the operator that matters.
         source: Document or measurement that states it.
         applies: Predicate: whether the rule holds for a MIL operator.
     """
 
     verdict: Verdict
     confidence: Literal["A", "B", "C"]
-    why: str
+    explanation: str
     source: str
     applies: Callable[[Any], bool]
 
@@ -51,7 +51,7 @@ class Rule:
     def text(self) -> str:
         """Return the text of a finding."""
         kept = "off the Neural Engine" if self.verdict == "not" else "perhaps off the Neural Engine"
-        return f"{kept}: {self.why} ({SAYS[self.confidence]}, {self.source})"
+        return f"{kept}: {self.explanation} ({SAYS[self.confidence]}, {self.source})"
 
 
 def _shape(op: Any) -> tuple[int, ...]:

@@ -103,7 +103,7 @@ def _bilinear(
         return None
     for mode in ("UNALIGN_CORNERS", "STRICT_ALIGN_CORNERS", "DEFAULT"):
         if all(
-            _same_place(lines[a].at, _positions(lines[a].size, lines[a].out, mode), lines[a].size)
+            _same_place(lines[a].coordinates, _positions(lines[a].size, lines[a].out, mode), lines[a].size)
             for a in changed
         ):
             flat = x if x.rank == 4 else b.reshape(x, (*x.shape[:2], 1, x.shape[2]))

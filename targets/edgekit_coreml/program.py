@@ -61,7 +61,7 @@ class Lowered:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def exclusive_program() -> Iterator[None]:
     """Allow one program at a time, with names counted from zero."""
     coremltools()
     from coremltools.converters.mil.mil import Builder as MilBuilder
@@ -87,7 +87,7 @@ def lower_model(
     def attempt(model: ir.Model) -> tuple[Lowered, list[Finding]]:
         if any(static_dims(value) is None for value in model.graph.inputs):
             return (lowered := Lowered(findings=open_shapes(model, lower.target))), lowered.findings
-        with alone():
+        with exclusive_program():
             lowered = _lowered(model, Builder(precision, ios, full, palette_bits))
         return lowered, lowered.findings
 
@@ -193,7 +193,7 @@ def _finding(value: ir.Value, reason: Inexpressible) -> Finding:
     """A finding for a graph input, or for the node that makes a graph output."""
     node = value.producer()
     name, op = (str(value.name), "") if node is None else (node_name(node), node.op_type)
-    return Finding(reason.code, "error", lower.target, name, op, reason.why, reason.fix)
+    return Finding(reason.code, "error", lower.target, name, op, reason.reason, reason.fix)
 
 
 def _types(dtype: str) -> Any:

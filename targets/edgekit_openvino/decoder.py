@@ -56,7 +56,7 @@ def open_decoder(
         UsageError: ``capacity`` exceeds the positions of the file.
         EngineError: OpenVINO refused the model.
     """
-    shape = DecoderShape.of(options)
+    shape = DecoderShape.from_options(options)
     room = check_capacity(capacity, shape)
     return OpenvinoDecoder(_CompiledModels(files, options, shape, threads), room)
 

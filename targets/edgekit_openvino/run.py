@@ -197,7 +197,7 @@ class OpenvinoRunner:
         if self._int8_layers():
             self.precision = "int8"
         self._tensor = openvino().Tensor
-        self._into: list[tuple[str, Array]] = []
+        self._input_buffers: list[tuple[str, Array]] = []
         self._hand_in: list[tuple[str, int]] = []
         self._narrowed = [spec.name for spec in inputs if spec.dtype in NARROWED]
         indices = {name: i for i, port in enumerate(compiled.inputs) for name in port.get_names()}
@@ -206,7 +206,7 @@ class OpenvinoRunner:
                 continue  # the ONNX reader drops inputs that nothing reads
             if spec.zeros().nbytes <= COPIED_BYTES:
                 tensor = self._request.get_input_tensor(indices[spec.name])
-                self._into.append((spec.name, tensor.data))
+                self._input_buffers.append((spec.name, tensor.data))
             else:
                 self._hand_in.append((spec.name, indices[spec.name]))
         self._out_of: list[tuple[str, Array]] = []
@@ -237,7 +237,7 @@ class OpenvinoRunner:
         request = self._request
         for name in self._narrowed:
             _check_range(name, feeds[name])
-        for name, buffer in self._into:
+        for name, buffer in self._input_buffers:
             buffer[...] = feeds[name]
         # A handed-over array is not kept alive by OpenVINO: it must live until infer() has returned.
         alive: list[Array] = []
@@ -287,7 +287,7 @@ class OpenvinoRunner:
         return sum(_kind(layer) in MULTIPLYING and layer_precision(layer) in ("i8", "u8") for layer in layers)
 
     def close(self) -> None:
-        self._into, self._out_of = [], []
+        self._input_buffers, self._out_of = [], []
         del self._request, self._compiled
 
 

@@ -25,7 +25,7 @@ def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifac
     for artifact in further:
         own = artifact.files[BIN_FILE]
 
-        def moved(match: re.Match[bytes], data: bytes = own) -> bytes:
+        def relocated(match: re.Match[bytes], data: bytes = own) -> bytes:
             digest = _digest(data, match)
             if digest not in places:
                 weights.extend(bytes(-len(weights) % ALIGNMENT_BYTES))
@@ -33,7 +33,7 @@ def share_weights(whole: Artifact, further: Sequence[Artifact]) -> tuple[Artifac
                 weights.extend(data[int(match[2]) : int(match[2]) + int(match[4])])
             return match[1] + str(places[digest]).encode() + match[3] + match[4] + match[5]
 
-        described.append(_PLACE.sub(moved, artifact.files[XML_FILE]))
+        described.append(_PLACE.sub(relocated, artifact.files[XML_FILE]))
     together = bytes(weights)
     found = [
         artifact._replace(files={PACKED_FILE: zlib.compress(xml, 9), BIN_FILE: together})

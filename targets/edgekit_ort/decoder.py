@@ -43,7 +43,7 @@ def open_decoder(
         UsageError: ``capacity`` exceeds the positions of the file.
         EngineError: ONNX Runtime refused the model.
     """
-    shape = DecoderShape.of(options)
+    shape = DecoderShape.from_options(options)
     room, path = check_capacity(capacity, shape), files[MODEL_FILE]
     version, window = engine_version(), int(options.get(WINDOW, 0))
     major, minor = version.rpartition(" ")[2].split(".")[:2]

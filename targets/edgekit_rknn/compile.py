@@ -150,7 +150,7 @@ def _subgraphs(model: ir.Model, profile: Profile) -> list[Finding]:
 
 
 def _log(child: ToolchainChild) -> str:
-    return ESCAPES.sub("", child.said().replace("\\x1b", "\x1b"))
+    return ESCAPES.sub("", child.output_end().replace("\\x1b", "\x1b"))
 
 
 def _refused(model: ir.Model, profile: Profile, problem: EngineError, log: str) -> list[Finding]:

@@ -33,7 +33,7 @@ from edgekit.target import Artifact, TargetInfo
 from edgekit.tensor_spec import Json
 from edgekit_tensorrt import reference_executor
 from edgekit_tensorrt.acceptance import ask_compiler
-from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, golden_sha256, kept
+from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, golden_sha256, thinned
 from edgekit_tensorrt.device.presence import COMPILER_EXTRA, compiler_version
 from edgekit_tensorrt.fp16_graph import WEIGHTED_OPS, with_fp16_arithmetic
 from edgekit_tensorrt.narrow_types import pairs_in_float, without_narrow_values
@@ -113,7 +113,7 @@ def _golden(emitted: ir.Model) -> tuple[str, str, dict[str, bytes]]:
                 raise
             continue
         break
-    files = {golden_file(k): npy_bytes(kept(results[s.name])) for k, s in enumerate(outputs)}
+    files = {golden_file(k): npy_bytes(thinned(results[s.name])) for k, s in enumerate(outputs)}
     return integers, golden_sha256(feeds, list(files.values())), files
 
 

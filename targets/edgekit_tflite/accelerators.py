@@ -107,7 +107,7 @@ class GpuRunner:
         )
         ends = model.get_signature_by_index(self._signature)
         details = (model.get_input_tensor_details(name), model.get_output_tensor_details(name))
-        self._into, self._out_of = (
+        self._input_entries, self._out_of = (
             bindings(
                 specs,
                 options[side],
@@ -130,7 +130,7 @@ class GpuRunner:
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         into, out_of = self._buffers
         try:
-            for name, index, dtype, _, order in self._into:
+            for name, index, dtype, _, order in self._input_entries:
                 array = feeds[name] if dtype is None else converted(feeds[name], dtype, name)
                 array = array if order is None else array.transpose(order)
                 into[index].write(np.ascontiguousarray(array))

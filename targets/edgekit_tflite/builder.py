@@ -41,7 +41,7 @@ class Builder(StoredValues):
         self._values: dict[ir.Value, Value] = {}
         self._integers: dict[ir.Value, Value] = {}
         self._bound: dict[int, list[ir.Value]] = {}
-        self._moved: dict[tuple[int, Perm], int] = {}
+        self._transposed: dict[tuple[int, Perm], int] = {}
 
     # The four methods that OpTable.lower calls
 
@@ -94,7 +94,7 @@ class Builder(StoredValues):
 
     def bind_unknown(self, value: ir.Value) -> None:
         dtype = STORED.get(value.dtype, "float32") if value.dtype is not None else "float32"
-        shape, held = static_dims(value) or (), self.plan.held.get(value)
+        shape, held = static_dims(value) or (), self.plan.as_int8.get(value)
         if held is not None:
             self._integers[value] = self.new(shape, "int8", quantization=held)
         else:
@@ -175,17 +175,17 @@ class Builder(StoredValues):
             return replace(x, perm=perm)
         order = tuple(x.perm.index(axis) for axis in perm)
         key = (x.tensor, order)
-        if key not in self._moved:
+        if key not in self._transposed:
             if layout.same_order(x.shape, x.perm, perm):
                 stored = layout.physical(x.shape, perm)
-                self._moved[key] = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
+                self._transposed[key] = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
             else:
                 moved = self.new(x.shape, x.dtype, perm, x.quantization)
                 reason = reason or f"{self.node.op_type if self.node else ''} takes its data {words(perm)}"
                 stored_as = f"{reason}, and it is stored {words(x.perm)}"
                 self.emit_transpose(x.tensor, order, moved.tensor, stored_as)
-                self._moved[key] = moved.tensor
-        return replace(x, perm=perm, tensor=self._moved[key], view=None)
+                self._transposed[key] = moved.tensor
+        return replace(x, perm=perm, tensor=self._transposed[key], view=None)
 
     def transpose(self, x: Value, order: Sequence[int]) -> Value:
         """Return ``x.transpose(order)`` by relabelling axes; no operator is emitted."""
@@ -250,7 +250,7 @@ class Builder(StoredValues):
 
     def demand(self) -> Perm | None:
         """Return the layout that readers want for the first output of the node being lowered."""
-        return self._demands.of(self.node.outputs[0]) if self.node is not None else None
+        return self._demands.layout_of(self.node.outputs[0]) if self.node is not None else None
 
     def join(self, values: Sequence[Value], rank: int) -> Perm:
         """Return the layout in which the operands of one operator move the fewest bytes."""
@@ -266,7 +266,7 @@ class Builder(StoredValues):
             moving = [v for v in full if not layout.same_order(v.shape, v.perm, perm)]
             orders = {(v.tensor, tuple(v.perm.index(axis) for axis in perm)): v.size_bytes for v in moving}
             reshaped = sum(v.perm != perm for v in full)
-            size = sum(size for key, size in orders.items() if key not in self._moved)
+            size = sum(size for key, size in orders.items() if key not in self._transposed)
             return size, perm != wanted, reshaped
 
         return min(candidates, key=cost)

@@ -158,7 +158,7 @@ def _lowered_once(model: ir.Model, precision: str, plain: bool) -> tuple[Builder
             builder.add_input(value)
         except Inexpressible as reason:
             name = str(value.name)
-            findings.append(Finding(reason.code, "error", lower.target, name, "", reason.why, reason.fix))
+            findings.append(Finding(reason.code, "error", lower.target, name, "", reason.reason, reason.fix))
             builder.bind_unknown(value)
     findings += lower.lower(builder, graph, opset_of(model.opset_imports.items()), dynamic)
     if not findings:

@@ -39,7 +39,7 @@ def open_decoder(
         UsageError: ``capacity`` exceeds the positions of the file.
         EngineError: the engine refused the file.
     """
-    shape = DecoderShape.of(options)
+    shape = DecoderShape.from_options(options)
     room = check_capacity(capacity, shape)
     return TfliteDecoder(_LoadedInterpreter(files[FILE], options, shape, threads), room)
 
@@ -57,7 +57,7 @@ class _Program:
     def __init__(self, interpreter: Any, signature: str, shape: DecoderShape, window: int) -> None:
         self._interpreter, self._wrapped = interpreter, interpreter._interpreter
         tensors = interpreter._get_full_signature_list()[signature]
-        self._into, self._out_of = tensors["inputs"], tensors["outputs"]
+        self._input_tensors, self._out_of = tensors["inputs"], tensors["outputs"]
         self._subgraph = self._wrapped.GetSubgraphIndexFromSignature(signature)
         if self._subgraph:
             self._wrapped.AllocateTensors(self._subgraph)
@@ -66,7 +66,7 @@ class _Program:
 
     def view(self, name: str) -> Array:
         """Return the memory of an input. Do not keep the view: the interpreter cannot run while it exists."""
-        return self._memory(self._into[name])
+        return self._memory(self._input_tensors[name])
 
     def run(self, tokens: Sequence[int], length: int) -> None:
         """Run tokens that follow ``length`` others, and put their keys and values into the cache. The
@@ -120,7 +120,7 @@ class _LoadedInterpreter:
         self._prompt: _Program | None = None
         self.in_prompt = 0
         """Tokens of the cache that the program for prompts has too."""
-        self.held: TfliteDecoder | None = None
+        self.active: TfliteDecoder | None = None
         """Whose cache is in the inputs."""
 
     def read(self, tokens: Sequence[int], length: int) -> int:
@@ -193,7 +193,7 @@ class TfliteDecoder:
     def _shorten(self, length: int) -> None:
         """Drop the tokens from ``length`` on."""
         self.length = length
-        if self._loaded.held is self:
+        if self._loaded.active is self:
             self._loaded.in_prompt = min(self._loaded.in_prompt, length)
 
     def save(self) -> Array:
@@ -210,12 +210,12 @@ class TfliteDecoder:
         self.length, self._loaded.in_prompt = tokens, 0
 
     def _take_turn(self) -> None:
-        holder = self._loaded.held
+        holder = self._loaded.active
         if holder is self:
             return
         if holder is not None:
             holder._away = holder.save()
-        self._loaded.held, self._loaded.in_prompt = self, 0
+        self._loaded.active, self._loaded.in_prompt = self, 0
         if holder is None:
             self._loaded.main.clear()
         if self._away is not None:
@@ -230,8 +230,8 @@ class TfliteDecoder:
         return {"delegate_partitions": sum(op["op_name"] == "DELEGATE" for op in operators)}
 
     def close(self) -> None:
-        if self._loaded.held is self:
-            self._loaded.held = None
+        if self._loaded.active is self:
+            self._loaded.active = None
         del self._loaded
 
 

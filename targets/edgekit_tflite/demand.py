@@ -35,19 +35,19 @@ class Demands:
     """Cache of wanted layouts, for one compilation."""
 
     def __init__(self) -> None:
-        self._found: dict[ir.Value, Perm | None] = {}
+        self._layouts: dict[ir.Value, Perm | None] = {}
 
-    def of(self, value: ir.Value, steps: int = DEMAND_STEPS) -> Perm | None:
+    def layout_of(self, value: ir.Value, steps: int = DEMAND_STEPS) -> Perm | None:
         """Return the layout that the readers of ``value`` want, through ops that take any; None for any."""
-        if value in self._found or steps == 0:
-            return self._found.get(value)
-        self._found[value] = None
+        if value in self._layouts or steps == 0:
+            return self._layouts.get(value)
+        self._layouts[value] = None
         wanted = io_perm(value) if value.is_graph_output() else None
         for node, index in value.uses():
             wanted = self._of_reader(value, node, index, steps)
             if wanted is not None:
                 break
-        self._found[value] = wanted
+        self._layouts[value] = wanted
         return wanted
 
     def _of_reader(self, value: ir.Value, node: ir.Node, index: int, steps: int) -> Perm | None:
@@ -57,17 +57,17 @@ class Demands:
         if node.op_type in LAST_AXIS_OPS and index == 0:
             return identity(rank)
         if node.op_type == "Transpose":
-            wanted = self.of(out, steps - 1)
+            wanted = self.layout_of(out, steps - 1)
             order = node.attributes.get_ints("perm", tuple(reversed(range(rank))))
             return None if wanted is None else tuple(order[axis] for axis in wanted)
         if node.op_type in RESHAPING_OPS and index == 0:
-            wanted = self.of(out, steps - 1)
+            wanted = self.layout_of(out, steps - 1)
             a, b = static_dims(value) or (), static_dims(out) or ()
             if wanted is None or not layout.can_group(a, b, wanted):
                 return None
             return layout.grouped_perm(a, b, wanted)
         if node.op_type in FOLLOWING_OPS and _rank(out) == rank:
-            return self.of(out, steps - 1)
+            return self.layout_of(out, steps - 1)
         return None
 
 

@@ -62,7 +62,7 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
         ``requantizations``: where integers get another scale.
     """
     transposes = [
-        {"node": op.node, "size_bytes": _size_bytes(graph, op), "why": op.why}
+        {"node": op.node, "size_bytes": _size_bytes(graph, op), "why": op.reason}
         for op in graph.ops
         if op.code == "TRANSPOSE"
     ]
@@ -76,7 +76,7 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
     }
     if builder.plain:
         facts["nodes"] = [[op.code, op.node] for op in graph.ops]
-    if builder.plan.forms or builder.plan.why_not:
+    if builder.plan.forms or builder.plan.float_reasons:
         facts["tables"] = [node_name(node) for node, form in builder.plan.forms.items() if form.table]
         facts["float_islands"] = list(_float_regions(builder, graph))
         facts["requantizations"] = [
@@ -90,7 +90,7 @@ def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Findin
     found = []
     for op in graph.ops:
         if op.code == "TRANSPOSE":
-            why = f"{size(_size_bytes(graph, op))} are transposed: {op.why}"
+            why = f"{size(_size_bytes(graph, op))} are transposed: {op.reason}"
             found.append(Finding("EK1102", "warning", profile.name, op.node, op.code, why))
         elif _leaves_xnnpack(graph, op):
             why = f"XNNPACK does not support {_titled(graph, op)}; a plain kernel runs it"
@@ -118,7 +118,7 @@ def _float_regions(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
             if index is not None and op.code == "QUANTIZE":
                 converted[graph.ops[index].node] += _size_bytes(graph, graph.ops[index])
     computing = {op.node for op in graph.ops if op.code not in ("DEQUANTIZE", "QUANTIZE")}
-    for nodes in _neighbours(list(builder.plan.why_not)):
+    for nodes in _neighbours(list(builder.plan.float_reasons)):
         there = [node for node in nodes if node_name(node) in computing]
         if not there:
             continue
@@ -126,7 +126,7 @@ def _float_regions(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
         yield {
             "node": names[0],
             "op": first.op_type,
-            "why": builder.plan.why_not[first],
+            "why": builder.plan.float_reasons[first],
             "nodes": names,
             "converted_bytes": sum(converted[name] for name in names),
         }

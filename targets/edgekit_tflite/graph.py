@@ -54,7 +54,7 @@ class Op:
         outputs: Tensor indices.
         options: Fields of the operator's options table, in snake case; enum values by name.
         node: Name of the ONNX node it comes from.
-        why: For an operator that only moves data, why it is needed.
+        reason: For an operator that only moves data, why it is needed.
     """
 
     code: str
@@ -62,7 +62,7 @@ class Op:
     outputs: tuple[int, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     node: str = ""
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass

@@ -27,19 +27,19 @@ class IntegerPlan:
 
     Attributes:
         forms: Integer node -> its form.
-        why_not: Float node -> the reason, in a model that has pairs.
+        float_reasons: Float node -> the reason, in a model that has pairs.
         shifted: uint8 values that are held as int8, less 128; only their pairs read them.
         stored: int8 graph inputs and values moved from them -> their quantization.
-        taken: Nodes that are fused into another node, such as a bias.
-        held: Float values that are held as int8 -> their quantization.
+        fused: Nodes that are fused into another node, such as a bias.
+        as_int8: Float values that are held as int8 -> their quantization.
     """
 
     forms: dict[ir.Node, Form] = field(default_factory=dict)
-    why_not: dict[ir.Node, str] = field(default_factory=dict)
+    float_reasons: dict[ir.Node, str] = field(default_factory=dict)
     shifted: set[ir.Value] = field(default_factory=set)
     stored: dict[ir.Value, TensorQuantization] = field(default_factory=dict)
-    taken: set[ir.Node] = field(default_factory=set)
-    held: dict[ir.Value, TensorQuantization] = field(default_factory=dict)
+    fused: set[ir.Node] = field(default_factory=set)
+    as_int8: dict[ir.Value, TensorQuantization] = field(default_factory=dict)
 
 
 def plan_integers(graph: ir.Graph, rules: Mapping[str, Rule] = RULES) -> IntegerPlan:
@@ -50,11 +50,11 @@ def plan_integers(graph: ir.Graph, rules: Mapping[str, Rule] = RULES) -> Integer
     for node in graph:
         found = per_tensor(node) if node.op_type in PAIR else None
         if node.op_type == "DequantizeLinear" and found is not None:
-            plan.held[node.outputs[0]] = found
+            plan.as_int8[node.outputs[0]] = found
             _trace_stored(plan, node, found)
         elif _is_pair(node) and found is None:
-            plan.why_not[node] = "it is not an 8-bit pair with one scale"
-        elif node.op_type not in PAIR and node not in plan.taken and _reads_floats(node):
+            plan.float_reasons[node] = "it is not an 8-bit pair with one scale"
+        elif node.op_type not in PAIR and node not in plan.fused and _reads_floats(node):
             _plan_node(plan, node, rules)
     return plan
 
@@ -102,20 +102,20 @@ def _only_paired(value: ir.Value) -> bool:
 
 def _plan_node(plan: IntegerPlan, node: ir.Node, rules: Mapping[str, Rule]) -> None:
     try:
-        found = rules[node.op_type](node, plan.held)
+        found = rules[node.op_type](node, plan.as_int8)
     except KeyError:
-        plan.why_not[node] = f"EdgeKit has no integer kernel for {node.op_type}"
+        plan.float_reasons[node] = f"EdgeKit has no integer kernel for {node.op_type}"
         return
     except InFloat as why:
-        plan.why_not[node] = str(why)
+        plan.float_reasons[node] = str(why)
         return
     plan.forms[node] = found
     outputs = list(node.outputs)
     if found.bias is not None:
         ((adder, _),) = node.outputs[0].uses()
-        plan.taken.add(adder)
+        plan.fused.add(adder)
         plan.forms[adder] = Form()
         outputs += adder.outputs
     if node.op_type not in INDICES:
-        output = found.output or plan.held[data_of(node)[0]]
-        plan.held.update(dict.fromkeys(outputs, output))
+        output = found.output or plan.as_int8[data_of(node)[0]]
+        plan.as_int8.update(dict.fromkeys(outputs, output))

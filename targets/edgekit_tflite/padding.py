@@ -86,7 +86,9 @@ def bilinear_options(lines: Sequence[ResizeAxis]) -> tuple[bool, bool] | None:
         # Below zero the kernels take the first element, whatever the distance is.
         if all(
             line.is_identity
-            or np.allclose(np.maximum(where(line.size, line.out), 0), np.maximum(line.at, 0), atol=1e-9)
+            or np.allclose(
+                np.maximum(where(line.size, line.out), 0), np.maximum(line.coordinates, 0), atol=1e-9
+            )
             for line in lines
         ):
             return options

@@ -71,8 +71,8 @@ def read(table: Table, name: str) -> Record:
     for slot, field, kind, _ in FIELDS[name]:
         if table.place(slot) is not None:
             if kind in NUMBERS:
-                kind = _member(kind, getattr(record, f"{field}Type"), table.what)
-            setattr(record, field, _value(table, slot, kind, f"{field} of {table.what}"))
+                kind = _member(kind, getattr(record, f"{field}Type"), table.description)
+            setattr(record, field, _value(table, slot, kind, f"{field} of {table.description}"))
     return record
 
 

@@ -200,13 +200,15 @@ class SignatureRunner:
             raise EngineError(f"the .tflite file has no signature {name!r}")
         self._graph = interpreter._interpreter.GetSubgraphIndexFromSignature(name)
         interpreter._interpreter.AllocateTensors(self._graph)
-        self._into = {e["name"]: (signature["inputs"][e["signature_name"]], e) for e in options["inputs"]}
+        self._input_entries = {
+            e["name"]: (signature["inputs"][e["signature_name"]], e) for e in options["inputs"]
+        }
         self._out_of = {e["name"]: signature["outputs"][e["signature_name"]] for e in options["outputs"]}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         calls = self._interpreter._interpreter
         try:
-            for name, (index, entry) in self._into.items():
+            for name, (index, entry) in self._input_entries.items():
                 array = converted(feeds[name], np.dtype(entry["dtype"]), name).reshape(entry["shape"])
                 calls.SetTensor(index, array, self._graph)
             calls.Invoke(self._graph)

@@ -52,7 +52,7 @@ class StoredValues(Emitter):
     @property
     def is_taken(self) -> bool:
         """Return whether the node being lowered is fused into the previous one."""
-        return self.node in self.plan.taken
+        return self.node in self.plan.fused
 
     # Between forms
 

@@ -43,7 +43,7 @@ class Table:
     """
 
     def __init__(self, data: memoryview, offset: int, description: str) -> None:
-        self._data, self._at, self.what = data, offset, description
+        self._data, self._offset, self.description = data, offset, description
         self._vtable = offset - self._number("<i", offset)
         self._vtable_bytes = self._number("<H", self._vtable)
         if self._vtable_bytes < 4 or self._vtable + self._vtable_bytes > len(data):
@@ -59,7 +59,7 @@ class Table:
         entry = 4 + 2 * slot
         # Read when it is asked for: many tables may share one long vtable.
         offset = self._number("<H", self._vtable + entry) if entry + 2 <= self._vtable_bytes else 0
-        return self._at + offset if offset else None
+        return self._offset + offset if offset else None
 
     def table(self, slot: int, description: str) -> Table | None:
         """Return the table of a field, or None."""
@@ -90,7 +90,7 @@ class Table:
         start, count = self._vector(slot, 1)
         if count > TEXT_LIMIT_BYTES:
             raise DamagedFileError(
-                f"{self.what} has a text of {count} bytes; at most {TEXT_LIMIT_BYTES} are supported"
+                f"{self.description} has a text of {count} bytes; at most {TEXT_LIMIT_BYTES} are supported"
             )
         return bytes(self._data[start : start + count]).decode("utf-8", "replace")
 
@@ -98,13 +98,13 @@ class Table:
         """Read a vector of texts."""
         start, count = self._vector(slot, 4)
         if count > limit:
-            raise DamagedFileError(f"{self.what} has {count} strings; at most {limit} are supported")
+            raise DamagedFileError(f"{self.description} has {count} strings; at most {limit} are supported")
         found = []
         for at in range(start, start + 4 * count, 4):
             begin, size = self._counted(self._forward(at), 1)
             if size > TEXT_LIMIT_BYTES:
                 raise DamagedFileError(
-                    f"{self.what} has a text of {size} bytes; at most {TEXT_LIMIT_BYTES} are supported"
+                    f"{self.description} has a text of {size} bytes; at most {TEXT_LIMIT_BYTES} are supported"
                 )
             found.append(bytes(self._data[begin : begin + size]).decode("utf-8", "replace"))
         return found
@@ -133,7 +133,7 @@ class Table:
 
     def _damaged(self) -> DamagedFileError:
         return DamagedFileError(
-            f"{self.what} is outside the file, which has {len(self._data)} bytes: it is damaged"
+            f"{self.description} is outside the file, which has {len(self._data)} bytes: it is damaged"
         )
 
 

@@ -45,8 +45,8 @@ class _End(NamedTuple):
     order: tuple[int, ...] | None
     scale: float | None
     zero_point: int
-    given: np.dtype[Any]
-    given_shape: tuple[int, ...]
+    model_dtype: np.dtype[Any]
+    model_shape: tuple[int, ...]
 
 
 def engine_version() -> str:
@@ -250,7 +250,7 @@ def _converted(stored: Array, end: _End) -> Array:
         array = (array.astype(np.int32) - end.zero_point).astype(np.float32) * np.float32(end.scale)
     if end.order is not None:
         array = array.reshape(end.shape).transpose(np.argsort(end.order))
-    return np.array(array.reshape(end.given_shape), end.given, order="C")
+    return np.array(array.reshape(end.model_shape), end.model_dtype, order="C")
 
 
 def _module() -> Any:

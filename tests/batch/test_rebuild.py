@@ -227,7 +227,7 @@ def test_a_build_with_other_tools_is_told_apart(bundle: Path, monkeypatch: pytes
     found = rebuild(bundle, tools=tools, samples=str(bundle.parent / "s.npy"))
     assert found.same
     assert found.bundle.manifest["tools"]["onnx"] == "0.0.1"
-    assert not found.kept or found.tools["onnx"][1] == "0.0.1"
+    assert not found.is_written or found.tools["onnx"][1] == "0.0.1"
 
 
 def test_a_lower_score_or_a_larger_file_is_worse() -> None:

@@ -48,7 +48,7 @@ for variant in bundle.variants:
     if not variant.usable:
         continue
     copy = accelerated_copy(variant, "gpu")
-    row = {"variant": variant.name, "refused": probe.probe_once(bundle, copy, 2).why}
+    row = {"variant": variant.name, "refused": probe.probe_once(bundle, copy, 2).reason}
     limits = golden_check.limits_db(copy, [s.name for s in bundle.outputs])
     try:
         engine, files = registry.engine(variant.target), unpacked_files.unpack(bundle, variant)

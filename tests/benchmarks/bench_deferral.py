@@ -104,7 +104,7 @@ def _time(given: argparse.Namespace, photographs: FileSamples, order: list[int],
         large_variant=given.large_variant,
     )
     if found.bundle is None:
-        print(found.why_not)
+        print(found.refusal)
         return
     names = (found.bundle.variants[0].name, found.small, found.large)
     if given.wall:
@@ -123,7 +123,7 @@ def _time(given: argparse.Namespace, photographs: FileSamples, order: list[int],
             stack.enter_context(Session(found.bundle, variant=name, strict=True, threads=1)) for name in names
         ]
         _, small_s, large_s = (np.median(own) for own in _seconds(sessions, calibration))
-        stated_s = small_s + found.found.deferred * large_s
+        stated_s = small_s + found.threshold.deferred * large_s
         before = _deferred(sessions[0])
         own, _, large = _seconds(sessions, unseen)
         share = (_deferred(sessions[0]) - before) / len(unseen)
@@ -131,8 +131,8 @@ def _time(given: argparse.Namespace, photographs: FileSamples, order: list[int],
     stated, measured = stated_s / large_s, np.mean(_without_outliers(own)) / np.median(large)
     print(
         f"time: stated {stated:.3f} of the large one's, measured {measured:.3f} on the unseen "
-        f"({measured / stated - 1:+.1%}); deferred {found.found.deferred:.1%}, of the unseen "
-        f"{share:.1%}; differing {found.found.differing} of {found.found.samples}",
+        f"({measured / stated - 1:+.1%}); deferred {found.threshold.deferred:.1%}, of the unseen "
+        f"{share:.1%}; differing {found.threshold.differing} of {found.threshold.samples}",
         flush=True,
     )
 

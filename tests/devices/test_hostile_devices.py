@@ -13,7 +13,7 @@ from edgekit.devices.address import parse_address
 from edgekit.devices.connection import Connection
 from edgekit.devices.inventory import Inventory, read_inventory
 from edgekit.devices.measure import _checked
-from edgekit.devices.provision import _platforms, wanted
+from edgekit.devices.provision import _platforms, missing_packages
 from edgekit.devices.transport import why_unreachable
 from edgekit.devices.vendor_tools import look_for_tools
 from edgekit.errors import DeviceError
@@ -136,7 +136,7 @@ def test_no_name_of_a_package_is_a_line_for_pip() -> None:
 def test_a_version_that_is_none_is_one_that_is_missing() -> None:
     pytest.importorskip("packaging")
     found = read_inventory({**GOOD, "packages": {"onnxruntime": "1.x.unknown"}}, "pi@board")
-    assert "onnxruntime" not in wanted(["ort"], found).present
+    assert "onnxruntime" not in missing_packages(["ort"], found).present
 
 
 def test_a_libc_of_the_far_future_takes_no_memory() -> None:

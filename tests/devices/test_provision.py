@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from edgekit.devices.inventory import Inventory, read_inventory
-from edgekit.devices.provision import MissingPackages, _platforms, edgekit_archive, packages_archive, wanted
+from edgekit.devices.provision import (
+    MissingPackages,
+    _platforms,
+    edgekit_archive,
+    missing_packages,
+    packages_archive,
+)
 from edgekit.errors import DeviceError
 
 PI5 = Inventory("aarch64", system="Linux 6.6", libc=("glibc", "2.36"), python=(3, 11, 2))
@@ -55,22 +61,22 @@ def names(found: MissingPackages) -> list[str]:
 
 def test_requirements_are_those_of_the_device() -> None:
     """Markers are read for its processor and Python, not for this machine's."""
-    assert names(wanted(["tflite"], PI5)) == ["ai-edge-litert", "numpy"]
-    assert names(wanted(["tflite"], PI2)) == ["numpy", "numpy", "tflite-runtime"]
-    assert names(wanted(["ort"], PI5)) == ["numpy", "onnxruntime"]
+    assert names(missing_packages(["tflite"], PI5)) == ["ai-edge-litert", "numpy"]
+    assert names(missing_packages(["tflite"], PI2)) == ["numpy", "numpy", "tflite-runtime"]
+    assert names(missing_packages(["ort"], PI5)) == ["numpy", "onnxruntime"]
 
 
 def test_what_is_there_is_not_brought() -> None:
     there = Inventory(
         "aarch64", system="Linux 6.6", python=(3, 11, 2), packages={"numpy": "1.26.4", "onnxruntime": "1.19"}
     )
-    found = wanted(["ort"], there)
+    found = missing_packages(["ort"], there)
     assert names(found) == ["onnxruntime"]  # it is too old
     assert found.present == {"numpy": "1.26.4"}
 
 
 def test_what_has_no_wheels_is_told() -> None:
-    found = wanted(["tensorrt", "elsewhere"], PI5)
+    found = missing_packages(["tensorrt", "elsewhere"], PI5)
     assert found.without["tensorrt"] == "it comes with NVIDIA's JetPack"
     assert "unknown target 'elsewhere'" in found.without["elsewhere"]
 

@@ -95,7 +95,7 @@ def test_oriented_boxes_are_cut_by_their_corners_or_the_box_around_them() -> Non
 @pytest.mark.parametrize("quarters", [0, 1, 2, 3, 4])
 def test_turning_and_back(quarters: int) -> None:
     crop = only(boxes([10, 20, 30, 50]))
-    turned = crop.turned(quarters)
+    turned = crop.rotated(quarters)
     np.testing.assert_array_equal(turned.pixels, np.rot90(crop.pixels, quarters))
     # Each pixel's centre goes back to where that pixel is in the frame.
     for x, y in ((0, 0), (5, 3), (turned.pixels.shape[1] - 1, turned.pixels.shape[0] - 1)):

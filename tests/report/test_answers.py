@@ -53,7 +53,7 @@ def test_every_sample_has_the_answers_of_the_float_model_and_of_the_others(
         assert sample.disagreement == "worst top-1 agreement 1.000"
         first, second = sample.answers
         assert {first.variant, second.variant} == {"ort-fp32", "tflite-fp32"}
-        assert (first.said, second.said) == ("the float model", "top-1 agreement 1.000")
+        assert (first.summary, second.summary) == ("the float model", "top-1 agreement 1.000")
         shown = Image.open(io.BytesIO(base64.b64decode(first.picture)))
         assert (shown.format, shown.size) == ("WEBP", (first.width, first.height)) == ("WEBP", (60, 40))
     assert answers.missing == ()

@@ -34,7 +34,7 @@ def test_a_float_variant_beside_scores_stands_where_the_float_model_stands() -> 
     points = {point.name: point for point in facts_of(reported_bundle()).points}
     assert (points["ort-fp16"].accuracy, points["ort-fp16"].scored) == (1.0, False)
     assert (points["ort-int8-mixed"].accuracy, points["ort-int8-mixed"].scored) == (0.91, True)
-    assert "not scored, SNR 60.0 dB" in points["ort-fp16"].said
+    assert "not scored, SNR 60.0 dB" in points["ort-fp16"].summary
 
 
 def test_without_scores_accuracy_is_the_snr() -> None:
@@ -60,7 +60,7 @@ def test_the_chart_the_table_and_the_tooltip_have_the_same_snr() -> None:
     bundle.manifest["samples"] = {"origin": "8 files"}
     facts = facts_of(bundle)
     assert {point.name: point.accuracy for point in facts.points} == {"a": 64.5, "b": 200.0}
-    assert facts.points[0].said == "a: 1 ms on A CPU, 2 threads, SNR 64.5 dB, 0.0 kB; yes, on Ort 1"
+    assert facts.points[0].summary == "a: 1 ms on A CPU, 2 threads, SNR 64.5 dB, 0.0 kB; yes, on Ort 1"
     assert [row[facts.columns.index("SNR")] for row in facts.rows] == ["64.5 dB", "exact", "not finite"]
     assert facts.not_drawn == (("c", "its outputs are not finite"),)
 
@@ -132,7 +132,7 @@ def test_the_causes_are_told_with_their_price() -> None:
     assert [str(cause) for cause in losses.causes] == [
         "depthwise range  act: channels reach from 0.16 to 132.7 under one scale, SNR 5.2 dB; kept in float"
     ]
-    assert losses.said == (
+    assert losses.summary == (
         "plain int8 has self-mAP 0.051 at 0.50x the time of fp32; ort-int8-mixed self-mAP 0.920 at 0.60x the "
         "time of fp32: 20% more time than plain int8; 3 more of per-tensor weight."
     )

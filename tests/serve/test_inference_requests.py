@@ -40,7 +40,7 @@ def test_request_in_json() -> None:
     asked = RequestReader(INPUTS, OUTPUTS)(body(id="a", parameters={"timeout": 5000}), None)
     assert asked.feeds["x"].tolist() == [[1, 2.5, 3]]
     assert asked.feeds["x"].dtype == np.float32
-    assert (asked.id, asked.timeout_ms, asked.wanted) == ("a", 5.0, {"y": False, "z": False})
+    assert (asked.id, asked.timeout_ms, asked.requested_outputs) == ("a", 5.0, {"y": False, "z": False})
     nested = RequestReader(INPUTS, OUTPUTS)(body(x={"data": [[1, 2, 3]]}), None)
     assert nested.feeds["x"].shape == (1, 3)
 
@@ -63,7 +63,7 @@ def test_what_the_client_writes_is_read_and_the_answer_too(data: st.DataObject) 
     sent = b"".join(pieces)
     assert len(sent) <= body_limit_bytes(spec)
     asked = RequestReader(spec, spec)(sent, headers.get(LENGTH.title()))
-    assert asked.wanted == {"x": binary}
+    assert asked.requested_outputs == {"x": binary}
     assert np.array_equal(asked.feeds["x"], array)
     assert asked.feeds["x"].dtype == array.dtype
     content, headers = answer_of(asked, {"x": array}, "m", "1")
@@ -164,7 +164,7 @@ def test_outputs_that_json_can_not_hold(bad: Array) -> None:
     asked = Request({}, {"y": False}, "", None)
     with pytest.raises(RequestError, match="which JSON can't hold: request it with binary_data"):
         answer_of(asked, {"y": bad}, "m", "1")
-    answer_of(asked._replace(wanted={"y": True}), {"y": bad}, "m", "1")
+    answer_of(asked._replace(requested_outputs={"y": True}), {"y": bad}, "m", "1")
 
 
 def test_metadata_are_what_the_client_expects() -> None:
@@ -191,7 +191,7 @@ def test_what_is_kept_of_heads_and_answers_changes_nothing() -> None:
         for wrong in (sent[:-4], sent + bytes(4)):
             with pytest.raises(RequestError):
                 read(wrong, size)
-    named = asked._replace(id="seven", wanted={"z": True})
-    for each in (named, named._replace(id=""), asked._replace(wanted={"z": True, "y": True})):
+    named = asked._replace(id="seven", requested_outputs={"z": True})
+    for each in (named, named._replace(id=""), asked._replace(requested_outputs={"z": True, "y": True})):
         assert write(each, arrays) == write(each, arrays) == answer_of(each, arrays, "m", "1")
     assert json.loads(head)["inputs"]

@@ -90,7 +90,7 @@ def test_our_own_client(server: Running, bundle: Path, version: str) -> None:
             answer = both.run(FEEDS)
             while answer.path != "remote" and time.monotonic() < end:  # the device may be sooner
                 answer = both.run(FEEDS)
-            assert answer.path == "remote", answer.why
+            assert answer.path == "remote", answer.reason
             assert np.array_equal(answer["scores"], expected)
 
 
@@ -288,7 +288,7 @@ def test_two_batch_sizes_are_one_model(tmp_path: Path) -> None:
     net = server.models.find("rows", None)
     if net.many is not None:  # faster here by the measurement; else there is nothing to see
         assert net.batching is not None
-        net.batching.least = 2
+        net.batching.min_requests = 2
     tensors = [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [n, -n, n, n]} for n in range(12)]
     with ThreadPoolExecutor(12) as pool:
         asked = [

@@ -46,7 +46,7 @@ def test_the_sum_is_that_of_one_process(tmp_path: Path, bundle: Path) -> None:
             assert samples(worker.with_others([part.snapshot()])) == pytest.approx(expected)
         (folder / "damaged.json").write_text("{")
         for number, worker in enumerate(workers[1:]):  # dead; what they wrote counts on
-            worker._own.rename(folder / f"{NOBODY}-{number}.json")
+            worker._path.rename(folder / f"{NOBODY}-{number}.json")
         before = samples(workers[0].with_others([parts[0].snapshot()]))
         assert before == pytest.approx(expected)
         for _ in range(2):
@@ -55,7 +55,7 @@ def test_the_sum_is_that_of_one_process(tmp_path: Path, bundle: Path) -> None:
         assert samples(after.with_others([])) == pytest.approx(expected)
         if os.name == "posix":  # in one file
             names = {path.name for path in folder.glob("*.json")}
-            assert names == {"damaged.json", "ended.json", workers[0]._own.name}
+            assert names == {"damaged.json", "ended.json", workers[0]._path.name}
 
 
 @pytest.mark.needs_ort

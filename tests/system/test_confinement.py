@@ -76,7 +76,7 @@ def confined(code: str, folders: list[str]) -> subprocess.CompletedProcess[str]:
 
 @cache
 def kept() -> dict[str, str]:
-    return confinement.kept()
+    return confinement.effective_limits()
 
 
 def needs(limit: str) -> None:

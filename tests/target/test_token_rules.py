@@ -40,7 +40,7 @@ def test_a_timestamp_is_taken_where_all_together_are_likelier_than_a_word() -> N
 
 
 def test_rules_survive_json_and_know_their_vocabulary() -> None:
-    assert TokenRules.of(RULES.as_json()) == RULES
+    assert TokenRules.from_table(RULES.as_json()) == RULES
     RULES.check(25)
     with pytest.raises(ValueError, match="token 15 is not in the vocabulary, which has 15"):
         RULES.check(15)

@@ -262,10 +262,10 @@ def _samples_text(chance_of: int | None) -> str:
 def _lost(boxes: Kept | None, minimum: float, location: str, strict: bool) -> str:
     """Return why too few predictions are kept, as text. Unless strict, one of those that the estimate is
     based on may be lost by chance."""
-    if boxes is None or not boxes.total or boxes.share >= minimum - (not strict) / boxes.of:
+    if boxes is None or not boxes.total or boxes.share >= minimum - (not strict) / boxes.based_on:
         return ""
-    counted = f"{boxes.found} of {boxes.total} confident detections kept{location}"
-    estimate = f"an estimated {100 * boxes.share:.1f} % by {boxes.of} changes of score"
+    counted = f"{boxes.matched} of {boxes.total} confident detections kept{location}"
+    estimate = f"an estimated {100 * boxes.share:.1f} % by {boxes.based_on} changes of score"
     return f"{counted}, {estimate}; {100 * minimum:.3g} % is required"
 
 

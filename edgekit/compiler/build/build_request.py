@@ -71,7 +71,7 @@ class BuildRequest:
         "Path of an ``.onnx`` file, of another framework's file (docs/importing.md), of a ``.gguf`` file "
         "or a Hugging Face folder (language models); or a framework's model object.",
         kind=Path, models="any", stored=False, flags=("--source",),
-        again="Path of the model.  [default: beside BUNDLE]",
+        rebuild_help="Path of the model.  [default: beside BUNDLE]",
     ))  # fmt: skip
     _: KW_ONLY
     targets: Sequence[str] = field(metadata=option(
@@ -96,14 +96,14 @@ class BuildRequest:
         "Samples for int8 calibration and verification: a folder or glob, or dicts of arrays. None: random "
         "samples. A third of them is held out for testing.",
         help="Folder or glob of .npz or .npy files or, with a card, images and videos.",
-        metavar="PATH", stored=False, again="Samples of the first build.",
+        metavar="PATH", stored=False, rebuild_help="Samples of the first build.",
     ))  # fmt: skip
     card: "Card | str | Path | None" = field(default=None, metadata=option(
         "Describes pre- and postprocessing; it is stored in the bundle.",
         help="Card (card.toml) that describes the model's pre- and post-processing.",
         kind=Path, stored=False,
-        again="Card (card.toml) that describes the model's pre- and post-processing.  [default: the one in "
-        "BUNDLE]",
+        rebuild_help="Card (card.toml) that describes the model's pre- and post-processing.  "
+        "[default: the one in BUNDLE]",
     ))  # fmt: skip
     shapes: Mapping[str, tuple[int, ...] | Sequence[tuple[int, ...]]] | None = field(
         default=None, metadata=option(
@@ -180,7 +180,7 @@ class BuildRequest:
         "Maximum context length in tokens, prompt and answer together (language models). None: 2048, or "
         "the model's own limit if that is lower.",
         help="Maximum context length in tokens (language models).  [default: 2048]",
-        metavar="TOKENS", least=64, models="language",
+        metavar="TOKENS", minimum=64, models="language",
         heading="Advanced",
     ))  # fmt: skip
     lengths: Sequence[int] | None = field(default=None, metadata=option(
@@ -202,7 +202,7 @@ class BuildRequest:
         "Load a model file that is a Python pickle. Loading runs the code in it.",
         help="Load the model even if it is a Python pickle. Loading runs the code in it.",
         models="any", stored=False,
-        again="Load the model even if it is a Python pickle. Loading runs the code in it.",
+        rebuild_help="Load the model even if it is a Python pickle. Loading runs the code in it.",
         heading="Advanced",
     ))  # fmt: skip
     trusted: bool = field(default=False, metadata=option(
@@ -210,7 +210,7 @@ class BuildRequest:
         "objects are always used in this process.",
         help="Open the model in this process instead of a confined child process.",
         models="any", stored=False, local=True,
-        again="Open the model in this process instead of a confined child process.",
+        rebuild_help="Open the model in this process instead of a confined child process.",
         heading="Advanced",
     ))  # fmt: skip
     progress: "Progress" = field(default=report, metadata=option(

@@ -52,7 +52,7 @@ def check(
 
     def found_with(more: Mapping[str, tuple[int, ...]], step: str = "check") -> list[Finding]:
         opened = open_converted(model, imported, {**given, **more})
-        return _found(opened, resolved, step, targets is not None)
+        return _findings_of(opened, resolved, step, targets is not None)
 
     try:
         found = found_with({})
@@ -107,7 +107,9 @@ def _subject(finding: Finding) -> tuple[str, str, str, str]:
     return finding.code, finding.target, finding.node, finding.op
 
 
-def _found(model: ir.Model, targets: Sequence[BuildTarget], step: str, are_named: bool) -> list[Finding]:
+def _findings_of(
+    model: ir.Model, targets: Sequence[BuildTarget], step: str, are_named: bool
+) -> list[Finding]:
     """Return the findings of all targets about an opened model, which the passes change."""
     found: list[Finding] = []
     if assumed := assumed_shapes(model):

@@ -42,14 +42,14 @@ class Deferral:
 
     Attributes:
         small, large: Names of the variants.
-        found: The threshold and its bound.
+        threshold: The threshold and its bound.
         small_ms, large_ms: Median time of a run of each, measured in turns.
         bundle: With the variant ``deferral``; None where it is not ``worthwhile``.
     """
 
     small: str
     large: str
-    found: Threshold
+    threshold: Threshold
     small_ms: float
     large_ms: float
     bundle: Bundle | None = None
@@ -57,12 +57,12 @@ class Deferral:
     @property
     def expected_ms(self) -> float:
         """The mean time of a run: the small one's, and the large one's for the share that is deferred."""
-        return self.small_ms + self.found.deferred * self.large_ms
+        return self.small_ms + self.threshold.deferred * self.large_ms
 
     @property
-    def why_not(self) -> str:
+    def refusal(self) -> str:
         """Return why there is no gain; "" if there is one."""
-        if self.found.threshold == NEVER:
+        if self.threshold.threshold == NEVER:
             return f"{self.small} alone is within the bound: use it without a deferral"
         if self.expected_ms >= self.large_ms:
             return f"{self.large} alone is as fast: use a smaller model, or allow more disagreement"
@@ -70,10 +70,10 @@ class Deferral:
 
     @property
     def worthwhile(self) -> bool:
-        return not self.why_not
+        return not self.refusal
 
     def text(self) -> str:
-        found = self.found
+        found = self.threshold
         times = f"{milliseconds(self.small_ms)} and {milliseconds(self.large_ms)}"
         ratio = f"{self.expected_ms / self.large_ms:.2f}x of {self.large}"
         asked = (
@@ -86,17 +86,17 @@ class Deferral:
             f"with {found.confidence:.0%} confidence",
             f"  expected  {milliseconds(self.expected_ms)} a run, {ratio} ({times} alone)",
         ]
-        return "\n".join([*lines, *([] if self.worthwhile else [f"  rejected  {self.why_not}"])])
+        return "\n".join([*lines, *([] if self.worthwhile else [f"  rejected  {self.refusal}"])])
 
     def as_json(self) -> dict[str, Json]:
         return {
             "small": self.small,
             "large": self.large,
-            **self.found.as_json(),
+            **self.threshold.as_json(),
             "small_ms": self.small_ms,
             "large_ms": self.large_ms,
             "expected_ms": self.expected_ms,
-            "rejected": self.why_not,
+            "rejected": self.refusal,
         }
 
 

@@ -141,7 +141,7 @@ def distil_draft(request: DraftRequest) -> DistilledDraft:
             )
             training, validation, test = _split(texts, len(prompts))
         with stage(progress, "trained", live=True) as say:
-            run = DraftTraining.of(opened, weights, kept, training, validation, options)
+            run = DraftTraining.from_model(opened, weights, kept, training, validation, options)
             before = run.agreement(test)
             key = _key(opened, kept, prompts, options)
             saved = None if request.checkpoint is None else Path(request.checkpoint)

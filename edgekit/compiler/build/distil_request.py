@@ -45,12 +45,12 @@ class TrainingRequest:
     ))  # fmt: skip
     seed: int = field(default=0, metadata=option(
         "With ``epochs`` the same one gives the same weights on the same machine.",
-        help="Random seed; the same seed gives the same result.", least=0,
+        help="Random seed; the same seed gives the same result.", minimum=0,
         heading="Training",
     ))  # fmt: skip
     threads: int | None = field(default=None, metadata=option(
         "Of the training; None: the cores that this process may use, at most 4.",
-        help="Number of threads.  [default: all cores, at most 4]", least=1,
+        help="Number of threads.  [default: all cores, at most 4]", minimum=1,
         heading="Training",
     ))  # fmt: skip
     checkpoint: str | Path | None = field(default=None, metadata=option(
@@ -125,7 +125,7 @@ class DraftRequest(TrainingRequest):
     _: KW_ONLY
     layers: int | None = field(default=None, metadata=option(
         "Of the draft; None: an eighth of the model's.",
-        help="Number of layers of the draft model.  [default: an eighth of TEACHER's]", least=1,
+        help="Number of layers of the draft model.  [default: an eighth of TEACHER's]", minimum=1,
     ))  # fmt: skip
     samples: str | Path | None = field(default=None, metadata=option(
         "A text file, UTF-8: passages of it are what the model's texts begin with; None: one that comes with "

@@ -67,14 +67,14 @@ class Faults:
         """Wrap a progress function, so that its exceptions end the build: a closed pipe, or a request to
         stop."""
 
-        def told(stage: Stage) -> None:
+        def guarded(stage: Stage) -> None:
             try:
                 progress(stage)
             except Exception as problem:
                 self._of_caller.append(problem)
                 raise
 
-        return told
+        return guarded
 
     def contain(self, profile: str, name: str, do: Callable[[], T]) -> T | Fault:
         """Return the result of ``do``, or the fault: an exception, or the death of an earlier process.

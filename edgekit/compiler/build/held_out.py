@@ -78,7 +78,7 @@ def evaluate_held_out(
     except EdgeKitError as problem:
         variant.outcome, variant.reason = Status.REJECTED, reason_of(problem, for_bundles=True)
         return None
-    variant.outcome, variant.reason = Status.VERIFIED, verify.verified_on(version, ran.absent, ran.by)
+    variant.outcome, variant.reason = Status.VERIFIED, verify.verified_on(version, ran.absent, ran.emulation)
     score_outputs(variant, ran.outputs, held_out, options, before)
     return ran
 
@@ -136,6 +136,6 @@ def note_scores(
     if fidelity.kept is not None:
         together = fidelity.kept.together(before) if before is not None else fidelity.kept
         share = round(together.share, 4)
-        variant.evidence["kept"] = {"kept": fidelity.kept.found, "of": fidelity.kept.total, "share": share}
+        variant.evidence["kept"] = {"kept": fidelity.kept.matched, "of": fidelity.kept.total, "share": share}
     if fidelity.task is not None and held_out.labelled is not None:
         variant.evidence["task"] = {**fidelity.task.as_json(), "float": round(held_out.labelled.value, 4)}

@@ -253,7 +253,7 @@ def _reference(job: BuildJob, samples: Samples, chosen: Sequence[Sample]) -> Ref
         ranges = samples.ranges.items()
         if not ranges:
             raise
-        said = [f"{name} from {given.low:g} to {given.high:g}: {given.why}" for name, given in ranges]
+        said = [f"{name} from {given.low:g} to {given.high:g}: {given.reason}" for name, given in ranges]
         raise EngineError("\n  ".join([f"{problem}; the inputs were random", *said])) from problem
 
 

@@ -129,7 +129,7 @@ def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits
         colour = CardLine("colour", habits.colour, whose, guessed)
     lines = [
         CardLine("kind", "image"),
-        CardLine("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))),
+        CardLine("shape", spec.shape, *((size.reason, size.guessed) if size else ("the model's own", False))),
         CardLine("layout", image.layout, f"{channels} in dimension {image.layout.index('C')}"),
         colour,
         CardLine("resize", habits.resize, habits.doubt or whose, guessed or bool(habits.doubt)),
@@ -151,14 +151,16 @@ def _image_table(facts: GraphFacts, image: ImageShape, size: Size | None, habits
 
 def _tensor_table(spec: TensorSpec, sizes: Mapping[str, Size]) -> Table:
     size = sizes.get(spec.name)
-    shape = CardLine("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False)))
+    shape = CardLine(
+        "shape", spec.shape, *((size.reason, size.guessed) if size else ("the model's own", False))
+    )
     return key_path("inputs", spec.name), [CardLine("kind", "tensor", f"{spec.dtype}, given as it is"), shape]
 
 
 def _task_table(recognized: Recognized) -> Table:
     return "task", [
         CardLine("kind", recognized.kind),
-        CardLine("decode", recognized.decode, recognized.why, recognized.guessed),
+        CardLine("decode", recognized.decode, recognized.evidence, recognized.guessed),
         CardLine("outputs", dict(recognized.outputs)),
         *recognized.lines,
     ]

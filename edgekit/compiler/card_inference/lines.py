@@ -19,21 +19,21 @@ class CardLine(NamedTuple):
     Attributes:
         key: Key in the table.
         value: TOML value: text, number, boolean, or a list or table of them.
-        why: The reason, for the reader; "" where the key says it all.
+        reason: The reason, for the reader; "" where the key says it all.
         guessed: Whether the value is a guess, not determined by the model.
     """
 
     key: str
     value: Any
-    why: str = ""
+    reason: str = ""
     guessed: bool = False
 
     def text(self) -> str:
         """Format the line as TOML. A comment that does not fit beside the value is written above it."""
         plain = f"{_bare(self.key)} = {toml_value(self.value)}"
-        if not self.why:
+        if not self.reason:
             return plain
-        comment = comment_text(f"{GUESSED if self.guessed else ''}{self.why}")
+        comment = comment_text(f"{GUESSED if self.guessed else ''}{self.reason}")
 
         if len(plain) + 2 + len(comment) <= WIDTH:
             return f"{plain}  {comment}"

@@ -29,7 +29,7 @@ class Recognized:
     Attributes:
         kind, decode: Values for the card.
         outputs: Output names by role.
-        why: Evidence in the outputs.
+        evidence: Evidence in the outputs.
         habits: Image preprocessing of the model's family.
         guessed: Whether another task has outputs of this form too.
         lines: Labels and options that differ from the decoder's defaults.
@@ -39,7 +39,7 @@ class Recognized:
     kind: str
     decode: str
     outputs: Mapping[str, str]
-    why: str
+    evidence: str
     habits: Habits
     guessed: bool = False
     lines: Sequence[CardLine] = ()

@@ -23,7 +23,7 @@ class Size(NamedTuple):
     """The shape of an input, why, and whether it was guessed."""
 
     shape: tuple[int, ...]
-    why: str
+    reason: str
     guessed: bool
 
 

@@ -37,7 +37,7 @@ def draft_text(facts: GraphFacts, sizes: Mapping[str, Size]) -> Draftable | None
         lines = [
             CardLine("kind", "text"),
             CardLine(
-                "shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))
+                "shape", spec.shape, *((size.reason, size.guessed) if size else ("the model's own", False))
             ),
             CardLine("part", part, f"by its name, {spec.name!r}"),
         ]

@@ -53,7 +53,7 @@ class Channels:
     labels: ChannelLabels
     groups: tuple[ChannelGroup, ...]
 
-    def kept(self, ids: Array, removed: Collection[int]) -> Array:
+    def remaining(self, ids: Array, removed: Collection[int]) -> Array:
         """Indices of the labels that stay without some units: int64, in order."""
         return np.flatnonzero(~np.isin(self.labels.roots(ids), list(removed)))
 

@@ -56,12 +56,12 @@ class ChannelLabels:
     """The labels of a model's values, under construction.
 
     Attributes:
-        of: Labels of a value; values without a labelled axis are missing.
+        labels: Labels of a value; values without a labelled axis are missing.
         uses: Constants that are cut with the channels, in the order of the nodes.
         closed: Labels whose channels cannot be removed.
     """
 
-    of: dict[ir.Value, Labels] = field(default_factory=dict)
+    labels: dict[ir.Value, Labels] = field(default_factory=dict)
     uses: list[Use] = field(default_factory=list)
     closed: set[int] = field(default_factory=set)
     _parents: list[int] = field(default_factory=list)
@@ -87,8 +87,8 @@ class ChannelLabels:
     def close(self, *values: ir.Value | None) -> None:
         """The channels of these values cannot be removed."""
         for value in values:
-            if value is not None and value in self.of:
-                self.closed.update(self.of[value].ids.tolist())
+            if value is not None and value in self.labels:
+                self.closed.update(self.labels[value].ids.tolist())
 
     def use(self, node: ir.Node, index: int, axis: int, ids: Array, role: Role) -> None:
         self.uses.append(Use(node, index, axis, ids, role))

@@ -84,7 +84,7 @@ def matmul(node: ir.Node, labels: ChannelLabels) -> bool:
     weights, dims = array_of(b), static_dims(node.outputs[0])
     if dims is None or a is None:
         return False
-    given = labels.of.get(a)
+    given = labels.labels.get(a)
     rank = len(static_dims(a) or ())
     if weights is not None and weights.ndim == 2 and rank >= 2:
         if given is not None and given.axis == rank - 1:
@@ -94,7 +94,7 @@ def matmul(node: ir.Node, labels: ChannelLabels) -> bool:
         ids = labels.new(weights.shape[1])
         labels.use(node, 1, 1, ids, "output")
         return _set(node, rank - 1, ids, labels)
-    other = labels.of.get(b) if b is not None else None
+    other = labels.labels.get(b) if b is not None else None
     if given is None or other is None or rank != len(static_dims(b) or ()):
         return False
     if given.axis != other.axis or given.axis >= rank - 2 or len(given.ids) != len(other.ids):
@@ -146,7 +146,7 @@ def binary(node: ir.Node, labels: ChannelLabels) -> bool:
     rank = len(static_dims(node.outputs[0]) or ())
     size, found = 0, []
     for value in node.inputs:
-        given = labels.of.get(value) if value is not None else None
+        given = labels.labels.get(value) if value is not None else None
         if value is not None and given is not None:
             found.append(Labels(given.axis + rank - len(static_dims(value) or ()), given.ids))
             size = max(size, len(given.ids))
@@ -158,7 +158,7 @@ def binary(node: ir.Node, labels: ChannelLabels) -> bool:
         if value is None or dims is None:
             return False
         own = axis - (rank - len(dims))
-        if value not in labels.of and own >= 0 and dims[own] != 1:
+        if value not in labels.labels and own >= 0 and dims[own] != 1:
             if array_of(value) is None:
                 return False
             along.append((index, own))
@@ -172,7 +172,7 @@ def binary(node: ir.Node, labels: ChannelLabels) -> bool:
 def concat(node: ir.Node, labels: ChannelLabels) -> bool:
     """Concatenate the labels along the labelled axis; along another axis, tie the inputs' channels."""
     dims = static_dims(node.outputs[0])
-    given = [labels.of.get(value) if value is not None else None for value in node.inputs]
+    given = [labels.labels.get(value) if value is not None else None for value in node.inputs]
     known = [one for one in given if one is not None]
     if dims is None or not known or any(one.axis != known[0].axis for one in known):
         return False
@@ -207,7 +207,7 @@ def split(node: ir.Node, labels: ChannelLabels) -> bool:
         if dims is None:
             return False
         end = begin + dims[given.axis] if along else len(given.ids)
-        labels.of[output] = Labels(given.axis, given.ids[begin:end])
+        labels.labels[output] = Labels(given.axis, given.ids[begin:end])
         begin = end if along else 0
     return True
 
@@ -335,12 +335,12 @@ RULES: dict[str, Rule] = {
 def _labels(node: ir.Node, index: int, labels: ChannelLabels, axis: int | None = None) -> Labels | None:
     """Return the labels of an input; None if it has none, or not along ``axis``."""
     value = input_of(node, index)
-    found = labels.of.get(value) if value is not None else None
+    found = labels.labels.get(value) if value is not None else None
     return found if found is not None and axis in (None, found.axis) else None
 
 
 def _set(node: ir.Node, axis: int, ids: Array, labels: ChannelLabels) -> bool:
-    labels.of[node.outputs[0]] = Labels(axis, ids)
+    labels.labels[node.outputs[0]] = Labels(axis, ids)
     return True
 
 

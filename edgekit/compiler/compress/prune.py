@@ -214,7 +214,7 @@ def pruned_model(plan: PruningPlan, removed: Mapping[str, int]) -> ir.Model:
 def _fit(
     plan: PruningPlan, reader: ProductReader, removed: Collection[int], weights: dict[tuple[str, int], Array]
 ) -> None:
-    kept = plan.channels.kept(reader.channels, removed)
+    kept = plan.channels.remaining(reader.channels, removed)
     if len(kept) == len(reader.channels):
         return
     product = reader.product

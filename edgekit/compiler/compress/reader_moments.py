@@ -167,7 +167,7 @@ class _Sums:
     def __init__(self, reader: ProductReader, samples: int) -> None:
         columns = len(reader.channels)
         self.reader = reader
-        self._each = -(-max(ROWS, ROWS_PER_COLUMN * columns) // max(samples, 1))
+        self._rows_per_sample = -(-max(ROWS, ROWS_PER_COLUMN * columns) // max(samples, 1))
         self._first = np.zeros(columns)
         self._second = np.zeros((columns, columns))
         self._shift: Array | None = None
@@ -180,10 +180,10 @@ class _Sums:
         axis = 1 if product.node.op_type == "Conv" else len(dims) - 1
         total = int(np.prod(dims)) // dims[axis]
         positions = np.arange(total)
-        if self._each < total:
+        if self._rows_per_sample < total:
             seed = hashlib.sha256(f"{self.reader.input_key} {sample}".encode()).digest()[:8]
             draw = np.random.default_rng(int.from_bytes(seed, "little"))
-            positions = np.sort(draw.permutation(total)[: self._each])
+            positions = np.sort(draw.permutation(total)[: self._rows_per_sample])
         rows = product.rows(product.by_channel(x), np.zeros((), np.float32), positions)[0]
         if self._shift is None:  # sums about a number near the mean keep their digits in float32 products
             self._shift = rows.mean(axis=1, keepdims=True)

@@ -74,17 +74,17 @@ def _io(node: ir.Node) -> list[ir.Value]:
 
 def _new_dims(channels: Channels, removed: Collection[int]) -> dict[ir.Value, tuple[int, ...]]:
     found = {}
-    for value, labels in channels.labels.of.items():
+    for value, labels in channels.labels.labels.items():
         dims = static_dims(value)
         assert dims is not None
-        left = len(channels.kept(labels.ids, removed))
+        left = len(channels.remaining(labels.ids, removed))
         found[value] = (*dims[: labels.axis], left, *dims[labels.axis + 1 :])
     return found
 
 
 def _cut_constants(cut: _Cut) -> None:
     for use in cut.channels.labels.uses:
-        kept, node = cut.channels.kept(use.ids, cut.removed), use.node
+        kept, node = cut.channels.remaining(use.ids, cut.removed), use.node
         if len(kept) == len(use.ids):
             continue
         array = array_of(input_of(node, use.index))
@@ -107,7 +107,7 @@ def _resize(cut: _Cut, node: ir.Node) -> None:
 
 
 def _split(cut: _Cut, node: ir.Node) -> None:
-    axis = cut.channels.labels.of[node.outputs[0]].axis
+    axis = cut.channels.labels.labels[node.outputs[0]].axis
     if int_of(node, "axis", 0) % len(cut.dims[node.outputs[0]]) == axis:
         node.attributes.pop("num_outputs", None)
         _set_constant(
@@ -121,13 +121,13 @@ def _slice(cut: _Cut, node: ir.Node) -> None:
     assert source is not None
     assert starts is not None
     assert ends is not None
-    labels, rank = cut.channels.labels.of[source], len(static_dims(source) or ())
+    labels, rank = cut.channels.labels.labels[source], len(static_dims(source) or ())
     named = [int(a) % rank for a in (axes if axes is not None else range(len(starts)))]
     if labels.axis not in named:
         return
     position = named.index(labels.axis)
     begin, end, _ = slice(int(starts[position]), int(ends[position])).indices(len(labels.ids))
-    kept = cut.channels.kept(labels.ids, cut.removed)
+    kept = cut.channels.remaining(labels.ids, cut.removed)
     new_starts, new_ends = starts.copy(), ends.copy()
     new_starts[position], new_ends[position] = (kept < begin).sum(), (kept < end).sum()
     _set_constant(cut.model, node, 1, new_starts)

@@ -27,7 +27,7 @@ class Teacher:
         outputs = [str(value.name) for value in model.graph.outputs]
         inner = [name for name in dict.fromkeys(values) if name not in outputs]
         self._reference = Reference(model, threads=threads, intermediate=inner, optimize=True)
-        self._kept: dict[int, Mapping[str, Array]] = {}
+        self._cache: dict[int, Mapping[str, Array]] = {}
         self._free = KEPT_BYTES
 
     def answers(self, batch: Mapping[str, Array], keys: Sequence[int] | None = None) -> dict[str, Array]:
@@ -41,12 +41,12 @@ class Teacher:
         found = []
         for index in range(count):
             key = None if keys is None else int(keys[index])
-            answer = None if key is None else self._kept.get(key)
+            answer = None if key is None else self._cache.get(key)
             if answer is None:
                 answer = self._reference.run({name: array[index] for name, array in batch.items()})
                 size = sum(array.nbytes for array in answer.values())
                 if key is not None and size <= self._free:
-                    self._kept[key] = answer
+                    self._cache[key] = answer
                     self._free -= size
             found.append(answer)
         return {name: np.stack([answer[name] for answer in found]) for name in found[0]}

@@ -247,4 +247,4 @@ def worst_snr_db(
 
 def _values(array: Array, parts: Sequence[OutputSlice]) -> Array:
     """Return the values of some parts; without parts, of the whole array."""
-    return np.concatenate([part.of(array).ravel() for part in parts]) if parts else array
+    return np.concatenate([part.select(array).ravel() for part in parts]) if parts else array

@@ -39,22 +39,22 @@ class Kept(NamedTuple):
     """Number of the float model's confident predictions that a variant keeps.
 
     Attributes:
-        found: Number of predictions that the variant keeps.
+        matched: Number of predictions that the variant keeps.
         total: Number of the float model's predictions.
         share: Estimated share that the variant keeps, 0 to 1.
-        of: Number of predictions whose changes of score the estimate is based on.
+        based_on: Number of predictions whose changes of score the estimate is based on.
     """
 
-    found: int
+    matched: int
     total: int
     share: float
-    of: int
+    based_on: int
 
     def together(self, other: Kept) -> Kept:
         """Merge the counts of two sets of samples."""
         total = self.total + other.total
         share = (self.share * self.total + other.share * other.total) / total if total else 1.0
-        return Kept(self.found + other.found, total, share, self.of + other.of)
+        return Kept(self.matched + other.matched, total, share, self.based_on + other.based_on)
 
 
 def count_kept(reference: Sequence[Detections], detections: Sequence[Detections]) -> Kept:

@@ -39,7 +39,7 @@ class OutputSlice:
     stop: int
     op_type: str
 
-    def of(self, array: Array) -> Array:
+    def select(self, array: Array) -> Array:
         """Return the part's values."""
         return array[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
 
@@ -130,7 +130,7 @@ def unlike(parts: Sequence[OutputSlice], samples: Iterable[Array]) -> list[list[
         Groups by descending scale; one with all parts if they are of one scale. Parts that are zero in all
         samples are left out, because they cannot be judged.
     """
-    by_sample = [[float(np.abs(part.of(x)).max(initial=0)) for part in parts] for x in samples]
+    by_sample = [[float(np.abs(part.select(x)).max(initial=0)) for part in parts] for x in samples]
     peaks = [max(peaks) for peaks in zip(*by_sample, strict=True)]
     order = sorted(range(len(parts)), key=lambda index: -peaks[index])
     groups: list[list[OutputSlice]] = []

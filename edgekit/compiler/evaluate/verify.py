@@ -279,7 +279,7 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
             evidence["accuracy"][name] = lowered.as_json()
     if failed:
         return Verification(Status.REJECTED, _worst(failed, precision), evidence)
-    return Verification(Status.VERIFIED, verified_on(version, ran.absent, ran.by), evidence)
+    return Verification(Status.VERIFIED, verified_on(version, ran.absent, ran.emulation), evidence)
 
 
 @dataclass(frozen=True)
@@ -290,13 +290,13 @@ class Ran:
         outputs: Outputs by name, for each sample.
         precision: The arithmetic that was executed.
         absent: The hardware that the engine emulates, or "".
-        by: Name of the emulation.
+        emulation: Name of the emulation.
     """
 
     outputs: Sequence[Mapping[str, Array]]
     precision: str
     absent: str
-    by: str = "reference execution"
+    emulation: str = "reference execution"
 
 
 def run_artifact(artifact: Artifact, engine: Engine, reference: ReferenceOutputs, evidence: Evidence) -> Ran:

@@ -85,7 +85,7 @@ def run_decoder(
     except MissingDependency as missing:
         return "not run", str(missing), {}
     try:
-        shape = DecoderShape.of(variant.options)
+        shape = DecoderShape.from_options(variant.options)
         vocabulary = int(shape.vocabulary)
     except Exception as problem:  # options of a bundle from elsewhere are open JSON
         return "failed", f"its options are not those of a decoder: {reason_of(problem)}", {}

@@ -110,7 +110,7 @@ def _explained(
 
 def _reason(bundle: Bundle, copy: Variant, threads: int) -> str:
     try:
-        return probe.probe_once(bundle, copy, threads).why
+        return probe.probe_once(bundle, copy, threads).reason
     except Exception as problem:  # an engine may throw anything
         return reason_of(problem)
 

@@ -98,7 +98,7 @@ class OpTable(Generic[H]):
         fitting = [since for since in versions if since <= opset]
         return versions[max(fitting)] if fitting else None
 
-    def why_not(self, node: ir.Node, opset: int) -> Finding | None:
+    def refusal(self, node: ir.Node, opset: int) -> Finding | None:
         """Return why ``node`` has no lowering, or None if one supports all of its attributes and inputs."""
         function = self.find(node, opset)
         if function is None:
@@ -142,7 +142,7 @@ class OpTable(Generic[H]):
         findings, named = list(dynamic), {finding.node for finding in dynamic}
         for node in graph:
             build.begin(node)
-            finding = None if node_name(node) in named else self.why_not(node, opset)
+            finding = None if node_name(node) in named else self.refusal(node, opset)
             is_left_out = bool(dynamic) and _is_open((*node.inputs, *node.outputs))
             if finding is None and not is_left_out:
                 finding = self._lower_node(build, node, opset)
@@ -168,7 +168,7 @@ class OpTable(Generic[H]):
             for output, handle in zip(node.outputs, handles, strict=False):
                 build.bind(output, handle)
         except Inexpressible as reason:
-            return self._finding(node, reason.code, reason.why, reason.fix)
+            return self._finding(node, reason.code, reason.reason, reason.fix)
         return None
 
     def _finding(self, node: ir.Node, code: str, reason: str, fix: str) -> Finding:

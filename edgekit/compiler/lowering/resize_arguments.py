@@ -65,6 +65,6 @@ def inside_of_image(lines: Sequence[ResizeAxis]) -> Array:
     shape, or 1 along axes that are all inside."""
     inside: Array = np.ones((), bool)
     for line in lines:
-        at = (line.at >= 0) & (line.at <= line.size - 1)
+        at = (line.coordinates >= 0) & (line.coordinates <= line.size - 1)
         inside = inside[..., None] & (at[:1] if at.all() else at)
     return inside

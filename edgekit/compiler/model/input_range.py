@@ -12,7 +12,7 @@ class InputRange(NamedTuple):
 
     low: float
     high: float
-    why: str
+    reason: str
 
     def as_json(self) -> dict[str, Json]:
-        return {"range": [self.low, self.high], "why": self.why}
+        return {"range": [self.low, self.high], "why": self.reason}

@@ -88,11 +88,11 @@ class ResizeAxis:
                 at = np.full(out, 0.5 * (start + end) * (size - 1))
         else:
             raise Inexpressible(f"coordinate_transformation_mode {transformation!r} is not supported")
-        self.at = at
+        self.coordinates = at
 
     @property
     def is_identity(self) -> bool:
-        return self.size == self.out and bool(np.array_equal(self.at, np.arange(self.out)))
+        return self.size == self.out and bool(np.array_equal(self.coordinates, np.arange(self.out)))
 
     def indices(self, nearest_mode: str) -> Array:
         """Return the input index of each output for mode nearest; int32, clipped to the input."""
@@ -104,7 +104,7 @@ class ResizeAxis:
         }
         if nearest_mode not in rounded:
             raise Inexpressible(f"nearest_mode {nearest_mode!r} is not supported")
-        picked = np.clip(rounded[nearest_mode](self.at), 0, self.size - 1)
+        picked = np.clip(rounded[nearest_mode](self.coordinates), 0, self.size - 1)
         return np.asarray(picked, np.int32)
 
     def matrix(
@@ -115,7 +115,7 @@ class ResizeAxis:
         reach = (1.0 if mode == "linear" else 2.0) / stretch
         weights = np.zeros((self.out, self.size))
         crops = self.transformation == "tf_crop_and_resize"
-        for row, at in enumerate(self.at):
+        for row, at in enumerate(self.coordinates):
             if crops and not 0 <= at <= self.size - 1:
                 if extrapolation:
                     raise Inexpressible("extrapolation_value must be 0 outside of the image")

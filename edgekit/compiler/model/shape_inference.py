@@ -42,11 +42,11 @@ class Inferred:
     """Results of inference other than types and shapes.
 
     Attributes:
-        known: Values that are constant; without initializers.
+        constants: Values that are constant; without initializers.
         impossible: Branches of an If that are invalid for the shapes of this model, and why.
     """
 
-    known: dict[ir.Value, Array] = field(default_factory=dict)
+    constants: dict[ir.Value, Array] = field(default_factory=dict)
     impossible: dict[ir.Graph, str] = field(default_factory=dict)
 
 
@@ -156,7 +156,7 @@ def _infer_constant(node: ir.Node, walk: _Walk) -> None:
     output.type = ir.TensorType(tensor.dtype)
     output.shape = ir.Shape(tensor.shape.numpy())
     if tensor.dtype != ir.DataType.STRING:
-        walk.inferred.known[output] = tensor.numpy()
+        walk.inferred.constants[output] = tensor.numpy()
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
@@ -178,7 +178,7 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
 
 def _infer_if(node: ir.Node, walk: _Walk) -> str | None:
     branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
-    condition = known_array(node.inputs[0], walk.inferred.known)
+    condition = known_array(node.inputs[0], walk.inferred.constants)
     if condition is not None and condition.size == 1:
         branches = branches[:1] if condition.item() else branches[1:]
     for branch in branches:
@@ -194,9 +194,9 @@ def _infer_if(node: ir.Node, walk: _Walk) -> str | None:
             output.type = ends[0].type
         only = shapes.pop() if len(shapes) == 1 else None
         output.shape = None if only is None else ir.Shape(only)
-        array = known_array(ends[0], walk.inferred.known) if len(possible) == 1 and ends else None
+        array = known_array(ends[0], walk.inferred.constants) if len(possible) == 1 and ends else None
         if array is not None:
-            walk.inferred.known[output] = array
+            walk.inferred.constants[output] = array
     return None
 
 
@@ -228,7 +228,7 @@ def _infer_scan(node: ir.Node, walk: _Walk) -> None:
 
 def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Walk) -> str | None:
     names = ["" if value is None else f"i{k}" for k, value in enumerate(node.inputs)]
-    arrays = [known_array(value, walk.inferred.known) for value in node.inputs]
+    arrays = [known_array(value, walk.inferred.constants) for value in node.inputs]
     if wrong := value_complaint(node, arrays, opset):
         return wrong
     if node.domain == ML_DOMAIN:
@@ -302,7 +302,7 @@ def _infer_range(node: ir.Node, arrays: list[Array | None]) -> bool:
 def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk) -> None:
     empty = [_without_elements(output) for output in node.outputs]
     if all(array is not None for array in empty):
-        walk.inferred.known.update(
+        walk.inferred.constants.update(
             {output: array for output, array in zip(node.outputs, empty, strict=True) if array is not None}
         )
         return
@@ -311,19 +311,19 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
     if node.op_type == "Shape" and (dims := static_dims(node.inputs[0])) is not None:
         start = node.attributes["start"].as_int() if "start" in node.attributes else 0
         end = node.attributes["end"].as_int() if "end" in node.attributes else len(dims)
-        walk.inferred.known[node.outputs[0]] = np.array(dims[start:end], np.int64)
+        walk.inferred.constants[node.outputs[0]] = np.array(dims[start:end], np.int64)
         return
     if any(array is None and value is not None for array, value in zip(arrays, node.inputs, strict=True)):
         return
     if node.op_type == "Identity" and arrays[0] is not None:
-        walk.inferred.known[node.outputs[0]] = arrays[0]
+        walk.inferred.constants[node.outputs[0]] = arrays[0]
         walk.sources[node.outputs[0]] = _source(node.inputs[0], walk)
         return
     # Layers that share a weight transpose or reshape it once each: the result is computed and held once.
     computation = _computation(node, opset, walk)
     if (equal := walk.evaluated.get(computation)) is not None:
         for output, array in zip(node.outputs, equal, strict=True):
-            walk.inferred.known[output] = array
+            walk.inferred.constants[output] = array
             output.shape = ir.Shape(array.shape)
         return
     given = sum(array.nbytes for array in arrays if array is not None)
@@ -348,13 +348,13 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
     if results is not None:
         walk.evaluated[computation] = results
         for output, array in zip(node.outputs, results, strict=True):
-            walk.inferred.known[output] = array
+            walk.inferred.constants[output] = array
             output.shape = ir.Shape(array.shape)
 
 
 def _computation(node: ir.Node, opset: int, walk: _Walk) -> Hashable:
     """Return a key that is equal for nodes that compute the same from the same values."""
-    known = walk.inferred.known
+    known = walk.inferred.constants
     read = [_source(value, walk) for value in node.inputs]
     held = tuple(0 if value is None else id(known.get(value, value)) for value in read)
     given = tuple(proto.SerializeToString(deterministic=True) for proto in attribute_protos(node))

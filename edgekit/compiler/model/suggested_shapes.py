@@ -47,14 +47,14 @@ class DimensionGroup(NamedTuple):
     Attributes:
         title: For messages, e.g. ``height and width``.
         dimensions: All of them.
-        at: For each, which number of a size it takes.
-        usual: Sizes to try.
+        positions: For each, which number of a size it takes.
+        usual_sizes: Sizes to try.
     """
 
     title: str
     dimensions: tuple[Dimension, ...]
-    at: tuple[int, ...]
-    usual: UsualSizes
+    positions: tuple[int, ...]
+    usual_sizes: UsualSizes
 
 
 class SuggestedShapes(NamedTuple):
@@ -117,8 +117,8 @@ def suggest_shapes(
         search.run()
     lines, by_input = [], dict[str, list[str]]()
     for group in groups:
-        numbers = times([search.chosen[group][at] for at in sorted(set(group.at))])
-        where, why = ", ".join(_places(group.dimensions)), search.why[group]
+        numbers = times([search.chosen[group][at] for at in sorted(set(group.positions))])
+        where, why = ", ".join(_places(group.dimensions)), search.reasons[group]
         lines.append(f"{group.title} ({where}): {numbers}" + (why and f", {why}"))
         for name in dict.fromkeys(dimension.input for dimension in group.dimensions):
             by_input.setdefault(name, []).append(f"{group.title} {numbers}" + (why and f" ({why})"))
@@ -126,7 +126,7 @@ def suggest_shapes(
         lines.append(f"input {name} has no shape; this is an example")
         by_input[name] = ["an example, since it has no shape"]
     short = {name: ", ".join(parts) for name, parts in by_input.items()}
-    free = [group for group in groups if search.why[group] == EXAMPLE]
+    free = [group for group in groups if search.reasons[group] == EXAMPLE]
     examples = frozenset(dimension.input for group in free for dimension in group.dimensions)
     shapes, others = search.shapes_of(search.chosen), tuple(search.alternatives())
     return SuggestedShapes(shapes, tuple(lines), short, examples, others)
@@ -143,8 +143,8 @@ class _Search:
         trial: Trial,
     ) -> None:
         self.inputs, self.outputs, self.groups, self.trial = inputs, outputs, groups, trial
-        self.chosen = {group: group.usual.sizes[0] for group in groups}
-        self.why = {group: group.usual.why for group in groups}
+        self.chosen = {group: group.usual_sizes.sizes[0] for group in groups}
+        self.reasons = {group: group.usual_sizes.reason for group in groups}
         self.left = TRIAL_NODES
 
     def run(self) -> None:
@@ -152,7 +152,7 @@ class _Search:
         for group in self.groups:
             best = self._improved(group, best)
         for group in self.groups:
-            if self.why[group] == EXAMPLE and self._is_upscaled(group, best):
+            if self.reasons[group] == EXAMPLE and self._is_upscaled(group, best):
                 smaller = self._attempt({**self.chosen, group: UPSCALED})
                 if self._score(smaller) >= self._score(best):
                     self.chosen[group] = UPSCALED
@@ -170,7 +170,7 @@ class _Search:
         tried = {self.chosen[group]}
         refused = best.outputs is None
         needed = dict.fromkeys(_needed(self.chosen[group], best.ratio))
-        waiting = [*needed, *group.usual.sizes]
+        waiting = [*needed, *group.usual_sizes.sizes]
         while waiting and self.left > 0 and not self._is_right(best):
             size = waiting.pop(0)
             if size in tried:
@@ -184,7 +184,7 @@ class _Search:
             if self._score(attempt) > self._score(best):
                 best, self.chosen[group] = attempt, size
                 by_outputs = attempt.outputs is not None and not refused
-                self.why[group] = (
+                self.reasons[group] = (
                     "from the shapes of the outputs"
                     if by_outputs
                     else "from the constants of the graph"
@@ -227,7 +227,7 @@ class _Search:
         sizes = {
             (d.input, d.axis): size[at]
             for group, size in chosen.items()
-            for d, at in zip(group.dimensions, group.at, strict=True)
+            for d, at in zip(group.dimensions, group.positions, strict=True)
         }
         symbols = {d.symbol: sizes[d[:2]] for g in chosen for d in g.dimensions if d.symbol}
         found = {}
@@ -244,11 +244,11 @@ class _Search:
         return found
 
     def alternatives(self) -> Iterator[dict[str, tuple[int, ...]]]:
-        free = [g for g in self.groups if self.why[g] == EXAMPLE and len(g.usual.sizes) > 1]
+        free = [g for g in self.groups if self.reasons[g] == EXAMPLE and len(g.usual_sizes.sizes) > 1]
         for number in range(ALTERNATIVES if free else 0):
             other = dict(self.chosen)
             for group in free:
-                sizes = [size for size in group.usual.sizes if size != self.chosen[group]]
+                sizes = [size for size in group.usual_sizes.sizes if size != self.chosen[group]]
                 other[group] = sizes[number % len(sizes)]
             yield self.shapes_of(other)
 

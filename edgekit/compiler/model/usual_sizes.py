@@ -74,12 +74,12 @@ class UsualSizes(NamedTuple):
     Attributes:
         noun: Noun for a dimension without a name, e.g. ``length``.
         sizes: Sizes to try, the most plausible first.
-        why: Reason for the first.
+        reason: Reason for the first.
     """
 
     noun: str
     sizes: tuple[Sizes, ...]
-    why: str = EXAMPLE
+    reason: str = EXAMPLE
 
 
 class Recurrent(NamedTuple):

@@ -88,7 +88,7 @@ def _explained(finding: Finding, reasons: dict[str, Inexpressible]) -> Finding:
     why = reasons.get(finding.node)
     if why is None or finding.code != "EK1001":
         return finding
-    return replace(finding, code=why.code, message=why.why, fix=why.fix)
+    return replace(finding, code=why.code, message=why.reason, fix=why.fix)
 
 
 def expand_functions(

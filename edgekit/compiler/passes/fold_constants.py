@@ -30,7 +30,7 @@ GROWTH = 2.0
 
 def fold_constants(model: ir.Model) -> bool:
     """Infer all shapes, then replace every node with constant results by weights."""
-    known = infer_shapes(model, LIMIT_BYTES, GROWTH).known
+    known = infer_shapes(model, LIMIT_BYTES, GROWTH).constants
     changed = False
     weights: dict[int, ir.Value] = {}
     with names_counted(model):

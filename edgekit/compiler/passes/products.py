@@ -21,8 +21,8 @@ class Product:
     """``scalar * over[0] * over[1] ... / (under[0] * ...)``"""
 
     scalar: float = 1.0
-    over: list[ir.Value] = field(default_factory=list)
-    under: list[ir.Value] = field(default_factory=list)
+    numerators: list[ir.Value] = field(default_factory=list)
+    denominators: list[ir.Value] = field(default_factory=list)
 
 
 def product_of(node: ir.Node) -> Product:
@@ -63,7 +63,7 @@ def _gather(node: ir.Node, product: Product, upward: bool) -> None:
                 for _ in range(int(exponent)):
                     _factor(node.inputs[0], node, product, upward)
             else:
-                (product.over if upward else product.under).append(node.outputs[0])
+                (product.numerators if upward else product.denominators).append(node.outputs[0])
 
 
 def _factor(value: ir.Value | None, user: ir.Node, product: Product, upward: bool) -> None:
@@ -73,10 +73,10 @@ def _factor(value: ir.Value | None, user: ir.Node, product: Product, upward: boo
         product.scalar *= number if upward else 1 / number
         return
     node = inner(value, user, *_OPS)
-    if node is not None and len(product.over) + len(product.under) < 8:
+    if node is not None and len(product.numerators) + len(product.denominators) < 8:
         _gather(node, product, upward)
     else:
-        (product.over if upward else product.under).append(value)
+        (product.numerators if upward else product.denominators).append(value)
 
 
 def sum_with_scalar(node: ir.Node | None) -> tuple[ir.Value, float] | None:

@@ -25,9 +25,9 @@ def recognize_gelu(model: ir.Model) -> bool:
     changed = False
     for _, node in nodes_of(model, "Mul", "Div"):
         product = product_of(node)
-        if product.under or len(product.over) != 2 or not close_to(product.scalar, 0.5):
+        if product.denominators or len(product.numerators) != 2 or not close_to(product.scalar, 0.5):
             continue
-        for x, gate in (product.over, product.over[::-1]):
+        for x, gate in (product.numerators, product.numerators[::-1]):
             form = _gate_of(x, gate)
             if form is not None and dims_of(x) == dims_of(node.outputs[0]) and dims_of(x) is not None:
                 replace_node(node, new_node(node, "Gelu", [x], {"approximate": form}))
@@ -52,20 +52,24 @@ def _gate_of(x: ir.Value, gate: ir.Value) -> str | None:
 
 
 def _is(product: Product, operands: list[ir.Value], scalar: float) -> bool:
-    return product.over == operands and not product.under and close_to(product.scalar, scalar, _TOLERANCE)
+    return (
+        product.numerators == operands
+        and not product.denominators
+        and close_to(product.scalar, scalar, _TOLERANCE)
+    )
 
 
 def _is_tanh_argument(argument: Product, x: ir.Value, user: ir.Node) -> bool:
-    if argument.under or not close_to(argument.scalar, math.sqrt(2 / math.pi), _TOLERANCE):
+    if argument.denominators or not close_to(argument.scalar, math.sqrt(2 / math.pi), _TOLERANCE):
         return False
-    if len(argument.over) == 1:  # c * (x + k x^3)
-        add = argument.over[0].producer()
-        if add is None or add.op_type != "Add" or len(list(argument.over[0].uses())) != 1:
+    if len(argument.numerators) == 1:  # c * (x + k x^3)
+        add = argument.numerators[0].producer()
+        if add is None or add.op_type != "Add" or len(list(argument.numerators[0].uses())) != 1:
             return False
         cubes = [value for value in add.inputs if value is not x]
         return len(cubes) == 1 and _is(input_product(cubes[0], add), [x, x, x], 0.044715)
-    if len(argument.over) == 2 and x in argument.over:  # c * x * (1 + k x^2)
-        bracket = argument.over[1] if argument.over[0] is x else argument.over[0]
+    if len(argument.numerators) == 2 and x in argument.numerators:  # c * x * (1 + k x^2)
+        bracket = argument.numerators[1] if argument.numerators[0] is x else argument.numerators[0]
         add = bracket.producer()
         terms = sum_with_scalar(add)
         if add is None or terms is None or not close_to(terms[1], 1) or len(list(bracket.uses())) != 1:

@@ -51,10 +51,10 @@ def recognize_hard_swish(model: ir.Model) -> bool:
                 changed = True
             continue
         product = product_of(node)
-        if product.under or not 1 <= len(product.over) <= 2:
+        if product.denominators or not 1 <= len(product.numerators) <= 2:
             continue
-        for position, value in enumerate(product.over):
-            others = product.over[:position] + product.over[position + 1 :]
+        for position, value in enumerate(product.numerators):
+            others = product.numerators[:position] + product.numerators[position + 1 :]
             gate = _gate(value.producer()) if _read_once(value) else None
             if gate is None or not close_to(product.scalar * gate.height, 1) or not _fits(gate, node):
                 continue
@@ -97,6 +97,6 @@ def _gate(node: ir.Node | None) -> _Gate | None:
     if add is None or terms is None:
         return None
     linear = input_product(terms[0], add)
-    if len(linear.over) != 1 or linear.under:
+    if len(linear.numerators) != 1 or linear.denominators:
         return None
-    return _Gate(linear.over[0], height, linear.scalar / height, terms[1] / height, True)
+    return _Gate(linear.numerators[0], height, linear.scalar / height, terms[1] / height, True)

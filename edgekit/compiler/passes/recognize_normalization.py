@@ -65,22 +65,26 @@ def recognize_normalization(model: ir.Model) -> bool:
 def _normalized(node: ir.Node) -> tuple[ir.Value, int, float] | None:
     """Return (v, first axis, epsilon) if the node computes ``v / Sqrt(Mean(v^2) + epsilon)``."""
     product = product_of(node)
-    if not close_to(product.scalar, 1) or len(product.over) + len(product.under) != 2 or not product.over:
+    if (
+        not close_to(product.scalar, 1)
+        or len(product.numerators) + len(product.denominators) != 2
+        or not product.numerators
+    ):
         return None
-    if product.under:
-        value, root = product.over[0], product.under[0].producer()
+    if product.denominators:
+        value, root = product.numerators[0], product.denominators[0].producer()
         if root is None or root.op_type != "Sqrt":
             return None
     else:
         roots = [
             v
-            for v in product.over
+            for v in product.numerators
             if (p := producer_of(v, "Pow")) is not None and scalar_of(p.inputs[1]) == -0.5
         ]
         if len(roots) != 1:
             return None
         root = roots[0].producer()
-        value = next(v for v in product.over if v is not roots[0])
+        value = next(v for v in product.numerators if v is not roots[0])
     if root is None or len(list(root.outputs[0].uses())) != 1 or root.outputs[0].is_graph_output():
         return None
     add = inner(root.inputs[0], root, "Add")
@@ -90,7 +94,12 @@ def _normalized(node: ir.Node) -> tuple[ir.Value, int, float] | None:
         return None
     axis = _trailing_axis(mean)
     squares = input_product(mean.inputs[0], mean)
-    if axis is None or squares.under or squares.over != [value, value] or not close_to(squares.scalar, 1):
+    if (
+        axis is None
+        or squares.denominators
+        or squares.numerators != [value, value]
+        or not close_to(squares.scalar, 1)
+    ):
         return None
     return value, axis, terms[1]
 

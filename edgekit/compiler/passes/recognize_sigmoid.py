@@ -30,12 +30,12 @@ def recognize_sigmoid(model: ir.Model) -> bool:
     changed = False
     for _, node in nodes_of(model, "Div", "Mul", "Reciprocal"):
         product = product_of(node)
-        x = _sigmoid_below(product.under[0], node) if len(product.under) == 1 else None
+        x = _sigmoid_below(product.denominators[0], node) if len(product.denominators) == 1 else None
         if x is not None and close_to(product.scalar, 1) and dims_of(x) == dims_of(node.outputs[0]):
-            if not product.over:
+            if not product.numerators:
                 replace_node(node, new_node(node, "Sigmoid", [x]))
                 changed = True
-            elif product.over == [x]:
+            elif product.numerators == [x]:
                 sigmoid = new_node(node, "Sigmoid", [x], name=f"{node.name}/sigmoid")
                 gate = insert_before(model, node, sigmoid, f"{node.outputs[0].name}/sigmoid")
                 gate.type, gate.shape = x.type, x.shape
@@ -61,6 +61,6 @@ def _sigmoid_below(value: ir.Value, user: ir.Node) -> ir.Value | None:
     if exp is None or exp.inputs[0] is None:
         return None
     exponent = input_product(exp.inputs[0], exp)
-    if len(exponent.over) == 1 and not exponent.under and close_to(exponent.scalar, -1):
-        return exponent.over[0]
+    if len(exponent.numerators) == 1 and not exponent.denominators and close_to(exponent.scalar, -1):
+        return exponent.numerators[0]
     return None

@@ -54,7 +54,7 @@ def unroll_loops(model: ir.Model) -> bool:
 
 
 def _unroll_outermost(model: ir.Model) -> bool:
-    known, unrolled = infer_shapes(model).known, False
+    known, unrolled = infer_shapes(model).constants, False
     with names_counted(model):
         for graph, node in nodes_of(model, "Loop", "Scan"):
             check_time("unrolling its loops")

@@ -105,7 +105,7 @@ def _outside(model: ir.Model, node: ir.Node, x: ir.Value, lines: list[ResizeAxis
     """Set points outside of the input along any axis to ``extrapolation_value``."""
     in_range: Array = np.ones((), bool)
     for line in lines:
-        in_range = in_range[..., None] & ((line.at >= 0) & (line.at <= line.size - 1))
+        in_range = in_range[..., None] & ((line.coordinates >= 0) & (line.coordinates <= line.size - 1))
     if in_range.all():
         return x
     assert x.dtype is not None

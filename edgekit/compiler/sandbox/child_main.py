@@ -91,9 +91,9 @@ def answer(source: BinaryIO) -> None:
 
 def _answer(request: ChildRequest, send: Send) -> None:
     try:
-        tell = _teller(send)
-        with listening(partial(tell, "step")):
-            lines = _done(request, partial(tell, "stage"))
+        notify = _notifier(send)
+        with listening(partial(notify, "step")):
+            lines = _done(request, partial(notify, "stage"))
         for line in lines:
             send(line)
     except BrokenPipeError:
@@ -105,11 +105,11 @@ def _answer(request: ChildRequest, send: Send) -> None:
             send(line)
 
 
-def _teller(send: Send) -> Callable[[str, Stage], None]:
+def _notifier(send: Send) -> Callable[[str, Stage], None]:
     """Return a function that sends progress events: of those that only count, one in COUNTS_APART_S."""
     last, sent_s = Stage("", ""), 0.0
 
-    def tell(kind: str, stage: Stage) -> None:
+    def notify(kind: str, stage: Stage) -> None:
         nonlocal last, sent_s
         if kind == "stage" and stage.seconds is None:
             breadcrumbs.enter(f"{stage.name} {stage.detail}".rstrip())
@@ -119,7 +119,7 @@ def _teller(send: Send) -> Callable[[str, Stage], None]:
         last, sent_s = stage, time.monotonic()
         send(messages.stage_line(kind, stage))
 
-    return tell
+    return notify
 
 
 def is_starved(problem: BaseException | None) -> bool:

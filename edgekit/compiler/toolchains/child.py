@@ -111,7 +111,7 @@ class ToolchainChild:
             raise EngineError(f"the toolchain {self._name} failed: {found['error']}")
         return found
 
-    def said(self) -> str:
+    def output_end(self) -> str:
         """Return the end of the process's output, also after it has died."""
         if not self._end.alive:
             return self._last_said
@@ -121,7 +121,7 @@ class ToolchainChild:
 
     def _death(self, reason: str) -> EngineError:
         code = self._process.wait()
-        self._last_said = self.said()
+        self._last_said = self.output_end()
         lines = [line for line in self._last_said.splitlines() if line.strip()]
         self.close()
         if not reason:

@@ -278,7 +278,7 @@ void check_text(std::string_view text, const std::string& where) {
   for (size_t at = 0; at < text.size();) {
     int32_t code = next_code_point(text, at, true);
     if (code < 0 || is_unprintable(static_cast<uint32_t>(code))) {
-      throw Refusal(where + ": " + brief(text) + " contains half of a surrogate pair");
+      throw Refusal(where + ": " + brief(text) + " contains a control character or half of a surrogate pair");
     }
   }
 }

@@ -71,7 +71,7 @@ class FetchError(Exception):
         self, reason: str, status: int = 0, retryable: bool = True, retry_after_s: float = 0.0
     ) -> None:
         super().__init__(reason)
-        self.status, self.again, self.retry_after_s = status, retryable, retry_after_s
+        self.status, self.retryable, self.retry_after_s = status, retryable, retry_after_s
 
 
 @dataclass
@@ -159,7 +159,7 @@ class HttpFiles:
         """
         limits = self.limits
         most = limits.attempts if self._connected else min(limits.attempts, limits.connect_attempts)
-        if not problem.again or failed >= most:
+        if not problem.retryable or failed >= most:
             raise problem
         doubled = limits.wait_s * 2.0 ** (failed - 1) * random.uniform(0.5, 1.5)
         self._sleep(min(max(doubled, problem.retry_after_s), limits.wait_limit_s))

@@ -171,7 +171,7 @@ def open_artifact(reference: str, size_limit_bytes: int = SIZE_LIMIT_BYTES) -> L
             _check_layer(folder, layer)
     except (OSError, ValueError) as problem:
         raise UpdateError(
-            f"{reference} is refused: {why(problem)}\n"
+            f"{reference} is refused: {described(problem)}\n"
             "  nothing has changed; copy the artifact from its registry again"
         ) from None
     return LayoutBundle(
@@ -224,7 +224,7 @@ def blob_path(folder: Path, digest: str) -> Path:
     return folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
 
-def why(problem: OSError | ValueError) -> str:
+def described(problem: OSError | ValueError) -> str:
     """Describe an error without its number."""
     if isinstance(problem, FileNotFoundError):
         return f"{problem.filename} does not exist"

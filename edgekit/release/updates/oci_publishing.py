@@ -27,10 +27,10 @@ from edgekit.release.updates.oci_layout import (
     LayoutBundle,
     blob_path,
     check_layout,
+    described,
     digest_of,
     read_index,
     tag_of,
-    why,
 )
 from edgekit.signing.trusted_keys import sha256_of, signature_path
 from edgekit.system.atomic_files import write_atomically
@@ -71,7 +71,7 @@ def publish(folder: Path, bundle: Path, tag: str = "latest", model: str = "") ->
         index = _index_to_add_to(folder)
     except (OSError, ValueError) as problem:
         raise UsageError(
-            f"{bundle} cannot be added to {folder}: {why(problem)}; nothing has changed"
+            f"{bundle} cannot be added to {folder}: {described(problem)}; nothing has changed"
         ) from None
     with Bundle.open(bundle) as opened:
         opened.verify_entries()

@@ -93,7 +93,7 @@ class SimilarityCalibration:
         return self.limit > 0 and self.false_rate <= self.bound
 
     @property
-    def why_not(self) -> str:
+    def refusal(self) -> str:
         """Why not; empty if granted."""
         if self.granted:
             return ""
@@ -107,7 +107,7 @@ class SimilarityCalibration:
 
     def __str__(self) -> str:
         if not self.granted:
-            return f"not granted: {self.why_not}"
+            return f"not granted: {self.refusal}"
         return (
             f"granted: {self.hits} of {self.frames} frames need no run, {self.false_hits} false, "
             f"below {self.false_rate:.1%} with 95 % confidence"

@@ -48,7 +48,7 @@ class Similar:
                 f"the calibration belongs to another model than {runs.bundle.name}: run measure() on this one"
             )
         if not calibration.granted:
-            raise UsageError(f"predictions must not be reused: {calibration.why_not}")
+            raise UsageError(f"predictions must not be reused: {calibration.refusal}")
         self.hits = self.misses = 0
         self._runs, self._metrics = runs, metrics
         self._lock = threading.Lock()

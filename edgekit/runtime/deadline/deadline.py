@@ -159,7 +159,7 @@ class Deadline:
         if self._standby is not None:
             return None
         name, self._standby_name = self._standby_name, ""
-        return name, load.why
+        return name, load.reason
 
     def take_standby(self, name: str) -> WatchedRunner | None:
         """Return the standby, if it is this variant, once it is loaded; the caller then owns it."""
@@ -200,7 +200,7 @@ class Deadline:
         if standby is not None and (wrong := first.problems.get(id(standby))) is not None:
             stuck = self.note_if_hung(name, standby)
             self.drop_standby()
-            failed = name, Failure(reason_of(wrong), stuck=stuck, blame=blame_of(wrong))
+            failed = name, Failure(reason_of(wrong), still_running=stuck, blame=blame_of(wrong))
         return LateAnswer(
             None if first.runner is None else first.outputs,
             first.problems.get(id(active), problem),
@@ -221,7 +221,7 @@ class Deadline:
 
     def note_if_hung(self, variant: str, runner: Runner | None) -> bool:
         """Return whether a failed runner has not returned; if so, count and note it."""
-        if not isinstance(runner, WatchedRunner) or not runner.stuck:
+        if not isinstance(runner, WatchedRunner) or not runner.is_stuck:
             return False
         self._abandoned.append((variant, runner))
         size = f"its {mb} MB" if (mb := self._memory_mb.pop(id(runner), 0)) else "its memory"
@@ -238,7 +238,7 @@ class Deadline:
     @property
     def hanging_variants(self) -> list[str]:
         """Return the variant of each such run."""
-        self._abandoned = [(name, runner) for name, runner in self._abandoned if runner.stuck]
+        self._abandoned = [(name, runner) for name, runner in self._abandoned if runner.is_stuck]
         return [name for name, _ in self._abandoned]
 
     @property

@@ -154,7 +154,7 @@ class WatchedRunner:
         return self.state.answered < self.state.asked
 
     @property
-    def stuck(self) -> bool:
+    def is_stuck(self) -> bool:
         """It timed out and has not returned."""
         return self.timed_out and self.busy
 
@@ -183,7 +183,7 @@ class WatchedRunner:
             DeadlineExceededError: it took longer than ``limit_s``, or an earlier run has not returned yet.
             Exception: what the runner raised.
         """
-        if self.stuck:
+        if self.is_stuck:
             raise DeadlineExceededError("it timed out in an earlier run")
         replies: Replies = SimpleQueue()
         self.begin(feeds, replies)
@@ -203,7 +203,7 @@ class WatchedRunner:
 
     def close(self) -> None:
         """Close the runner. A stuck one closes itself when it returns; this does not wait for it."""
-        stuck = self.stuck
+        stuck = self.is_stuck
         self.state.asked += 1
         self.state.requests.put(None)
         if not stuck:

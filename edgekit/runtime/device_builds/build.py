@@ -124,7 +124,7 @@ class EngineBuild:
     def __init__(self, store: EngineStore, name: str, command: Sequence[str], limits: EngineLimits) -> None:
         self.name = name
         self.stage = "waiting"
-        self.why = ""
+        self.reason = ""
         self._store, self._command, self._limits = store, list(command), limits
         self._stopped, self._done = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="edgekit-engine-build", daemon=True)
@@ -146,10 +146,10 @@ class EngineBuild:
 
     def _run(self) -> None:
         try:
-            self.why = self._built()
+            self.reason = self._built()
         except OSError as problem:
-            self.why = f"{self._store.root} cannot be used: {problem.strerror or problem}"
-        self.stage = "failed" if self.why else "ready"
+            self.reason = f"{self._store.root} cannot be used: {problem.strerror or problem}"
+        self.stage = "failed" if self.reason else "ready"
         self._done.set()
 
     def _built(self) -> str:
@@ -165,7 +165,7 @@ class EngineBuild:
         store, limits = self._store, self._limits
         decision = check_engine(store, self.name, limits)
         if decision.act != "build":
-            return decision.why
+            return decision.reason
         store.clean()
         draft = store.draft()
         try:
@@ -229,7 +229,7 @@ def check_engine(store: EngineStore, name: str, limits: EngineLimits) -> Decisio
         store.set_aside(name)
         store.fail(name, "its file was damaged")
         state = "absent"
-    return decide(state, store.ledger(name), store.room(limits.needs_disk_mb, limits.needs_memory_mb))
+    return decide(state, store.ledger(name), store.free_space(limits.needs_disk_mb, limits.needs_memory_mb))
 
 
 def ready_or_build(
@@ -248,9 +248,9 @@ def ready_or_build(
     if decision.act == "use":
         return store.folder(name) / ENGINE
     if decision.act == "no room":
-        raise _machine_error(decision.why)
+        raise _machine_error(decision.reason)
     if decision.act != "build":
-        raise EngineError(decision.why)
+        raise EngineError(decision.reason)
     with _running_lock:
         running = _running.get(name)
         if running is None or running.done:

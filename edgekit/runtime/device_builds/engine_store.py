@@ -79,15 +79,15 @@ class Decision:
     """Action to take, and the reason if the engine is not used."""
 
     act: Act
-    why: str = ""
+    reason: str = ""
 
 
 def decide(state: EngineState, ledger: Ledger, free_space: FreeSpace) -> Decision:
     """Decide whether to use, build or skip an engine.
 
     >>> decide("absent", Ledger(), FreeSpace(900, 900, 100, 100))
-    Decision(act='build', why='')
-    >>> decide("whole", Ledger(("crashed", "hung")), FreeSpace(900, 900, 100, 100)).why
+    Decision(act='build', reason='')
+    >>> decide("whole", Ledger(("crashed", "hung")), FreeSpace(900, 900, 100, 100)).reason
     'disabled after 2 failures, the last: hung'
     """
     if len(ledger.failures) >= FAILURES_LIMIT:
@@ -239,7 +239,7 @@ class EngineStore:
             else:
                 yield True
 
-    def room(self, needs_disk_mb: int, needs_memory_mb: int) -> FreeSpace:
+    def free_space(self, needs_disk_mb: int, needs_memory_mb: int) -> FreeSpace:
         private_folder(self.root)
         disk_mb = shutil.disk_usage(self.root).free >> 20
         return FreeSpace(disk_mb, free_memory_mb(), needs_disk_mb, needs_memory_mb)

@@ -49,7 +49,7 @@ class Failure(NamedTuple):
     Attributes:
         reason: For the user.
         missing: Its engine is not installed.
-        stuck: It timed out and may still be running.
+        still_running: It timed out and may still be running.
         blame: The cause, as :func:`edgekit.errors.blame_of` gives it.
         non_finite: Its outputs were NaN or infinite.
         rejected: It failed on this input twice, and computed a known one.
@@ -57,7 +57,7 @@ class Failure(NamedTuple):
 
     reason: str
     missing: bool = False
-    stuck: bool = False
+    still_running: bool = False
     blame: str = ""
     non_finite: bool = False
     rejected: bool = False
@@ -278,7 +278,7 @@ def retry_candidates(
     return [
         name
         for name, failure in failures.items()
-        if name in cooldowns and name not in tried and not (failure.stuck and name in hanging)
+        if name in cooldowns and name not in tried and not (failure.still_running and name in hanging)
     ]
 
 
@@ -288,7 +288,7 @@ def next_standby(
     """Return the variant to keep loaded beside the active one: the best one that has not failed, else the
     best one that failed by timing out and whose run has returned."""
     others = [c for c in order.candidates if c.variant.name != active]
-    late = (c for c in others if failures[c.variant.name].stuck and c.variant.name not in hanging)
+    late = (c for c in others if failures[c.variant.name].still_running and c.variant.name not in hanging)
     return next((c for c in others if c.variant.name not in failures), None) or next(late, None)
 
 

@@ -78,7 +78,7 @@ class VariantHealth:
     def restore(self, failures: Mapping[str, Failure], cooldowns: Mapping[str, Cooldown]) -> None:
         """Restore the state before a request on which every variant failed: the input is at fault. Variants
         that hung meanwhile stay failed."""
-        stuck = {name: failure for name, failure in self.failures.items() if failure.stuck}
+        stuck = {name: failure for name, failure in self.failures.items() if failure.still_running}
         self.cooldowns = {
             **cooldowns,
             **{name: self.cooldowns[name] for name in stuck if name in self.cooldowns},

@@ -146,7 +146,7 @@ def draft_for(
     identity = f"{local_timings.artifact(bundle, chosen)} {version}"
 
     def load() -> DecoderRunner:
-        shape, own = DecoderShape.of(chosen.options), DecoderShape.of(variant.options)
+        shape, own = DecoderShape.from_options(chosen.options), DecoderShape.from_options(variant.options)
         if shape.vocabulary != own.vocabulary:
             raise EngineError(f"it has {shape.vocabulary} tokens and the model {own.vocabulary}")
         size_bytes = sum(bundle.size_bytes(name) for name in chosen.files.values())

@@ -106,7 +106,7 @@ class LoadedDecoder:
             pass_on(problem)
             self._drop_draft()
             why = f"the draft failed: {reason_of(problem)}"
-            self.speculation = self.speculation._replace(on=False, why=why)
+            self.speculation = self.speculation._replace(on=False, reason=why)
             log().warning("%s", why)
             return []
 
@@ -162,7 +162,7 @@ class LoadedDecoder:
         else:
             draft = self._decoders.draft() if options.speculate in ("auto", DRAFT) else None
             self.speculation = speculation_on(runner, options.speculate, identity, options.threads, draft)
-            self._draft = draft if self.speculation.on and self.speculation.by == DRAFT else None
+            self._draft = draft if self.speculation.on and self.speculation.proposer == DRAFT else None
         runner.row_consistent = self.batches or self.speculation.on
         self.pool = CachePool(runner, self._prefixes, options.conversations)
 

@@ -65,7 +65,7 @@ def speculation_on(
         found = _by_draft(times, mode, identity, threads, draft)
         if found.on or mode == DRAFT:
             return found
-        said = found.why
+        said = found.reason
     on, why = pays(times)
     on = on or mode == LOOKUP
     if said not in ("", why):
@@ -85,10 +85,10 @@ def _by_draft(times: StepTimes, mode: str, identity: str, threads: int, draft: D
     except Exception as problem:  # an engine may throw anything
         pass_on(problem)
         draft.close()
-        return Speculation(False, f"the draft did not load: {reason_of(problem)}", MOST, by=DRAFT)
+        return Speculation(False, f"the draft did not load: {reason_of(problem)}", MOST, proposer=DRAFT)
     if mode == DRAFT:
-        return Speculation(True, why, MOST, by=DRAFT)
-    return Speculation(on, why, found.most, found.cost_ms / times.consistent_ms, DRAFT)
+        return Speculation(True, why, MOST, proposer=DRAFT)
+    return Speculation(on, why, found.max_tokens, found.cost_ms / times.consistent_ms, DRAFT)
 
 
 def _draft_ms(draft: DraftModel, identity: str, threads: int) -> float:

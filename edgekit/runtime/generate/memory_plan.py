@@ -67,7 +67,7 @@ def plan_memory(
     Raises:
         UsageError: the model has no positions for so many tokens.
     """
-    shape = DecoderShape.of(options)
+    shape = DecoderShape.from_options(options)
     capacity = min(CONTEXT, shape.context) if context is None else context
     if not LEAST_CONTEXT <= capacity <= shape.context and capacity != shape.context:
         raise UsageError(

@@ -52,7 +52,7 @@ class PrefixFiles:
         self._limit_bytes = limit_bytes
         self._root = cache_folder() / "prefixes"
         self._folder = self._root / hashlib.sha256(identity.encode()).hexdigest()[:32]
-        self._known: dict[Path, list[int]] = {}
+        self._tokens: dict[Path, list[int]] = {}
         try:
             private_folder(self._folder)
             for path in sorted(self._folder.glob("*.kv")):
@@ -60,16 +60,16 @@ class PrefixFiles:
                 if tokens is None:
                     _remove(path)
                 else:
-                    self._known[path] = tokens
+                    self._tokens[path] = tokens
         except OSError as problem:
             self.note = f"{self._root} cannot be used: {problem.strerror or problem}"
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._tokens)
 
     def common(self, tokens: list[int]) -> int:
         """Return the longest beginning of a text that is in a file."""
-        return max((common_length(known, tokens) for known in self._known.values()), default=0)
+        return max((common_length(known, tokens) for known in self._tokens.values()), default=0)
 
     def longest(self, tokens: list[int]) -> tuple[list[int], Array] | None:
         """Return the file with the longest beginning in common with a text.
@@ -77,7 +77,7 @@ class PrefixFiles:
         Returns:
             Its tokens and its cache, as they were kept; None if there is none, or it was damaged.
         """
-        path = max(self._known, key=lambda path: common_length(self._known[path], tokens), default=None)
+        path = max(self._tokens, key=lambda path: common_length(self._tokens[path], tokens), default=None)
         if path is None:
             return None
         try:
@@ -85,7 +85,7 @@ class PrefixFiles:
             parsed = _parsed(content)
             os.utime(path)
         except (OSError, ValueError):
-            del self._known[path]
+            del self._tokens[path]
             _remove(path)
             return None
         return parsed
@@ -105,7 +105,7 @@ class PrefixFiles:
         except OSError as problem:
             self.note = f"{self._root} cannot be written: {problem.strerror or problem}"
             return
-        self._known[path] = tokens[:]
+        self._tokens[path] = tokens[:]
 
     def _remove_oldest(self, size_bytes: int) -> None:
         """Remove the least recently used files, and drafts of processes that died an hour ago."""
@@ -122,7 +122,7 @@ class PrefixFiles:
             if total <= self._limit_bytes:
                 break
             _remove(path)
-            self._known.pop(path, None)
+            self._tokens.pop(path, None)
             total -= size
 
 

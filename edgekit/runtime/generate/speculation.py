@@ -1,6 +1,6 @@
 """Speculative decoding: several tokens proposed at little cost, verified in one step of the decoder.
 
-    draft = proposer.propose(tokens, most=4)            # a guess at what follows
+    draft = proposer.propose(tokens, limit=4)            # a guess at what follows
     rows = logits of tokens + draft, the last len(draft) + 1 rows
     new = verified(draft, rows, choose)                 # the decoder's own tokens, at least one
 
@@ -95,18 +95,18 @@ class Speculation(NamedTuple):
 
     Attributes:
         on: Whether the session speculates.
-        why: The reason, in words.
-        most: Maximum tokens of a proposal.
+        reason: The reason, in words.
+        max_tokens: Maximum tokens of a proposal.
         break_even: Tokens that a step with a proposal must make to be worth its time. For a text that makes
             fewer, nothing is proposed any more. That does not change the text.
-        by: Kind of proposer: LOOKUP or DRAFT.
+        proposer: Kind of proposer: LOOKUP or DRAFT.
     """
 
     on: bool = False
-    why: str = "it was not asked for"
-    most: int = 4
+    reason: str = "it was not asked for"
+    max_tokens: int = 4
     break_even: float = 1.0
-    by: str = LOOKUP
+    proposer: str = LOOKUP
 
     def goes_on(self, steps: int, accepted: int) -> bool:
         """Return whether to propose further, after so many steps with a proposal and ``accepted`` tokens."""
@@ -114,7 +114,7 @@ class Speculation(NamedTuple):
 
     def as_json(self) -> dict[str, Json]:
         """Return ``on`` and ``why``, and ``by`` if it is on."""
-        return {"on": self.on, "why": self.why, **({"by": self.by} if self.on else {})}
+        return {"on": self.on, "why": self.reason, **({"by": self.proposer} if self.on else {})}
 
 
 TRIAL_STEPS = 8
@@ -168,12 +168,12 @@ class DraftGain(NamedTuple):
     """Expected gain of a draft.
 
     Attributes:
-        most: The best number of tokens in a proposal.
+        max_tokens: The best number of tokens in a proposal.
         gain: Time of plain decoding relative to that with the draft, for the same text.
         cost_ms: Time of one step with a proposal, in ms, including the draft's own time.
     """
 
-    most: int
+    max_tokens: int
     gain: float
     cost_ms: float
 
@@ -188,7 +188,7 @@ def draft_gain(times: StepTimes, draft_ms: float, agreement: float) -> DraftGain
         agreement: Share ``a`` of the draft's tokens that are the large decoder's, 0 to 1.
 
     >>> found = draft_gain(StepTimes(40.0, 40.0, 52.0, 4), 4.0, 0.8)
-    >>> found.most, round(found.gain, 2), found.cost_ms
+    >>> found.max_tokens, round(found.gain, 2), found.cost_ms
     (4, 1.98, 68.0)
     >>> draft_gain(StepTimes(40.0, 40.0, 52.0, 4), 12.0, 0.2).gain < 1
     True
@@ -212,6 +212,6 @@ def draft_pays(times: StepTimes, draft_ms: float, agreement: float) -> tuple[boo
     share = draft_ms / times.plain_ms
     why = (
         f"a token of the draft costs {share:.2f} of a plain step here and {agreement:.2f} of them are right: "
-        f"{found.gain:.2f} times the speed is expected with {found.most} a step"
+        f"{found.gain:.2f} times the speed is expected with {found.max_tokens} a step"
     )
     return found.gain >= GAIN_LEAST, why, found

@@ -134,7 +134,7 @@ def _environment() -> Any:
                 raise CardError(f"the chat template takes more than {SECONDS_LIMIT:g} s")
             return value
 
-        def made(self, value: Any) -> Any:
+        def within_memory(self, value: Any) -> Any:
             """Return the value, whose own memory is counted; texts are limited."""
             if isinstance(value, str | list | tuple):
                 if isinstance(value, str) and len(value) > TEXT_LIMIT_CHARS:
@@ -146,7 +146,7 @@ def _environment() -> Any:
 
         def sliced(self, value: Any) -> Any:
             self.step()
-            return self.made(value)
+            return self.within_memory(value)
 
         def call(self, context: Any, function: Any, /, *args: Any, **options: Any) -> Any:
             self.step()
@@ -178,7 +178,7 @@ def _environment() -> Any:
             """Return the value, its elements counted and its texts limited."""
             waiting = [value]
             while waiting:
-                each = self.made(waiting.pop())
+                each = self.within_memory(waiting.pop())
                 self.step()
                 if isinstance(each, Mapping):
                     waiting += [*each.keys(), *each.values()]
@@ -221,23 +221,23 @@ def _rewritten(tree: Any) -> Any:
     from jinja2 import nodes
     from jinja2.visitor import NodeTransformer
 
-    def by(name: str, node: Any) -> Any:
+    def filtered(name: str, node: Any) -> Any:
         return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
     class Rewrite(NodeTransformer):  # type: ignore[misc]
         def generic_visit(self, node: Any, *args: Any, **options: Any) -> Any:
             node = super().generic_visit(node, *args, **options)
             if isinstance(node, nodes.For):
-                node.iter = by(COUNTED, node.iter)
+                node.iter = filtered(COUNTED, node.iter)
             if isinstance(node, nodes.Compare):
-                return by(TIMED, node)
+                return filtered(TIMED, node)
             if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
-                return by(SLICED, node)
+                return filtered(SLICED, node)
             if isinstance(node, nodes.TemplateData):
-                return by(WRITTEN, nodes.Const(node.data, lineno=node.lineno))
+                return filtered(WRITTEN, nodes.Const(node.data, lineno=node.lineno))
             made = isinstance(node, nodes.Concat | nodes.List | nodes.Dict)
             if made or (isinstance(node, nodes.Tuple) and node.ctx == "load"):
-                return by(BOUNDED, node)
+                return filtered(BOUNDED, node)
             return node
 
     return Rewrite().visit(tree)

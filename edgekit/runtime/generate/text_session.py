@@ -280,7 +280,7 @@ class TextSession:
         guide, speculation = self._guides.guide(options), self._scheduler.decoder.speculation
         stream = TextStream(self, prompt, options, guide=guide, speculation=speculation, began_s=began_s)
         if speculation.on:
-            by_lookup = speculation.by == LOOKUP
+            by_lookup = speculation.proposer == LOOKUP
             stream.proposer = PromptLookup() if by_lookup else DraftProposer(self._scheduler.propose, stream)
         return stream
 

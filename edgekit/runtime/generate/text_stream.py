@@ -78,7 +78,7 @@ class TextStream:
         self._session, self._options, self._guide = session, options, guide
         self.proposer, self._speculation = proposer, speculation
         self.tokens, self._prompt_tokens = list(prompt), len(prompt)
-        self._seen = set(prompt) if options.repetition_penalty != 1.0 else set()
+        self._used_tokens = set(prompt) if options.repetition_penalty != 1.0 else set()
         self._draws = np.random.default_rng(options.seed)
         self._decoded = TextPieces(session.tokenizer)
         self._stop = StopWords(options.stop)
@@ -222,7 +222,7 @@ class TextStream:
         if not self._speculation.goes_on(self._proposals, self._accepted):
             self.proposer = None
             return []
-        most = min(self._speculation.most, free, self._options.max_tokens - self._generated - 1)
+        most = min(self._speculation.max_tokens, free, self._options.max_tokens - self._generated - 1)
         return self.proposer.propose(self.tokens, most) if most > 0 else []
 
     def _choose(self, row: Array) -> int | None:
@@ -230,12 +230,12 @@ class TextStream:
         if self._chose_end or (self._guide is not None and self._guide.ended):
             return None
         allowed = self._guide.allowed(row.size) if self._guide is not None else None
-        token = next_token(row, self._options, self._seen, self._draws, allowed)
+        token = next_token(row, self._options, self._used_tokens, self._draws, allowed)
         self._chose_end = token in self._session.stop_ids
         if self._guide is not None and not self._chose_end:
             self._guide.push(token)
         if self._options.repetition_penalty != 1.0:
-            self._seen.add(token)
+            self._used_tokens.add(token)
         return token
 
     def _take(self, token: int) -> str:

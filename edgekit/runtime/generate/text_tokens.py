@@ -141,24 +141,24 @@ class StopWords:
     def __init__(self, words: Sequence[str]) -> None:
         self.reached = False
         self._words = tuple(words)
-        self._held = ""
+        self._pending = ""
 
     def push(self, piece: str) -> str:
         """Add a piece and return the text that may be shown; at a stop word, the text before it."""
         if not self._words or self.reached:
             return "" if self.reached else piece
-        text = self._held + piece
+        text = self._pending + piece
         places = [at for word in self._words if (at := text.find(word)) >= 0]
         if places:
-            self.reached, self._held = True, ""
+            self.reached, self._pending = True, ""
             return text[: min(places)]
         held = max(_overlap(text, word) for word in self._words)
-        self._held = text[len(text) - held :]
+        self._pending = text[len(text) - held :]
         return text[: len(text) - held]
 
     def rest(self) -> str:
         """Return, at the end, the text that was held back and is not a stop word."""
-        held, self._held = self._held, ""
+        held, self._pending = self._pending, ""
         return held
 
 

@@ -48,8 +48,8 @@ class VariantLoader:
         on_state("verifying", variant.name)
         probed = probe.probe_once(self._bundle, variant, self._options.threads)
         self._note(probed.note)
-        if probed.why:
-            error = EngineError(probed.why)
+        if probed.reason:
+            error = EngineError(probed.reason)
             error.blame = probed.blame
             raise error
         self._probed.add(variant.name)

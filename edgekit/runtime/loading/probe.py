@@ -1,6 +1,6 @@
 """The first load of a variant, in a child process: a crash of the engine ends the child, not the app.
 
-    probe_once(bundle, variant, threads).why   # "" if the variant loaded and reproduced the golden vectors
+    probe_once(bundle, variant, threads).reason   # "" if the variant loaded and reproduced the golden vectors
 
 The child is confined (child_limits.py): time and memory limits, no new privileges, killed with its parent.
 Only its exit code and a small result file are used. The result is cached by the variant's files and the
@@ -50,7 +50,7 @@ class ProbeResult(NamedTuple):
     """The result of a probe.
 
     Attributes:
-        why: Reason of the failure; empty on success.
+        reason: Reason of the failure; empty on success.
         engine: Name and version of the engine; empty if the child did not get that far.
         cacheable: Whether the next probe would give the same result.
         blame: The cause, as in ``EdgeKitError.blame``.
@@ -58,7 +58,7 @@ class ProbeResult(NamedTuple):
         transient: Whether the engine raised something that another attempt may not.
     """
 
-    why: str
+    reason: str
     engine: str = ""
     cacheable: bool = True
     blame: str = ""
@@ -93,10 +93,10 @@ def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
         if not found.transient:
             break
         found = probe(bundle, variant, threads)
-    if copy and found.why:
+    if copy and found.reason:
         found = found._replace(blame="machine")
     if found.cacheable:
-        json_records.record(folder, key, {"engine": found.engine, "why": found.why}, RECORDS_LIMIT)
+        json_records.record(folder, key, {"engine": found.engine, "why": found.reason}, RECORDS_LIMIT)
     unused = json_records.why_unused(folder)
     return found._replace(note=f"{unused}; probe results are not cached" if unused else "")
 

@@ -82,17 +82,17 @@ class FallbackCounts:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str], int] = {}
-        self._seen: Fallback | None = None
+        self._newest: Fallback | None = None
 
     def count_new(self, history: Sequence[Fallback]) -> None:
         """Count what came to a session's history since the last call."""
         newest = history[-1] if history else None
-        if newest is self._seen:
+        if newest is self._newest:
             return
-        at = next((i for i, fallback in enumerate(history) if fallback is self._seen), -1)
+        at = next((i for i, fallback in enumerate(history) if fallback is self._newest), -1)
         for fallback in history[at + 1 :]:
             self.count(fallback.from_, fallback.to, fallback.reason)
-        self._seen = newest
+        self._newest = newest
 
     def count(self, from_: str, target: str, reason: str) -> None:
         key = (from_, target, unspecific(reason))

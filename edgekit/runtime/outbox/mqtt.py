@@ -66,7 +66,7 @@ class MqttSink:
         self._address, self._timeout_s = (host, port), timeout_s
         self._login, self._context = (username, password), context
         self._client: Any = None
-        self._said: dict[int, Any] = {}
+        self._codes: dict[int, Any] = {}
 
     def send(self, parcel: Parcel) -> None:
         """Publish one row and wait for the broker's confirmation."""
@@ -85,7 +85,7 @@ class MqttSink:
         if not message.is_published():
             self.close()  # which also discards what paho has queued
             raise SinkDownError(f"{self._broker_text} did not confirm within {self._timeout_s:g} s")
-        code = self._said.pop(message.mid, 0)
+        code = self._codes.pop(message.mid, 0)
         if code in REFUSED:
             raise RowRefusedError(f"{self._broker_text} refused it: reason {code:#04x}")
         if code == NO_SUBSCRIBER:
@@ -108,7 +108,7 @@ class MqttSink:
         if self._client is not None and self._client.is_connected():
             return self._client
         self.close()
-        self._said = {}
+        self._codes = {}
         client = self._paho.Client(self._paho.CallbackAPIVersion.VERSION2, protocol=self._paho.MQTTv5)
         if self._login[0] is not None:
             client.username_pw_set(*self._login)
@@ -122,7 +122,7 @@ class MqttSink:
             heard.set()
 
         def on_publish(_client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
-            self._said[mid] = reason.value
+            self._codes[mid] = reason.value
 
         client.on_connect, client.on_publish = on_connect, on_publish
         client.connect_timeout = self._timeout_s

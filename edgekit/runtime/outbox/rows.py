@@ -47,7 +47,7 @@ class Parcel:
         body: Body that the app put.
         made_unix_s: When, on the device's clock, which may have been wrong.
         tries: Number of times that a backend refused it.
-        why: Its last reason.
+        reason: Its last reason.
     """
 
     key: str
@@ -55,7 +55,7 @@ class Parcel:
     body: bytes
     made_unix_s: float
     tries: int = 0
-    why: str = ""
+    reason: str = ""
 
     @property
     def size_bytes(self) -> int:

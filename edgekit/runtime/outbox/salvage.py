@@ -41,11 +41,11 @@ class Log(NamedTuple):
 
     Attributes:
         valid: Part that SQLite reads: up to the last commit before the first wrong checksum.
-        late: Rest, if it contains a commit; else empty.
+        remainder: Rest, if it contains a commit; else empty.
     """
 
     valid: Sequence[tuple[int, int]] = ()
-    late: Sequence[tuple[int, int]] = ()
+    remainder: Sequence[tuple[int, int]] = ()
 
 
 class Rescue(NamedTuple):
@@ -135,9 +135,9 @@ def rescued(path: Path, copy: Path, first_page: bytes) -> Rescue:
     shutil.copyfile(path, copy)
     _apply(log.valid, path, copy)
     view = _view(copy, first_page)
-    if not log.late:
+    if not log.remainder:
         return Rescue([*view.parcels.values()], len(view.broken - view.parcels.keys()), view.counts)
-    _apply(log.late, path, copy)
+    _apply(log.remainder, path, copy)
     late = _view(copy, first_page)
     # If the later view is consistent, a row missing in it was delivered, and is not sent again.
     wanted = late.broken if late.consistent else view.parcels.keys()

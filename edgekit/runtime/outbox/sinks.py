@@ -107,7 +107,7 @@ class HttpSink:
     def send(self, parcel: Parcel) -> None:
         headers = {"Idempotency-Key": parcel.key, "EdgeKit-Kind": parcel.kind}
         while True:
-            kept = self._wire.kept
+            kept = self._wire.is_open
             try:
                 end_s = time.monotonic() + self._timeout_s
                 reply = self._wire.exchange("POST", "", end_s, ANSWER_LIMIT_BYTES, [parcel.body], headers)

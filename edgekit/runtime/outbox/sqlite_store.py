@@ -246,7 +246,7 @@ class OutboxStore:
 
     def _fault(self, path: Path) -> str:
         """Connect; returns the corruption found, or "". Raises: OSError, sqlite3.Error: transient errors."""
-        if log_of(path).late:  # before SQLite removes it
+        if log_of(path).remainder:  # before SQLite removes it
             return "its log is damaged"
         if fault := header_fault(path):
             return fault

@@ -158,9 +158,9 @@ class Client:
         return answer_of(reply, self._outputs)
 
     @property
-    def kept(self) -> bool:
+    def is_reused(self) -> bool:
         """Return whether the connection was open before; the server may have closed it by now."""
-        return self._wire.kept
+        return self._wire.is_open
 
     def close(self) -> None:
         self._wire.close()

@@ -42,12 +42,12 @@ class CallPlan:
     Attributes:
         remote_at_s: Start on the server, in seconds after the request's arrival; None: not there.
         local_at_s: Start on the device, likewise; None: only if the server fails.
-        why: The reason, for the user.
+        reason: The reason, for the user.
     """
 
     remote_at_s: float | None
     local_at_s: float | None
-    why: str
+    reason: str
 
 
 def decide(
@@ -63,7 +63,7 @@ def decide(
         objection: Reason not to use the server now; empty if it may be used.
 
     >>> decide("remote-first", 0.1, 0.02, 0.03, "")
-    CallPlan(remote_at_s=0.0, local_at_s=0.03, why='the server first')
+    CallPlan(remote_at_s=0.0, local_at_s=0.03, reason='the server first')
     >>> decide("remote-first", 0.1, 0.02, 0.09, "").local_at_s     # reserves the device's time
     0.068
     """
@@ -144,7 +144,7 @@ class Breaker:
         calls: Since it was last closed.
         failed, slow: Moving averages.
         trying: Half-open, and the one trial call is running.
-        why: Why it is open.
+        reason: Why it is open.
     """
 
     state: str = "open"
@@ -154,14 +154,14 @@ class Breaker:
     failed: float = 0.0
     slow: float = 0.0
     trying: bool = False
-    why: str = "not checked yet"
+    reason: str = "not checked yet"
 
     @property
-    def why_not(self) -> str:
+    def refusal(self) -> str:
         """Why no request may be sent now; empty if one may."""
         if self.state == "closed" or (self.state == "half-open" and not self.trying):
             return ""
-        return f"the server is not used: {self.why}"
+        return f"the server is not used: {self.reason}"
 
     def probe_due(self, now_s: float) -> bool:
         return self.state == "open" and now_s >= self.until_s
@@ -178,7 +178,7 @@ class Breaker:
         """Return the state after a probe. ``chance`` is a random number from 0 to 1."""
         return replace(self, state="half-open", trying=False) if ready else self._open(now_s, chance, reason)
 
-    def heard(self, valid: bool, slow: bool, now_s: float, chance: float, reason: str = "") -> Breaker:
+    def after_result(self, valid: bool, slow: bool, now_s: float, chance: float, reason: str = "") -> Breaker:
         """Return the state after the result of a request.
 
         Args:
@@ -189,7 +189,7 @@ class Breaker:
             reason: The error.
         """
         if self.state == "half-open":
-            return Breaker("closed", why="") if valid and not slow else self._open(now_s, chance, reason)
+            return Breaker("closed", reason="") if valid and not slow else self._open(now_s, chance, reason)
         if self.state != "closed":
             return self  # a request sent before it opened
         calls = self.calls + 1
@@ -203,7 +203,7 @@ class Breaker:
 
     def _open(self, now_s: float, chance: float, reason: str) -> Breaker:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.pauses, 20)) * (0.5 + chance)
-        return Breaker("open", now_s + pause_s, self.pauses + 1, why=reason)
+        return Breaker("open", now_s + pause_s, self.pauses + 1, reason=reason)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     with RemoteSession(session, "http://10.0.0.5:8080", "detector", policy="remote-first") as both:
         answer = both.run(feeds)        # a dict of outputs, as session.run returns
-        answer.path, answer.why         # "local", "the server did not respond within 31 ms"
+        answer.path, answer.reason         # "local", "the server did not respond within 31 ms"
 
 Any server of the Open Inference Protocol v2. policy.py decides, inference_protocol.py encodes; this module
 has the threads: one for each open request to the server, at most four, none with ``local-only``. The device
@@ -60,7 +60,7 @@ class RemoteResult(dict[str, Array]):
 
     def __init__(self, outputs: Mapping[str, Array], path: str, reason: str, took_ms: float) -> None:
         super().__init__(outputs)
-        self.path, self.why, self.took_ms = path, reason, took_ms
+        self.path, self.reason, self.took_ms = path, reason, took_ms
 
 
 class RemoteSession:
@@ -174,8 +174,8 @@ class RemoteSession:
         if plan.remote_at_s is not None:
             call = self._send(feeds, began_s + self._deadline_s)
             if plan.local_at_s is not None and call.wait(began_s + plan.local_at_s):
-                return self._answer(call.outputs, "remote", plan.why, began_s)
-        why = plan.why if call is None else call.missing(began_s)
+                return self._answer(call.outputs, "remote", plan.reason, began_s)
+        why = plan.reason if call is None else call.missing(began_s)
         try:
             outputs = self._run_local(feeds)
         except EngineError as problem:
@@ -254,7 +254,7 @@ class RemoteSession:
             if self._breaker.probe_due(time.monotonic()) and self._calls.free:
                 self._breaker = self._breaker.probing()
                 self._calls.begin(Call(self._check_server))
-            return self._breaker.why_not or ("" if self._calls.free else "all connections are in use")
+            return self._breaker.refusal or ("" if self._calls.free else "all connections are in use")
 
     def _send(self, feeds: Mapping[str, Array], end_s: float) -> Call:
         with self._lock:
@@ -306,7 +306,7 @@ class RemoteSession:
             slow = took_s > (latest_start_s(self._deadline_s, self._local.p95_s()) or self._deadline_s)
             text = why or f"it took {1000 * took_s:.0f} ms"
             good = outputs is not None
-            self._breaker = self._breaker.heard(good, slow, time.monotonic(), random.random(), text)
+            self._breaker = self._breaker.after_result(good, slow, time.monotonic(), random.random(), text)
         if outputs is None:
             raise AnswerError(why)
         return outputs
@@ -315,7 +315,7 @@ class RemoteSession:
         self, client: Client, feeds: Mapping[str, Array], end_s: float, headers: Mapping[str, str] | None
     ) -> dict[str, Array]:
         """Retry once if the server cannot have started, or if its Retry-After is within the deadline."""
-        stale = client.kept
+        stale = client.is_reused
         try:
             return client.infer(feeds, end_s, self._binary, headers)
         except ConnectionFailedError as problem:
@@ -346,7 +346,7 @@ class RemoteSession:
         """
         with self._lock:
             times = {"p95_ms": self._remote.p95_s(ENOUGH), "local_p95_ms": self._local.p95_s()}
-            shown: dict[str, Json] = {"server": self._breaker.state, "why": self._breaker.why}
+            shown: dict[str, Json] = {"server": self._breaker.state, "why": self._breaker.reason}
             shown |= {name: None if s is None else 1000 * s for name, s in times.items()}
             return shown | self._counts
 

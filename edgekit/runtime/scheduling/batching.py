@@ -76,7 +76,7 @@ class Batching:
             timings.record(key, {"p50_ms": many_ms, "one_ms": one_ms, "size": self.size})
         self.batch_s = many_ms / 1000
         self.ratio = self.size * one_ms / many_ms
-        self.least = max(2, ceil(many_ms / (one_ms * WORTH)))
+        self.min_requests = max(2, ceil(many_ms / (one_ms * WORTH)))
 
     @property
     def active(self) -> Active:
@@ -91,7 +91,7 @@ class Batching:
     @property
     def pays(self) -> bool:
         """Return whether any number of requests is faster in a batch."""
-        return self.least <= self.size
+        return self.min_requests <= self.size
 
     def run(self, requests: Sequence[Feeds]) -> list[dict[str, Array]]:
         """Run up to ``size`` requests in one batch; the arrays are the callers'.
@@ -105,7 +105,7 @@ class Batching:
         ]
 
     def __repr__(self) -> str:
-        when = f"from {self.least} requests on" if self.pays else "never"
+        when = f"from {self.min_requests} requests on" if self.pays else "never"
         return f"<Batching: {self.size} in one run, {self.ratio:.2f} x as fast; {when}>"
 
 

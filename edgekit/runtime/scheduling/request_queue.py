@@ -189,7 +189,7 @@ class Requests:
         left_s = 0.0
         if self._running_s is not None:
             left_s = max(0.0, self._one_s.mean_s - (time.monotonic() - self._running_s))
-        if self._batching is not None and self._batch_s.mean_s and ahead + 1 >= self._batching.least:
+        if self._batching is not None and self._batch_s.mean_s and ahead + 1 >= self._batching.min_requests:
             return left_s + ahead // self._batching.size * self._batch_s.mean_s + self._batch_s.upper_s
         return left_s + ahead * self._one_s.mean_s + (self._one_s.upper_s if ahead or left_s else 0.0)
 
@@ -246,7 +246,7 @@ class Requests:
     def _serve(self, worker: object) -> None:
         while (first := self._next(worker)) is not None:
             requests = [request for request in self._collect_batch(first) if self._start(request)]
-            if self._batching is not None and len(requests) >= self._batching.least:
+            if self._batching is not None and len(requests) >= self._batching.min_requests:
                 self._run_batch(self._batching, requests)
             else:
                 for request in requests:
@@ -280,7 +280,11 @@ class Requests:
                 latest_s = urgent_s - RESERVE * batching.batch_s
                 left_s = min(first.began_s + self._delay_s, latest_s) - time.monotonic()
                 if left_s <= 0 or len(self._queue) + 1 >= batching.size or self._closed:
-                    if time.monotonic() > latest_s or len(self._queue) + 1 < batching.least or self._closed:
+                    if (
+                        time.monotonic() > latest_s
+                        or len(self._queue) + 1 < batching.min_requests
+                        or self._closed
+                    ):
                         return [first]
                     further = min(batching.size - 1, len(self._queue))
                     return [first, *(heapq.heappop(self._queue) for _ in range(further))]

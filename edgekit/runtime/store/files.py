@@ -46,7 +46,7 @@ class StoreFiles:
         self.folder = root if name is None else root / "models" / name
         self.notes: tuple[str, ...] = ()
         self._unsaved: StoreState | None = None
-        self._held: BinaryIO | None = None
+        self._locked: BinaryIO | None = None
 
     # --- state -------------------------------------------------------------------------------------------
 
@@ -171,12 +171,12 @@ class StoreFiles:
         import fcntl
 
         with contextlib.suppress(OSError):
-            self._held = open_regular(self.slot(digest), follow_links=False)
-            fcntl.flock(self._held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            self._locked = open_regular(self.slot(digest), follow_links=False)
+            fcntl.flock(self._locked, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def release(self) -> None:
         """End :meth:`hold`."""
-        held, self._held = self._held, None
+        held, self._locked = self._locked, None
         if held is not None:
             held.close()
 

@@ -49,16 +49,16 @@ class CandidateWatch(NamedTuple):
 
     Attributes:
         since_s: Its start or its last failure, in seconds of the caller's monotonic clock.
-        at: Its counts then.
+        start_counts: Its counts then.
         counts: Its counts now.
     """
 
     since_s: float
-    at: Counts = Counts()
+    start_counts: Counts = Counts()
     counts: Counts = Counts()
 
 
-def seen(watch: CandidateWatch, counts: Counts, now_s: float) -> CandidateWatch:
+def watched(watch: CandidateWatch, counts: Counts, now_s: float) -> CandidateWatch:
     """With the counts as they are now; a new failure begins a new window."""
     if counts.failed > watch.counts.failed:
         return CandidateWatch(now_s, counts, counts)
@@ -68,13 +68,13 @@ def seen(watch: CandidateWatch, counts: Counts, now_s: float) -> CandidateWatch:
 def is_healthy(watch: CandidateWatch, window: HealthWindow, now_s: float) -> bool:
     """Return whether the window is over.
 
-    >>> watch = seen(CandidateWatch(0.0), Counts(100, 0, 1), 10.0)
+    >>> watch = watched(CandidateWatch(0.0), Counts(100, 0, 1), 10.0)
     >>> is_healthy(watch, HealthWindow(60, 50), 100.0)
     False
-    >>> is_healthy(seen(watch, Counts(150, 0, 1), 100.0), HealthWindow(60, 50), 100.0)
+    >>> is_healthy(watched(watch, Counts(150, 0, 1), 100.0), HealthWindow(60, 50), 100.0)
     True
     """
-    answers = watch.counts.answers - watch.at.answers
+    answers = watch.counts.answers - watch.start_counts.answers
     return now_s - watch.since_s >= window.seconds and answers >= window.answers
 
 
@@ -138,7 +138,7 @@ class WatchedBundle:
             window: The trial that it must pass.
             now_s: The time, in seconds.
         """
-        self._watch = seen(self._watch, counts, now_s)
+        self._watch = watched(self._watch, counts, now_s)
         if burns_faster(counts, before):
             why = f"{counts.bad} of {counts.answers} answers failed or used a fallback"
             return "rolled back", f"{why}; of the bundle before {before[1]} of {before[0]}"

@@ -124,14 +124,14 @@ class Replica:
         """Begin to load it again once its cooldown is over; use it once it is loaded and checked."""
         assert self._cooldown is not None
         if self._retry is None:
-            stuck = self._hung is not None and self._hung.stuck
+            stuck = self._hung is not None and self._hung.is_stuck
             if monotonic() >= self._cooldown.until_s and not stuck:
                 self._retry = Preparation(self._open_checked)
         elif self._retry.done:
             retry, self._retry = self._retry, None
             self._runner = retry.take()
             if self._runner is None:
-                self._fail(retry.why)
+                self._fail(retry.reason)
             else:
                 self.failed = ""
                 self._cooldown = self._cooldown._replace(recovered_s=monotonic())

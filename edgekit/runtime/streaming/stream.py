@@ -218,7 +218,7 @@ class _Pipeline:
         self._lock, self._changed = threading.Lock(), Notifier()
         self._threads: list[Background] = []
         self._done: dict[int, _Task] = {}
-        self._slots = self._under_way = self._taken = self._fetched = 0
+        self._slots = self._under_way = self._read_count = self._fetched = 0
         self._end: int | None = None
         self._stopped = False
 
@@ -299,14 +299,14 @@ class _Pipeline:
             if self._stopped or self._end is not None:
                 return None
             try:
-                task = _Task(self._taken, next(self._items), time.perf_counter())
+                task = _Task(self._read_count, next(self._items), time.perf_counter())
             except StopIteration:
-                self._set_end(self._taken)
+                self._set_end(self._read_count)
                 return None
             except BaseException as problem:  # of the source: raised after the results before it
-                task = _Task(self._taken, None, time.perf_counter(), problem=problem)
-                self._set_end(self._taken + 1)
-            self._taken += 1
+                task = _Task(self._read_count, None, time.perf_counter(), problem=problem)
+                self._set_end(self._read_count + 1)
+            self._read_count += 1
             return task
 
     def _set_end(self, end: int) -> None:

@@ -130,7 +130,7 @@ class OpenAiPath:
             if problem.status != 404:
                 raise
             raise ApiError(str(problem), "model", 404, "model_not_found") from None
-        with self._service.models.held(key) as model:
+        with self._service.models.hold(key) as model:
             yield model
 
     # --- embeddings --------------------------------------------------------------------------------------

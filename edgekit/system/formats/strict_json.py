@@ -95,7 +95,7 @@ def check_text(text: str, location: str) -> None:
     if len(text) > TEXT_LIMIT_CHARS:
         raise JsonError(f"{location}: a text of {len(text)} characters; the limit is {TEXT_LIMIT_CHARS}")
     if printable(text) != text:
-        raise JsonError(f"{location}: {brief(text)} contains half of a surrogate pair")
+        raise JsonError(f"{location}: {brief(text)} contains a control character or half of a surrogate pair")
 
 
 def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

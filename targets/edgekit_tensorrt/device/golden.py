@@ -52,7 +52,7 @@ def _values(spec: TensorSpec, seed: int, integers: str) -> Array:
     return (z >> np.uint64(63)).astype(dtype).reshape(spec.shape)
 
 
-def kept(output: Array) -> Array:
+def thinned(output: Array) -> Array:
     """Return the kept values of an output, [at most 4096], of its dtype."""
     flat = np.ascontiguousarray(output).reshape(-1)
     step = max(1, -(-flat.size // KEPT_VALUES))
@@ -78,7 +78,7 @@ def why_wrong(
     """Return the error in outputs for :func:`golden_feeds`, or "", and the lowest SNR, dB; None if exact."""
     lowest: float | None = None
     for number, spec in enumerate(outputs):
-        own = kept(results[spec.name])
+        own = thinned(results[spec.name])
         try:
             content = memoryview(files[golden_file(number)].read_bytes())
             expected = parse_npy(content, TensorSpec(spec.name, spec.dtype, own.shape))

@@ -171,34 +171,36 @@ def _fill_empty(graph: Graph, op: Op, constants: set[int]) -> None:
 def _tensor(view: memoryview, entry: Table, buffers: Sequence[Table], budget: int) -> Tensor:
     shape = tuple(int(n) for n in entry.array(TENSOR_SHAPE, "int32")[: MAX_RANK + 1])
     if len(shape) > MAX_RANK:
-        raise DamagedFileError(f"{entry.what} has more than {MAX_RANK} dimensions")
+        raise DamagedFileError(f"{entry.description} has more than {MAX_RANK} dimensions")
     if any(n < 0 for n in shape) or math.prod(shape) > MAX_ELEMENTS:
-        raise DamagedFileError(f"{entry.what} has the shape {'x'.join(map(str, shape))}")
+        raise DamagedFileError(f"{entry.description} has the shape {'x'.join(map(str, shape))}")
     number = entry.number(TENSOR_TYPE, "b")
     dtype = DTYPES.get(number, f"type {number}")
     name = entry.text(TENSOR_NAME)
     tensor = Tensor(name, shape, dtype, quantization=_quantization(entry, shape, dtype))
     if entry.number(TENSOR_EXTERNAL, "I"):
-        raise DamagedFileError(f"{entry.what} ({name}) has its data in another file, which is not supported")
+        raise DamagedFileError(
+            f"{entry.description} ({name}) has its data in another file, which is not supported"
+        )
     buffer = entry.number(TENSOR_BUFFER, "I")
     if buffer >= len(buffers):
         raise DamagedFileError(
-            f"{entry.what} ({name}) is in buffer {buffer}, but there are only {len(buffers)}"
+            f"{entry.description} ({name}) is in buffer {buffer}, but there are only {len(buffers)}"
         )
     content = _content(view, buffers[buffer])
     if not len(content):
         return tensor
-    sparsity = entry.table(TENSOR_SPARSITY, f"sparsity of {entry.what}")
+    sparsity = entry.table(TENSOR_SPARSITY, f"sparsity of {entry.description}")
     size = _size_bytes(shape, dtype)
     if size is None:
         return tensor  # of a type that nothing reads
     if size > budget:
         raise DamagedFileError(_TOO_MUCH)
     if sparsity is not None:
-        tensor.data = dense(sparsity, content, shape, np.dtype(NUMPY[dtype]), f"{entry.what} ({name})")
+        tensor.data = dense(sparsity, content, shape, np.dtype(NUMPY[dtype]), f"{entry.description} ({name})")
     elif len(content) != size:
         raise DamagedFileError(
-            f"{entry.what} ({name}) has {len(content)} bytes, but its shape and type need {size}"
+            f"{entry.description} ({name}) has {len(content)} bytes, but its shape and type need {size}"
         )
     elif dtype == "int4":
         tensor.data = _halves(content, shape)
@@ -224,7 +226,7 @@ def _halves(content: memoryview, shape: Sequence[int]) -> Array:
 
 
 def _quantization(entry: Table, shape: Sequence[int], dtype: str) -> TensorQuantization | None:
-    table = entry.table(TENSOR_QUANTIZATION, f"quantization of {entry.what}")
+    table = entry.table(TENSOR_QUANTIZATION, f"quantization of {entry.description}")
     if table is None:
         return None
     scale, zero_point = table.array(QUANT_SCALE, "float32"), table.array(QUANT_ZERO_POINT, "int64")
@@ -232,12 +234,14 @@ def _quantization(entry: Table, shape: Sequence[int], dtype: str) -> TensorQuant
         return None
     axis = table.number(QUANT_AXIS, "i")
     if len(scale) > 1 and not (0 <= axis < len(shape) and len(scale) == shape[axis]):
-        raise DamagedFileError(f"{entry.what} has {len(scale)} scales along its axis {axis}")
+        raise DamagedFileError(f"{entry.description} has {len(scale)} scales along its axis {axis}")
     if len(zero_point) not in (0, 1, len(scale)):
-        raise DamagedFileError(f"{entry.what} has {len(zero_point)} zero points and {len(scale)} scales")
+        raise DamagedFileError(
+            f"{entry.description} has {len(zero_point)} zero points and {len(scale)} scales"
+        )
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         if dtype in SCALED:
-            raise DamagedFileError(f"{entry.what} has a scale that is not a positive number")
+            raise DamagedFileError(f"{entry.description} has a scale that is not a positive number")
         return None  # of a type that has no use for it
     points = np.broadcast_to(zero_point if len(zero_point) else np.zeros(1, np.int64), scale.shape)
     return TensorQuantization(tuple(scale.tolist()), tuple(points.tolist()), axis if len(scale) > 1 else 0)
@@ -249,7 +253,7 @@ def _content(view: memoryview, buffer: Table) -> memoryview:
     if offset > 1:
         if offset + size > len(view):
             raise DamagedFileError(
-                f"{buffer.what} is outside the file, which has {len(view)} bytes: it is damaged"
+                f"{buffer.description} is outside the file, which has {len(view)} bytes: it is damaged"
             )
         return view[offset : offset + size]
     return buffer.content(BUFFER_DATA)
@@ -260,7 +264,7 @@ def _operator(
 ) -> Op:
     index = entry.number(OPERATOR_CODE, "I")
     if index >= len(codes):
-        raise DamagedFileError(f"{entry.what} is of code {index}, and there are {len(codes)}")
+        raise DamagedFileError(f"{entry.description} is of code {index}, and there are {len(codes)}")
     code, custom = codes[index]
     name = f"operator {number} ({custom or code})"
     ends = (tuple(_indices(entry, slot, tensors)) for slot in (OPERATOR_INPUTS, OPERATOR_OUTPUTS))
@@ -277,11 +281,11 @@ def _indices(table: Table, slot: int, tensors: int) -> list[int]:
     found = table.array(slot, "int32")
     if len(found) > MAX_ENDS:
         raise DamagedFileError(
-            f"{table.what} has {len(found)} inputs or outputs; at most {MAX_ENDS} are supported"
+            f"{table.description} has {len(found)} inputs or outputs; at most {MAX_ENDS} are supported"
         )
     if len(found) and (found.min() < -1 or found.max() >= tensors):
         raise DamagedFileError(
-            f"{table.what} names a tensor that does not exist: {found.min()} to {found.max()}"
+            f"{table.description} names a tensor that does not exist: {found.min()} to {found.max()}"
         )
     return [int(i) for i in found]
 

@@ -68,7 +68,7 @@ class OnnxGraph:
         self.op: Op = Op("", (), ())
         self._prefix = "input"
         self._names = unique_names(self.source)
-        self._taken = Counter(dict.fromkeys((*self._names, *end_names(self.source)[1]), 1))
+        self._use_counts = Counter(dict.fromkeys((*self._names, *end_names(self.source)[1]), 1))
         self._constant_names = {
             i: f"{name}/constant" if i in self.source.outputs else name for i, name in enumerate(self._names)
         }
@@ -79,7 +79,7 @@ class OnnxGraph:
         self._contents = {i: t.data for i, t in enumerate(self.source.tensors) if t.data is not None}
         self._values: dict[int, str] = {}
         self._stored: dict[int, str] = {}
-        self._moved: dict[tuple[int, tuple[int, ...]], str] = {}
+        self._transposed: dict[tuple[int, tuple[int, ...]], str] = {}
         self._is_16_bit = False
         self.casts_bits = False
         self._budget_bytes = MAX_COPIES * size_bytes + SMALL_BYTES
@@ -173,14 +173,14 @@ class OnnxGraph:
         if content is None:
             return self.node("Transpose", [self.value(i)], perm=perm)
         key = (i, tuple(perm))
-        if key not in self._moved:
+        if key not in self._transposed:
             moved = content.transpose(perm)
             stored = self._initializer(moved, f"{self._names[i]}/{''.join(map(str, perm))}")
             if quantization is not None:
                 axis = key[1].index(quantization.axis)
                 stored = self._dequantize(stored, moved, quantization, axis)
-            self._moved[key] = stored
-        return self._moved[key]
+            self._transposed[key] = stored
+        return self._transposed[key]
 
     def is_left_out(self, position: int) -> bool:
         """Check whether an optional input of the operator is left out."""
@@ -359,8 +359,8 @@ class OnnxGraph:
         return self.constant(scale), self.constant(np.array(quantization.zero_point[0], NUMPY[dtype]))
 
     def _initializer(self, array: Array, name: str) -> str:
-        is_free = name in self._taken and name not in self._initializers and name not in self._made_by
-        name = name if is_free and self._taken[name] == 1 else self._new(name)
+        is_free = name in self._use_counts and name not in self._initializers and name not in self._made_by
+        name = name if is_free and self._use_counts[name] == 1 else self._new(name)
         self._spend(array)
         self._initializers[name] = np.ascontiguousarray(array) if array.ndim else array
         return name
@@ -374,10 +374,10 @@ class OnnxGraph:
     def _new(self, name: str) -> str:
         """Return an unused name."""
         found = name
-        while found in self._taken:
-            found = f"{name}_{self._taken[name]}"
-            self._taken[name] += 1
-        self._taken[found] = 1
+        while found in self._use_counts:
+            found = f"{name}_{self._use_counts[name]}"
+            self._use_counts[name] += 1
+        self._use_counts[found] = 1
         return found
 
     def _renamed(self, value: str, name: str) -> str:

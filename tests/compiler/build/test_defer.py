@@ -38,7 +38,7 @@ def found(folder: Path) -> Deferral:
     found = edgekit.defer(
         folder / "small.edgekit", folder / "large.edgekit", samples=vectors(200), disagreement="5%"
     )
-    assert found.bundle is not None, found.why_not
+    assert found.bundle is not None, found.refusal
     found.bundle.save(folder / "both.edgekit")
     return found
 
@@ -71,13 +71,13 @@ def test_the_large_one_answers_where_the_small_one_is_unsure(
         for feeds in vectors(200):
             own, other = small.run(feeds)["scores"], large.run(feeds)["scores"]
             top, margin = top_and_margin(own, "logits")
-            unsure = margin <= found.found.threshold
+            unsure = margin <= found.threshold.threshold
             assert np.array_equal(session.run(feeds)["scores"], other if unsure else own)
             deferred += unsure
             differing += not unsure and top != int(other.argmax())
-    assert deferred / 200 == pytest.approx(found.found.deferred)
-    assert differing == found.found.differing
-    assert found.found.bound <= 0.05
+    assert deferred / 200 == pytest.approx(found.threshold.deferred)
+    assert differing == found.threshold.differing
+    assert found.threshold.bound <= 0.05
     assert 0 < deferred < 200
 
 
@@ -201,13 +201,13 @@ def test_two_variants_of_one_bundle(folder: Path) -> None:
     )
     assert (found.small, found.large) == ("openvino-fp32", "ort-fp32")
     assert found.bundle is None
-    assert found.why_not == "openvino-fp32 alone is within the bound: use it without a deferral"
+    assert found.refusal == "openvino-fp32 alone is within the bound: use it without a deferral"
 
 
 def test_no_gain_in_time() -> None:
     figures = Threshold(0.99, 0.01, 0.95, 400, 0, 0.0075, 0.95)
     slow = Deferral("a", "b", figures, 1.0, 10.0)
-    assert slow.why_not == "b alone is as fast: use a smaller model, or allow more disagreement"
+    assert slow.refusal == "b alone is as fast: use a smaller model, or allow more disagreement"
     assert "rejected" in slow.text()
 
 

@@ -71,7 +71,7 @@ def test_random_networks_have_every_kind_of_group(tmp_path: Path) -> None:
     for seed in range(20):
         channels = find_channels(random_network(tmp_path, seed))
         for group in channels.groups:
-            for value, labels in channels.labels.of.items():
+            for value, labels in channels.labels.labels.items():
                 if np.isin(channels.labels.roots(labels.ids), group.units).any():
                     ops.update({use.node.op_type for use in value.uses()})
             ops["attention heads"] += group.channels == 4 and group.outputs[0].node.op_type == "MatMul"

@@ -59,7 +59,7 @@ def test_boxes_below_an_apps_threshold_are_not_kept() -> None:
 
 def counts(found: Fidelity) -> tuple[int, int]:
     assert found.kept is not None
-    return found.kept.found, found.kept.total
+    return found.kept.matched, found.kept.total
 
 
 def test_boxes_that_are_not_sure_tell_how_many_sure_ones_are_kept() -> None:

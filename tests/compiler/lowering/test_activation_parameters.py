@@ -89,7 +89,7 @@ def test_batch_normalization_by_computed_statistics_and_in_training() -> None:
     assert batch_norm_factors(4, one, one, computed(1), one, 1e-5, 0) is None
     with pytest.raises(Inexpressible) as caught:
         batch_norm_factors(4, one, one, one, one, 1e-5, 1)
-    assert caught.value.why == "training_mode=1 updates statistics; export the model for inference"
+    assert caught.value.reason == "training_mode=1 updates statistics; export the model for inference"
 
 
 def test_dropout_in_training_is_refused() -> None:

@@ -67,7 +67,7 @@ def test_repeated_elements(rows: list[list[int]], repeats: bool) -> None:
         return
     with pytest.raises(Inexpressible) as caught:
         refuse_repeats(indices, "none")
-    assert caught.value.why == "its indices contain an element twice, so the result is undefined"
+    assert caught.value.reason == "its indices contain an element twice, so the result is undefined"
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1, -3])
@@ -117,10 +117,10 @@ def test_a_scalar_is_of_rank_0_or_1() -> None:
 def test_what_the_model_computes_is_refused_by_its_name() -> None:
     with pytest.raises(Inexpressible) as caught:
         constant_ints(computed(2), "pads")
-    assert caught.value.why == "the model computes its pads; they must be constant"
+    assert caught.value.reason == "the model computes its pads; they must be constant"
     with pytest.raises(Inexpressible) as caught:
         constant_scalar(computed(), "k")
-    assert caught.value.why == "the model computes its k; it must be constant"
+    assert caught.value.reason == "the model computes its k; it must be constant"
 
 
 INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
@@ -167,7 +167,7 @@ def test_computed_inputs_are_refused(name: str) -> None:
     inputs = {each: constant(1) for each in ("starts", "ends", "axes", "steps")} | {name: computed(1)}
     with pytest.raises(Inexpressible) as caught:
         slice_ranges((3, 3), **inputs)
-    assert caught.value.why == f"the model computes its {name}; they must be constant"
+    assert caught.value.reason == f"the model computes its {name}; they must be constant"
 
 
 @given(st.lists(st.integers(-3, 2), max_size=3, unique_by=lambda axis: axis % 3), st.integers(0, 1))

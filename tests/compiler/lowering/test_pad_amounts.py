@@ -60,7 +60,7 @@ def test_axes_as_in_the_reference(pads: list[int], axes: list[int]) -> None:
 def test_refusals(mode: str, pads: tuple[int, int], why: str) -> None:
     with pytest.raises(Inexpressible) as caught:
         pad_amounts((3,), constant(*pads), mode=mode)
-    assert caught.value.why == why
+    assert caught.value.reason == why
 
 
 def test_near_misses_are_taken() -> None:

@@ -53,4 +53,4 @@ def test_computed_parameters_are_refused() -> None:
     for scale, zero_point in ((computed(), None), (constant(1, dtype="float32"), computed())):
         with pytest.raises(Inexpressible) as caught:
             quantization_parameters(scale, zero_point)
-        assert caught.value.why == "the model computes its scale or zero point; they must be constant"
+        assert caught.value.reason == "the model computes its scale or zero point; they must be constant"

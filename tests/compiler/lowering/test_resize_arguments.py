@@ -73,7 +73,7 @@ def test_scales_without_an_element_need_not_be_constant() -> None:
 def test_refusals(given: dict[str, Any], why: str) -> None:
     with pytest.raises(Inexpressible) as caught:
         decoded((1, 2, 8, 12), **given)
-    assert caught.value.why == why
+    assert caught.value.reason == why
 
 
 @given(st.integers(1, 6), st.integers(1, 5))

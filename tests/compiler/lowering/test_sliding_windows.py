@@ -111,14 +111,14 @@ def test_refusals(given: dict[str, Any], why: str) -> None:
     arguments = {"strides": None, "dilations": None, "auto_pad": "NOTSET", "pads": None} | given
     with pytest.raises(Inexpressible) as caught:
         window([8, 8], [6, 6], [3, 3], **arguments)
-    assert caught.value.why == why
+    assert caught.value.reason == why
 
 
 def test_a_kernel_shape_that_is_not_that_of_the_weights_is_refused() -> None:
     assert conv_window([8], [6], (3,), [3], None, None, "NOTSET", None).kernel == (3,)
     with pytest.raises(Inexpressible) as caught:
         conv_window([8], [6], (3,), [2], None, None, "NOTSET", None)
-    assert caught.value.why == "kernel_shape [2] does not match its weights (3,)"
+    assert caught.value.reason == "kernel_shape [2] does not match its weights (3,)"
 
 
 @pytest.mark.needs_ort

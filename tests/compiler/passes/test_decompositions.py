@@ -225,7 +225,7 @@ def test_what_is_not_unrolled_says_why(attributes: str, steps: int, why: str) ->
     )
     reasons: dict[str, Inexpressible] = {}
     assert not expand_functions(model, lambda node: True, reasons=reasons)
-    assert {name: reason.why for name, reason in reasons.items()} == {"LSTM_0": why}
+    assert {name: reason.reason for name, reason in reasons.items()} == {"LSTM_0": why}
 
 
 @pytest.mark.parametrize(
@@ -367,4 +367,4 @@ def test_a_long_recurrence_says_why() -> None:
     reasons: dict[str, Inexpressible] = {}
     assert not expand_functions(folded(text, opset=27), lambda node: True, reasons=reasons)
     (reason,) = reasons.values()
-    assert reason.why == "its recurrence has 257 steps; at most 256 are unrolled"
+    assert reason.reason == "its recurrence has 257 steps; at most 256 are unrolled"

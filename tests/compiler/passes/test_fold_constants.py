@@ -128,6 +128,6 @@ def test_a_computation_on_shared_weights_is_done_once(monkeypatch: pytest.Monkey
         w=SHARED,
     )
     monkeypatch.setattr("edgekit.compiler.model.shape_inference.evaluate_node", counted)
-    known = infer_shapes(model, 1 << 20, 2.0).known
+    known = infer_shapes(model, 1 << 20, 2.0).constants
     assert evaluated == ["Transpose_0"]
     assert known[model.graph[0].outputs[0]] is known[model.graph[1].outputs[0]]

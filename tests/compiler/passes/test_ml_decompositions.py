@@ -94,7 +94,7 @@ def test_label_encoder_of_strings_is_refused() -> None:
     }"""
     reasons: dict[str, Inexpressible] = {}
     assert not expand_functions(folded(text), lambda node: bool(node.domain), reasons=reasons)
-    assert {reason.why for reason in reasons.values()} == {"reads or writes strings"}
+    assert {reason.reason for reason in reasons.values()} == {"reads or writes strings"}
 
 
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
@@ -117,7 +117,7 @@ def test_linear_classifier_with_another_transform_is_refused() -> None:
         "ai.onnx.ml.LinearClassifier <coefficients = [0.5, -1.0, 2.0], intercepts = [0.1],"
         ' classlabels_ints = [3, 5], post_transform = "PROBIT"> (x) }'
     )
-    assert refusal(text).why == "post_transform PROBIT cannot be expressed in ONNX's standard operators"
+    assert refusal(text).reason == "post_transform PROBIT cannot be expressed in ONNX's standard operators"
 
 
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
@@ -163,7 +163,7 @@ def test_tree_classifier_of_two_classes(positive: bool, post: str, base: str) ->
 def test_tree_classifier_with_two_weights_for_two_classes_is_refused() -> None:
     attributes = f"{stumps('class', 2, seed=2)}, classlabels_int64s = [3, 5]"
     text = TWO_OUTPUTS.format(rows=1, scores=2) + f"ai.onnx.ml.TreeEnsembleClassifier <{attributes}> (x) }}"
-    assert refusal(text).why == (
+    assert refusal(text).reason == (
         "has two classes and weights for the second, for which ONNX Runtime returns labels 0 and 1 whatever "
         "the labels are: here 3, 5"
     )
@@ -201,7 +201,7 @@ def test_a_deep_tree_is_refused() -> None:
         f"ai.onnx.ml.TreeEnsembleClassifier <{attributes}, nodes_modes = [{modes}],"
         " classlabels_int64s = [3, 5, 9]> (x) }"
     )
-    assert refusal(text).why == f"its trees are {deep} levels deep; at most {MOST_LEVELS} are supported"
+    assert refusal(text).reason == f"its trees are {deep} levels deep; at most {MOST_LEVELS} are supported"
 
 
 @pytest.mark.parametrize("kind", ["SUM", "AVERAGE"])
@@ -217,7 +217,7 @@ def test_tree_regressor(kind: str, base: str) -> None:
 def test_tree_regressor_of_the_least_is_refused() -> None:
     text = f"""g (float[4,3] x) => (float[4,2] y) {{ y = ai.onnx.ml.TreeEnsembleRegressor
         <{stumps("target", 2, seed=3)}, n_targets = 2, aggregate_function = "MIN"> (x) }}"""
-    assert refusal(text).why == "aggregate_function MIN cannot be expressed in ONNX's standard operators"
+    assert refusal(text).reason == "aggregate_function MIN cannot be expressed in ONNX's standard operators"
 
 
 MISSING = "nodes_missing_value_tracks_true = [0, 0, 0, 0, 1, 0, 0, 0, 0]"
@@ -273,13 +273,15 @@ def test_tree_ensemble_with_missing_values() -> None:
 
 def test_tree_ensemble_of_the_greatest_is_refused() -> None:
     text = ENSEMBLE.format(rows=1, targets=2, attributes=f"{SINGLE}, aggregate_function = 3")
-    assert refusal(text).why == "aggregate_function MAX cannot be expressed in ONNX's standard operators"
+    assert refusal(text).reason == "aggregate_function MAX cannot be expressed in ONNX's standard operators"
 
 
 def test_tree_ensemble_with_a_transform_is_refused() -> None:
     """ONNX's 1 is softmax; ONNX Runtime computes the logistic function."""
     text = ENSEMBLE.format(rows=1, targets=2, attributes=f"{SINGLE}, post_transform = 1")
-    assert refusal(text).why == ("has post_transform 1, which ONNX and ONNX Runtime 1.32 number differently")
+    assert refusal(text).reason == (
+        "has post_transform 1, which ONNX and ONNX Runtime 1.32 number differently"
+    )
 
 
 KERNELS = ["LINEAR", "RBF", "SIGMOID", "POLY"]
@@ -317,7 +319,7 @@ def test_svm_classifier_with_probabilities_is_refused() -> None:
         " prob_a = [1.0, 1.0, 1.0], prob_b = [0.0, 0.0, 0.0], classlabels_ints = [3, 5, 9]> (x) }"
     )
     reason = refusal(text)
-    assert reason.why == "its probabilities need an iteration (libsvm's pairwise coupling)"
+    assert reason.reason == "its probabilities need an iteration (libsvm's pairwise coupling)"
     assert (
         reason.fix == "build it for ort, or train with probability=False: the decision function is supported"
     )
@@ -339,7 +341,7 @@ def test_svm_regressor(kernel: str, one_class: int) -> None:
 def test_double_precision_is_refused() -> None:
     text = """g (double[1,3] x) => (float[1,1] y) {
         y = ai.onnx.ml.LinearRegressor <coefficients = [0.5, 1.0, 2.0]> (x) }"""
-    assert refusal(text).why == "its input is in double precision"
+    assert refusal(text).reason == "its input is in double precision"
 
 
 def test_a_label_that_nothing_reads_may_be_a_string() -> None:

@@ -39,5 +39,5 @@ def test_what_has_no_element_is_known() -> None:
         y = ReduceMax <keepdims = 0> (x, axes)
     }"""
     )
-    known = infer_shapes(model).known
+    known = infer_shapes(model).constants
     np.testing.assert_array_equal(known[model.graph.outputs[0]], np.full((2, 4), -np.inf, np.float32))

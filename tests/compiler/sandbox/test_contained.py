@@ -260,7 +260,7 @@ def test_the_child_is_confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (child,) = children()
         seen.extend(Path(f"/proc/{child}/{name}").read_text("ascii") for name in ("status", "limits"))
 
-    kept = confinement.kept()
+    kept = confinement.effective_limits()
     monkeypatch.setenv(MEMORY_MB, "3000")
     monkeypatch.setenv(SECONDS, "1000")
     edgekit.build(models.write(tmp_path, models.SMALL_CNN), targets=["ort"], progress=look)
@@ -365,7 +365,7 @@ def test_of_what_only_counts_ten_a_second_cross_the_pipe_and_every_description(
 ) -> None:
     now, sent = 0.0, list[bytes]()
     monkeypatch.setattr("time.monotonic", lambda: now)
-    tell = child_main._teller(sent.append)
+    tell = child_main._notifier(sent.append)
     for count in range(1000):
         now = count / 1000 + 1
         tell("stage", Stage("searched", "rounding", None, count, 1000))

@@ -188,7 +188,7 @@ for path in paths:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a process out of folders")
 def test_a_child_writes_records_of_its_own_model_alone(tmp_path: Path, model: Path) -> None:
-    if why := confinement.kept().get("files"):
+    if why := confinement.effective_limits().get("files"):
         pytest.skip(why)
     (tmp_path / "other.onnx").write_bytes(b"another model")
     own, other = (model_folder([path]) for path in (model, tmp_path / "other.onnx"))

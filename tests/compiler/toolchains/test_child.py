@@ -61,13 +61,13 @@ def test_it_answers_and_keeps_what_it_has_loaded(child: ToolchainChild) -> None:
     assert child.ask({"do": "compile"}, 300) == {"asked": ["compile"]}
     assert (child.folder / "out.txt").read_text("utf-8") == "RELU"
     assert child.ask({"do": "compile"}, 300) == {"asked": ["compile", "compile"]}
-    assert "what compilers print is no answer" in child.said()
+    assert "what compilers print is no answer" in child.output_end()
 
 
 def test_what_it_raises_is_one_line_and_the_next_request_is_answered(child: ToolchainChild) -> None:
     with pytest.raises(EngineError, match=r"^the toolchain demo failed: ValueError: no such op$"):
         child.ask({"do": "fail"}, 300)
-    assert "Traceback" in child.said()
+    assert "Traceback" in child.output_end()
     (child.folder / "in.txt").write_text("a", "utf-8")
     assert child.ask({"do": "compile"}, 300)["asked"] == ["fail", "compile"]
 
@@ -78,7 +78,7 @@ def test_its_death_and_its_last_words(child: ToolchainChild) -> None:
     assert str(problem.value) == (
         "the process of the toolchain demo exited with code 3; its last line: compiler: out of cheese"
     )
-    assert "out of cheese" in child.said()  # its folder is gone
+    assert "out of cheese" in child.output_end()  # its folder is gone
 
 
 def test_one_that_takes_too_long_is_ended(child: ToolchainChild) -> None:
@@ -97,7 +97,7 @@ def test_it_sees_nothing_of_this_process_s_python(child: ToolchainChild) -> None
 
 
 def test_it_has_no_network_and_writes_only_to_its_folder(child: ToolchainChild, tmp_path: Path) -> None:
-    kept = confinement.kept()
+    kept = confinement.effective_limits()
     if kept.get("files") or kept.get("network"):
         pytest.skip(f"this system does not confine processes: {kept}")
     for request in ({"do": "write", "path": str(tmp_path / "x")}, {"do": "connect"}):

@@ -227,7 +227,7 @@ def test_answers_that_change_unseen_are_refused(session: Session) -> None:
     calibration = measure(Sees(), still(240), same=lambda one, other: one == other)  # type: ignore[arg-type]
     assert calibration.false_hits > 5
     assert not calibration.granted
-    assert "hits were false" in calibration.why_not
+    assert "hits were false" in calibration.refusal
 
 
 def test_what_reuse_would_have_cost_is_counted() -> None:

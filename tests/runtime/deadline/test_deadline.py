@@ -287,7 +287,7 @@ def test_what_opening_raises_is_raised() -> None:
     with pytest.raises(EngineError, match=r"^no such operator$"):
         watched.load(limit_s=20)
     watched.close()
-    assert not watched.stuck
+    assert not watched.is_stuck
     until(lambda: not watched_threads())
 
 
@@ -355,9 +355,9 @@ def test_a_watched_runner_alone(hang: Hang) -> None:
         watched.run({"x": X})
     watched.close()
     assert time.monotonic() - began < NOBODY_WAITED_S
-    assert (watched.stuck, engine.closed) == (True, 0)
+    assert (watched.is_stuck, engine.closed) == (True, 0)
     hang.let_go.set()
-    until(lambda: engine.closed == 1 and not watched.stuck)
+    until(lambda: engine.closed == 1 and not watched.is_stuck)
 
 
 def test_a_watched_runner_raises_what_its_runner_raised() -> None:

@@ -48,7 +48,7 @@ def built(how: str, limits: EngineLimits | None = None) -> EngineBuild:
 def test_a_good_builder_leaves_a_whole_engine_and_what_it_measured() -> None:
     build = built("works")
     store = EngineStore()
-    assert (build.stage, build.why) == ("ready", "")
+    assert (build.stage, build.reason) == ("ready", "")
     assert store.state(NAME) == "whole"
     assert (store.folder(NAME) / ENGINE).read_bytes() == CONTENT
     assert store.meta(NAME)["golden_db"] == 42.0
@@ -72,7 +72,7 @@ def test_a_bad_builder_leaves_no_engine_and_two_switch_it_off(how: str) -> None:
     limits = EngineLimits(seconds=0.3) if how == "hangs" else EngineLimits(memory_mb=60)
     build = built(how, limits)
     assert build.stage == "failed"
-    assert build.why.startswith(BAD[how])
+    assert build.reason.startswith(BAD[how])
     store = EngineStore()
     assert store.state(NAME) == "absent"
     assert [why[: len(BAD[how])] for why in store.ledger(NAME).failures] == [BAD[how]]
@@ -93,7 +93,7 @@ def test_another_fingerprint_is_not_switched_off() -> None:
 def test_little_memory_left_for_others_ends_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_build, "free_memory_mb", lambda: 50)
     build = built("hangs")
-    assert build.why == "the builder was killed with 50 MB of memory left for other processes"
+    assert build.reason == "the builder was killed with 50 MB of memory left for other processes"
 
 
 @pytest.mark.parametrize("what", ["disk", "memory"])
@@ -139,9 +139,9 @@ def test_a_disk_that_damages_engines_does_not_get_one_at_every_start() -> None:
 
 def test_a_builder_that_the_disk_has_no_room_for_counts_as_no_failure() -> None:
     for _ in range(3):
-        assert built("fills the disk").why == "the disk was full"
+        assert built("fills the disk").reason == "the disk was full"
     assert EngineStore().ledger(NAME) == Ledger()
-    assert built("works").why == ""
+    assert built("works").reason == ""
 
 
 def test_the_app_sees_where_the_build_is() -> None:
@@ -170,7 +170,7 @@ def test_a_build_that_is_stopped_counts_as_no_failure() -> None:
     build = EngineBuild(EngineStore(), NAME, command("hangs"), EngineLimits())
     time.sleep(0.1)
     build.stop()
-    assert (build.stage, build.why) == ("failed", "stopped")
+    assert (build.stage, build.reason) == ("failed", "stopped")
     assert EngineStore().ledger(NAME) == Ledger()
 
 
@@ -221,7 +221,7 @@ def test_a_builder_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
         assert build.wait(30)
         state = store.state(name)
         assert state == ("whole" if build.stage == "ready" else "absent")
-        assert build.why == ("" if build.stage == "ready" else "the builder was killed by signal 9")
+        assert build.reason == ("" if build.stage == "ready" else "the builder was killed by signal 9")
         if state == "whole":
             whole += 1
             assert (store.folder(name) / ENGINE).read_bytes() == CONTENT
@@ -373,7 +373,7 @@ def test_no_engine_of_a_folder_that_others_may_write_to_is_loaded_or_built(above
             look(NAME)
     build = EngineBuild(store, "e" * 64, command("works"), EngineLimits())
     assert build.wait(60)
-    assert build.why == str(error.value)
+    assert build.reason == str(error.value)
     place.chmod(0o700)
     assert [path.name for path in store.root.glob("e*")] == []
     assert (

@@ -49,10 +49,10 @@ class Simulated:
             if self.active is None:
                 candidate = best_candidate(self.plan, self.failures)
                 if candidate is None:
-                    hanging = [name for name, failure in failures.items() if failure.stuck]
+                    hanging = [name for name, failure in failures.items() if failure.still_running]
                     again = retry_candidates(failures, cooldowns, tried, hanging)
                     if not again:
-                        kept = {name: f for name, f in self.failures.items() if f.stuck}
+                        kept = {name: f for name, f in self.failures.items() if f.still_running}
                         self.failures = failures | kept
                         self.cooldowns = cooldowns | {name: self.cooldowns[name] for name in kept}
                         return None
@@ -68,7 +68,7 @@ class Simulated:
                 return self.active
             name, self.active = self.active, None
             tried.add(name)
-            self.failures[name] = Failure("threw", stuck=name in stuck)
+            self.failures[name] = Failure("threw", still_running=name in stuck)
             self.cooldowns[name] = after_failure(self.cooldowns.get(name), now_s)
         raise AssertionError("a request did not end")
 
@@ -104,7 +104,7 @@ def test_every_request_is_answered_if_any_variant_can(part: int) -> None:
             now_s += draw.choice((0.1, 5.0, 40.0, 1000.0, 5000.0))
             broken = {name for name in names if draw.random() < 0.4} | missing
             stuck = {name for name in broken if draw.random() < 0.2}
-            blocked = {name for name, f in session.failures.items() if f.stuck or f.missing}
+            blocked = {name for name, f in session.failures.items() if f.still_running or f.missing}
             name = session.request(broken, stuck, now_s)
             able = set(names) - broken - blocked
             if able:

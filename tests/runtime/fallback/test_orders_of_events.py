@@ -128,7 +128,7 @@ class Play:
         return {
             state
             for name, state in self.weather.now.items()
-            if name not in failures or (name in health.cooldowns and not failures[name].stuck)
+            if name not in failures or (name in health.cooldowns and not failures[name].still_running)
         }
 
     def settle(self) -> None:

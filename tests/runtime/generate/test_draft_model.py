@@ -248,9 +248,9 @@ def test_what_a_draft_brings_is_arithmetic() -> None:
     times = StepTimes(10, 10, 14, 4)
     assert draft_gain(times, 1, 0.0).gain < 1
     right = draft_gain(times, 1, 1.0)
-    assert right.most == 4
+    assert right.max_tokens == 4
     assert right.gain == pytest.approx(50 / 18)
-    assert draft_gain(times, 1, 0.3).most < draft_gain(times, 1, 0.9).most
+    assert draft_gain(times, 1, 0.3).max_tokens < draft_gain(times, 1, 0.9).max_tokens
     on, why, _ = draft_pays(times, 3, 0.7)
     assert (on, why) == (
         True,
@@ -283,8 +283,8 @@ def test_auto_takes_the_draft_where_it_pays_and_remembers_its_time(
     monkeypatch.setattr(DraftModel, "measured_ms", took)
     decide = partial(speculation_on, NumpyDecoder(), "auto", "artifact", 1)
     first = decide(DraftModel(load, 0.8, "draft"))
-    assert (first.on, first.by) == (True, by)
-    assert ("by lookup" in first.why) is (by == "lookup")
+    assert (first.on, first.proposer) == (True, by)
+    assert ("by lookup" in first.reason) is (by == "lookup")
     assert [decoder.closed for decoder in loads] == [by == "lookup"]
     monkeypatch.setattr(DraftModel, "measured_ms", None)
     assert decide(DraftModel(load, 0.8, "draft")) == first

@@ -77,7 +77,7 @@ def test_a_variant_is_loaded_in_a_child_process_first(
     bundle = Bundle.open(tmp_path / "tiny.edgekit")
     (variant,) = bundle.variants
     found = probe.probe(bundle, variant, 1)
-    assert (found.why, found.engine.split()[0]) == ("", "ONNX")
+    assert (found.reason, found.engine.split()[0]) == ("", "ONNX")
     with TextSession(bundle, probe=True, speculate="off", threads=1) as session:
         assert session.active.variant == variant.name
         session.generate("once", max_tokens=2).text()

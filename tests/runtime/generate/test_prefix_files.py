@@ -104,7 +104,7 @@ def test_files_have_a_limit_and_the_oldest_go_first(root: Path) -> None:
     for first in range(100, 110):
         files.keep([first, *TOKENS[1:]], cache(40))
     assert len(files_in(root)) == 3
-    assert {tokens[0] for tokens in files._known.values()} == {107, 108, 109}
+    assert {tokens[0] for tokens in files._tokens.values()} == {107, 108, 109}
     other = PrefixFiles("another", limit_bytes=cache(40).nbytes // 2)
     other.keep(TOKENS, cache(40))
     assert len(files_in(root)) == 3

@@ -71,7 +71,7 @@ def test_a_model_that_kills_the_engine_costs_a_fallback(monkeypatch: pytest.Monk
 def test_what_a_probe_finds(tmp_path: Path) -> None:
     def why(**models: bytes) -> str:
         bundle = ort_bundle(**models)
-        return probe_once(bundle, bundle.variants[0], 1).why
+        return probe_once(bundle, bundle.variants[0], 1).reason
 
     assert why(good=onnx_bytes(DOUBLES)) == ""
     assert why(turned=onnx_bytes(TURNS)) == "it returned y float32 6x1; the model's outputs are y float32 1x6"
@@ -92,12 +92,12 @@ def test_a_record_of_another_engine_version_counts_for_nothing(monkeypatch: pyte
 
     monkeypatch.setattr(probe, "probe", counted)
     for _ in range(2):
-        assert probe_once(bundle, bundle.variants[0], 1).why == ""
+        assert probe_once(bundle, bundle.variants[0], 1).reason == ""
     assert len(calls) == 2
     from edgekit.target import registry
 
     monkeypatch.setattr(registry.engine("ort"), "engine_version", lambda: "ONNX Runtime 2")
-    assert probe_once(bundle, bundle.variants[0], 1).why == ""
+    assert probe_once(bundle, bundle.variants[0], 1).reason == ""
     assert len(calls) == 2
 
 
@@ -105,7 +105,7 @@ def test_a_missing_engine_is_not_the_probes_business() -> None:
     variant = Variant("a", "no-such-target", "ort", "fp32", {"model.bin": "v/a"}, {}, "verified")
     bundle = small_bundle([variant])
     for _ in range(2):
-        assert probe_once(bundle, bundle.variants[0], 1).why == ""
+        assert probe_once(bundle, bundle.variants[0], 1).reason == ""
     assert len(records()) == 1
     assert b'"engine":""' in records()[0].read_bytes()
 
@@ -131,7 +131,7 @@ def test_an_app_in_one_file_is_not_started_again(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("started"))
     bundle = small_bundle()
-    assert probe_once(bundle, bundle.variants[0], 1).why == ""
+    assert probe_once(bundle, bundle.variants[0], 1).reason == ""
 
 
 ENGINE = "X 1.0"
@@ -174,7 +174,7 @@ def test_a_bundle_cannot_switch_the_probe_off() -> None:
     """Only the target says that its variants are made ready on the device."""
     bundle = ort_bundle(killer=killer())
     each = bundle.variants[0]._replace(options={"prepared_on_device": True})
-    assert probe_once(bundle, each, 1).why == "it crashed the probe process (SIGFPE)"
+    assert probe_once(bundle, each, 1).reason == "it crashed the probe process (SIGFPE)"
     assert background.variants_to_prepare([each], set(), SessionOptions()) == []
 
 
@@ -184,7 +184,7 @@ def test_what_a_target_makes_ready_on_the_device_is_not_probed(
     monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("a process was started"))
     monkeypatch.setattr(engines["ort"], "ENGINE", EngineInfo(prepared_on_device=True))
     bundle = small_bundle()
-    assert probe_once(bundle, bundle.variants[0], 1).why == ""
+    assert probe_once(bundle, bundle.variants[0], 1).reason == ""
 
 
 def test_what_stands_by_is_probed_too(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_a_record_that_others_may_have_written_is_not_believed(tmp_path: Path, a
     folder = cache_folder.cache_folder() / "probes"
     known = {"engine": registry.engine("ort").engine_version(), "why": ""}
     assert records_module.record(folder, probe._key(bundle, bundle.variants[0]), known, 10)
-    assert probe_once(bundle, bundle.variants[0], 1).why == ""
+    assert probe_once(bundle, bundle.variants[0], 1).reason == ""
     place = folder.parent if above else folder
     place.chmod(0o777)
     with Session(bundle, threads=1, probe=True) as session:

@@ -202,7 +202,7 @@ def test_a_row_that_is_refused_again_and_again_is_quarantined_and_can_be_release
         assert [outbox.deliver(sink).refused for _ in range(4)] == [1, 1, 1, 0]
         assert sink.keys == ["a", "b"]
         (row,) = outbox.quarantined()
-        assert (row.key, row.tries, row.why, row.body) == ("bad", 3, "no such field", b"body")
+        assert (row.key, row.tries, row.reason, row.body) == ("bad", 3, "no such field", b"body")
         assert outbox.counts()["quarantined"] == 1
         sink.fails = lambda parcel: None
         assert outbox.release() == 1

@@ -51,7 +51,7 @@ def test_whatever_the_server_does_the_answer_is_in_time(
     """The device takes up to 1.5 of its p95, and fits within the deadline at all."""
     own_s = ratio * local_s
     plan = decide(policy, deadline_s, local_s, remote_s, "" if allowed else "it is down")
-    assert plan.why
+    assert plan.reason
     if plan.remote_at_s is None:
         assert plan.local_at_s == 0.0
     else:
@@ -113,39 +113,39 @@ def test_a_confidence_that_is_no_number_asks() -> None:
 
 
 def closed() -> Breaker:
-    return Breaker().probing().probed(True, 0.0, 0.5).request_sent().heard(True, False, 0.0, 0.5)
+    return Breaker().probing().probed(True, 0.0, 0.5).request_sent().after_result(True, False, 0.0, 0.5)
 
 
 def test_it_begins_by_asking_whether_there_is_a_server() -> None:
     assert Breaker().probe_due(0.0)
-    assert Breaker().why_not == "the server is not used: not checked yet"
+    assert Breaker().refusal == "the server is not used: not checked yet"
     assert closed().state == "closed"
-    assert closed().why_not == ""
+    assert closed().refusal == ""
 
 
 @pytest.mark.parametrize(("good", "slow"), [(False, False), (True, True)])
 def test_failed_and_slow_calls_open_it(good: bool, slow: bool) -> None:
     breaker, calls = closed(), 0
     while breaker.state == "closed":
-        breaker, calls = breaker.heard(good, slow, 10.0, 0.5, "bad"), calls + 1
+        breaker, calls = breaker.after_result(good, slow, 10.0, 0.5, "bad"), calls + 1
     assert calls == 4
-    assert breaker.why_not == "the server is not used: bad"
+    assert breaker.refusal == "the server is not used: bad"
     assert breaker.until_s == 10.0 + FIRST_PAUSE_S
 
 
 def test_one_bad_call_in_ten_does_not() -> None:
     breaker = closed()
     for number in range(1000):
-        breaker = breaker.heard(number % 10 != 0, number % 10 == 5, 0.0, 0.5)
+        breaker = breaker.after_result(number % 10 != 0, number % 10 == 5, 0.0, 0.5)
         assert breaker.state == "closed"
 
 
 def test_half_open_lets_one_through_and_it_decides() -> None:
     half = Breaker().probing().probed(True, 0.0, 0.5)
-    assert (half.state, half.why_not) == ("half-open", "")
-    assert half.request_sent().why_not != ""
-    assert half.request_sent().heard(True, True, 5.0, 0.5, "slow").state == "open"
-    assert half.request_sent().heard(False, False, 5.0, 0.5, "bad").until_s == 5.0 + FIRST_PAUSE_S
+    assert (half.state, half.refusal) == ("half-open", "")
+    assert half.request_sent().refusal != ""
+    assert half.request_sent().after_result(True, True, 5.0, 0.5, "slow").state == "open"
+    assert half.request_sent().after_result(False, False, 5.0, 0.5, "bad").until_s == 5.0 + FIRST_PAUSE_S
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
@@ -174,18 +174,18 @@ def test_whatever_happens_it_keeps_its_rules(events: list[tuple[str, float]]) ->
         elif event == "ask":
             if breaker.probe_due(now_s):
                 breaker = breaker.probing()
-            if not breaker.why_not:
+            if not breaker.refusal:
                 breaker, under_way = breaker.request_sent(), under_way + 1
         elif event in ("ready", "unready") and breaker.state == "probing":
             breaker = breaker.probed(event == "ready", now_s, chance, "unready")
         elif event in ("good", "bad", "slow") and under_way:
             under_way -= 1
-            breaker = breaker.heard(event != "bad", event == "slow", now_s, chance, event)
+            breaker = breaker.after_result(event != "bad", event == "slow", now_s, chance, event)
         assert breaker.state in ("closed", "open", "probing", "half-open")
         assert 0 <= breaker.failed <= 1
         assert 0 <= breaker.slow <= 1
         if breaker.state == "open":
-            assert breaker.why
+            assert breaker.reason
             assert breaker.until_s <= now_s + 1.5 * LONGEST_PAUSE_S
         if breaker.state == "closed" and before.state != "closed":
             assert (before.state, event) == ("half-open", "good")
@@ -210,7 +210,7 @@ def test_10_000_requests_none_unanswered_none_late() -> None:
             now_s += draw.expovariate(2.0)
             if breaker.probe_due(now_s):
                 breaker = breaker.probing().probed(mood != "down", now_s, draw.random(), "down")
-            plan = decide("remote-first", deadline_s, local.p95_s(), remote.p95_s(ENOUGH), breaker.why_not)
+            plan = decide("remote-first", deadline_s, local.p95_s(), remote.p95_s(ENOUGH), breaker.refusal)
             back_s = math.inf
             if plan.remote_at_s is not None:
                 breaker = breaker.request_sent()
@@ -230,7 +230,7 @@ def test_10_000_requests_none_unanswered_none_late() -> None:
                 if good:
                     remote.add(back_s)
                 slow = min(back_s, deadline_s) > (latest_start_s(deadline_s, local.p95_s()) or deadline_s)
-                breaker = breaker.heard(good, slow, now_s + deadline_s, draw.random(), "bad")
+                breaker = breaker.after_result(good, slow, now_s + deadline_s, draw.random(), "bad")
     assert sum(paths.values()) > 10_000
     assert min(paths.values()) > 2_000
 

@@ -61,7 +61,7 @@ with Session(path, threads=1) as session:
         while not both.status()["why"]:  # what the server sent is dealt with to the end
             time.sleep(0.002)
         work_s = time.process_time() - began
-        print(json.dumps([answer.path, answer.why, work_s, right, peak_mb() - before]))
+        print(json.dumps([answer.path, answer.reason, work_s, right, peak_mb() - before]))
 """
 
 

@@ -76,7 +76,7 @@ def test_the_server_answers_in_both_forms(session: Session, options: tuple[str, 
         assert both.status()["server"] == "half-open"
         for _ in range(3):
             answer = both.run({"x": x})
-            assert (answer.path, answer.why) == ("remote", "the server first")
+            assert (answer.path, answer.reason) == ("remote", "the server first")
             np.testing.assert_array_equal(answer["y"], np.float32(3) * x)
             assert answer.took_ms > 0
         status = both.status()
@@ -87,7 +87,7 @@ def test_nobody_there_means_the_device_and_says_so(session: Session) -> None:
     with remote_first(session, nowhere()) as both:
         answer = both.run({"x": X})
         assert answer.path == "local"
-        assert answer.why.startswith("the server is not used: ConnectionRefusedError: ")
+        assert answer.reason.startswith("the server is not used: ConnectionRefusedError: ")
         assert set(answer) == {"y"}
         np.testing.assert_array_equal(answer["y"], session.run({"x": X})["y"])
 
@@ -115,20 +115,20 @@ def test_a_bad_answer_is_the_devices(session: Session, fault: str) -> None:
     with serving(fault) as url, remote_first(session, url, deadline_ms) as both:
         answer = both.run({"x": X})
         assert answer.path == "local"
-        assert answer.why.startswith(BAD[fault])
+        assert answer.reason.startswith(BAD[fault])
         np.testing.assert_array_equal(answer["y"], 2 * X)
         end_s = time.monotonic() + 20
         while both.status()["server"] == "half-open" and time.monotonic() < end_s:
             time.sleep(0.01)
         assert both.status()["server"] == "open"  # the first one decides
-        assert both.run({"x": X}).why.startswith("the server is not used: ")
+        assert both.run({"x": X}).reason.startswith("the server is not used: ")
 
 
 def test_local_only_opens_nothing(session: Session) -> None:
     before = set(threading.enumerate())
     with RemoteSession(session, nowhere(), "m", policy="local-only") as both:
         answer = both.run({"x": X})
-        assert (answer.path, answer.why) == ("local", "local-only")
+        assert (answer.path, answer.reason) == ("local", "local-only")
         assert set(threading.enumerate()) <= before
 
 
@@ -136,11 +136,11 @@ def test_local_first_asks_the_server_where_the_device_fails(session: Session) ->
     with serving() as url, RemoteSession(session, url, "m", deadline_ms=5000) as both:
         known(both)
         answer = both.run({"x": X})
-        assert (answer.path, answer.why) == ("local", "the device first")
+        assert (answer.path, answer.reason) == ("local", "the device first")
         change(session, throws)
         answer = both.run({"x": X})
         assert answer.path == "remote"
-        assert "the device failed: no variant of" in answer.why
+        assert "the device failed: no variant of" in answer.reason
         np.testing.assert_array_equal(answer["y"], 3 * X)
 
 
@@ -164,12 +164,12 @@ def test_confidence(session: Session) -> None:
     ):
         known(both)
         answer = both.run({"x": X})  # 2 * 5 / 10
-        assert (answer.path, answer.why) == ("local", "confidence 1 of at least 0.5")
+        assert (answer.path, answer.reason) == ("local", "confidence 1 of at least 0.5")
         answer = both.run({"x": X / 4})
-        assert (answer.path, answer.why) == ("remote", "confidence 0.25 of the device")
+        assert (answer.path, answer.reason) == ("remote", "confidence 0.25 of the device")
         np.testing.assert_array_equal(answer["y"], 3 * (X / 4))
     answer = both.run({"x": X / 4})
-    assert (answer.path, answer.why) == ("local", "confidence 0.25, but all connections are in use")
+    assert (answer.path, answer.reason) == ("local", "confidence 0.25, but all connections are in use")
 
 
 def test_a_slow_device_is_not_waited_for_where_the_server_is_quick(session: Session) -> None:
@@ -220,7 +220,7 @@ def test_a_model_that_is_another_there_is_never_asked(
 def test_a_model_that_is_not_there(session: Session) -> None:
     with serving() as url:
         both = RemoteSession(session, url, "other", policy="remote-first")
-        assert known(both).run({"x": X}).why == (
+        assert known(both).run({"x": X}).reason == (
             "the server is not used: /v2/models/other/ready answered 404"
         )
         both.close()
@@ -253,7 +253,7 @@ def test_over_tls_and_not_to_a_stranger(session: Session, tmp_path: Path) -> Non
         with remote_first(session, url) as both:  # the system does not know that certificate
             answer = both.run({"x": X})
             assert answer.path == "local"
-            assert "certificate verify failed" in answer.why
+            assert "certificate verify failed" in answer.reason
 
 
 class Witness:
@@ -308,7 +308,7 @@ def storm(session: Session, requests: int, margin_s: float) -> tuple[Counter[str
                 answer = both.run({"x": x})
                 took.append((began_s, time.monotonic()))
                 paths[answer.path] += 1
-                assert answer.why
+                assert answer.reason
                 np.testing.assert_array_equal(
                     answer["y"], own if answer.path == "local" else np.float32(3) * x
                 )

@@ -91,7 +91,12 @@ class Counted:
 def test_rows_are_answered_as_alone(pair: tuple[Session, Session], monkeypatch: pytest.MonkeyPatch) -> None:
     takes(monkeypatch, 1.0, 1.5)
     batching = Batching(*pair)
-    assert (batching.size, batching.least, batching.ratio, batching.batch_s) == (SIZE, 2, 4 / 1.5, 0.0015)
+    assert (batching.size, batching.min_requests, batching.ratio, batching.batch_s) == (
+        SIZE,
+        2,
+        4 / 1.5,
+        0.0015,
+    )
     assert repr(batching) == "<Batching: 4 in one run, 2.67 x as fast; from 2 requests on>"
     for count in range(1, SIZE + 1):
         given = rows(count)
@@ -112,7 +117,7 @@ def test_so_many_requests_pay(
 ) -> None:
     takes(monkeypatch, 1.0, many_ms)
     batching = Batching(*pair)
-    assert (batching.least, batching.pays) == (least, pays)
+    assert (batching.min_requests, batching.pays) == (least, pays)
 
 
 def test_what_does_not_pay_is_off(pair: tuple[Session, Session], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +139,7 @@ def test_it_is_measured_once_a_device(
 ) -> None:
     measured = takes(monkeypatch, 1.0, 1.5)
     first, again = Batching(*pair), Batching(*pair)
-    assert (first.least, first.ratio) == (again.least, again.ratio)
+    assert (first.min_requests, first.ratio) == (again.min_requests, again.ratio)
     assert len(measured) == 1
     with Session(paths["rows-1"], threads=2) as one, Session(paths[f"rows-{SIZE}"], threads=2) as many:
         Batching(one, many)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from edgekit.runtime.metrics.labelled_counts import Counts
-from edgekit.runtime.store.health import CandidateWatch, HealthWindow, burns_faster, is_healthy, seen
+from edgekit.runtime.store.health import CandidateWatch, HealthWindow, burns_faster, is_healthy, watched
 
 
 def first_alarm(rate: float, before: tuple[int, int], answers: int, draw: random.Random) -> int | None:
@@ -39,8 +39,8 @@ def test_a_model_that_always_fell_back_sets_no_limit() -> None:
 
 def test_a_window_needs_time_and_answers_since_the_last_failure() -> None:
     window = HealthWindow(60.0, 10)
-    watch = seen(CandidateWatch(0.0), Counts(10), 60.0)
+    watch = watched(CandidateWatch(0.0), Counts(10), 60.0)
     assert is_healthy(watch, window, 60.0)
     assert not is_healthy(watch, window, 59.9)
-    assert not is_healthy(seen(watch, Counts(11, 0, 1), 60.0), window, 60.0)
-    assert is_healthy(seen(seen(watch, Counts(11, 0, 1), 60.0), Counts(21, 0, 1), 120.0), window, 120.0)
+    assert not is_healthy(watched(watch, Counts(11, 0, 1), 60.0), window, 60.0)
+    assert is_healthy(watched(watched(watch, Counts(11, 0, 1), 60.0), Counts(21, 0, 1), 120.0), window, 120.0)

@@ -146,7 +146,7 @@ def test_memory_is_known_before_loading() -> None:
     shape = DecoderShape(30, 3, 64, 49152, 2048)
     assert shape.cache_bytes(1000) == 2 * 30 * 3 * 64 * 1000 * 4
     assert shape._replace(fixed=True).cache_bytes(1000) == shape.cache_bytes(2048)
-    assert DecoderShape.of({"decoder": shape.as_json()}) == shape
+    assert DecoderShape.from_options({"decoder": shape.as_json()}) == shape
 
 
 @pytest.mark.needs_tflite
@@ -207,7 +207,7 @@ def test_litert_has_a_program_for_prompts_in_int8_where_it_is_small(
     weights = quantize_decoder(model, "int8")
     whole = compiled(model, "int8", weights, 64)
     assert whole.options["prompt"] == 32
-    shape = DecoderShape.of(whole.options)
+    shape = DecoderShape.from_options(whole.options)
     plan = plan_memory(whole.options, 0, None, 1, 0)
     assert plan.weights_bytes == whole.options["extra_bytes"] > shape.cache_bytes(64)
     assert "prompt" not in compiled(model, "fp32", {}, 64).options

@@ -41,7 +41,7 @@ def built(model: ir.Model, folder: Path, precision: str = "fp32") -> str:
     with pytest.raises(EngineNotReady) as found:
         opened(model, folder, precision)
     assert found.value.build.wait(60)
-    return found.value.build.why
+    return found.value.build.reason
 
 
 def alive() -> int:

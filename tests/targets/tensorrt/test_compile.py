@@ -15,7 +15,7 @@ from edgekit_tensorrt import acceptance
 from edgekit_tensorrt import compile as tensorrt_compile
 from edgekit_tensorrt.acceptance import Acceptance
 from edgekit_tensorrt.compile import check_model, compile_model
-from edgekit_tensorrt.device.golden import golden_feeds, golden_sha256, kept, snr_db, why_wrong
+from edgekit_tensorrt.device.golden import golden_feeds, golden_sha256, snr_db, thinned, why_wrong
 from edgekit_tensorrt.quant_rules import rules
 
 from edgekit.compiler.model.onnx_file import open_model, signature
@@ -263,9 +263,9 @@ def test_the_golden_vector_tells_garbage(tmp_path: Path) -> None:
 
 
 def test_at_most_4096_values_are_kept() -> None:
-    assert kept(np.zeros((1, 100, 100))).size <= 4096
-    assert kept(np.zeros((2, 3))).size == 6
-    assert kept(np.zeros(())).size == 1
+    assert thinned(np.zeros((1, 100, 100))).size <= 4096
+    assert thinned(np.zeros((2, 3))).size == 6
+    assert thinned(np.zeros(())).size == 1
     assert snr_db(np.zeros(3), np.zeros(3)) is None
     assert snr_db(np.zeros(3), np.ones(3)) == -1000.0
 

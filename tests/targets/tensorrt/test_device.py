@@ -127,7 +127,7 @@ def test_another_golden_vector_is_told(jetson: pytest.MonkeyPatch, tmp_path: Pat
     with pytest.raises(EngineNotReady) as found:
         with_settings(tmp_path, lambda settings: settings.update(golden_sha256="0" * 64))
     assert found.value.build.wait(60)
-    assert found.value.build.why == "the golden vector is another one here than trt.json says"
+    assert found.value.build.reason == "the golden vector is another one here than trt.json says"
 
 
 def test_no_cuda_is_told(jetson: pytest.MonkeyPatch) -> None:

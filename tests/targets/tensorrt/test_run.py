@@ -207,7 +207,7 @@ def test_the_builder_stands_back(jetson: pytest.MonkeyPatch, tmp_path: Path) -> 
                 score = Path(f"/proc/{pid}/oom_score_adj").read_text("ascii").strip()
                 seen.add((os.getpriority(os.PRIO_PROCESS, pid), score))
         time.sleep(0.05)
-    assert build.why == ""
+    assert build.reason == ""
     assert (19, "1000") in seen
 
 

@@ -117,7 +117,7 @@ def _run(job: LanguageJob, variant: VariantBuild) -> None:
         runner = registry.open_decoder(target.name, files, artifact.options, threads, capacity)
         load_ms = 1000 * (time.perf_counter() - started)
         with closing(runner):
-            fixed = DecoderShape.of(artifact.options).fixed
+            fixed = DecoderShape.from_options(artifact.options).fixed
             windows = FEW_WINDOWS if fixed else None
             written = written_by(runner, job.reference, job.model.stop_ids, windows)
             variant.evidence["runner"] = dict(runner.facts())

@@ -26,13 +26,13 @@ class Recordings(NamedTuple):
         origin: Description of their source.
         features: float32 [mels, frames] of the first window of each.
         seconds: Length of that part of each.
-        given: Whether they are the user's.
+        from_user: Whether they are the user's.
     """
 
     origin: str
     features: list[Array]
     seconds: list[float]
-    given: bool
+    from_user: bool
 
 
 def read_recordings(samples: object, entry: AudioInput) -> Recordings:

@@ -255,7 +255,7 @@ def _run(job: SpeechJob, variant: VariantBuild) -> None:
     of_figures = compare([job.reference.figures], [figures], SPEECH_BARS[variant.precision].figures_db)
     variant.evidence["accuracy"] = {"logits": accuracy.as_json(), "figures": of_figures.as_json()}
     variant.evidence["transcription"] = {
-        "recordings": len(texts), "given": job.recordings.given, "words": words, "different": edits,
+        "recordings": len(texts), "given": job.recordings.from_user, "words": words, "different": edits,
         "seconds": round(sum(job.recordings.seconds), 2), "limit": job.words_limit[variant.precision],
     }  # fmt: skip
     digest = stored_timings.run_digest(variant.digest, artifact.options)
@@ -268,7 +268,7 @@ def _run(job: SpeechJob, variant: VariantBuild) -> None:
         variant.reject(f"logits of the recordings: {accuracy}; {limit_db:g} dB is required")
     elif not of_figures.within_limit:
         variant.reject(f"probability of no speech: {of_figures}; {of_figures.limit_db:g} dB is required")
-    elif job.recordings.given and edits > job.words_limit[variant.precision] * words:
+    elif job.recordings.from_user and edits > job.words_limit[variant.precision] * words:
         allowed = 100 * job.words_limit[variant.precision]
         variant.reject(f"{edits} of {words} words differ from the float model's; {allowed:g} % is allowed")
     if variant.rejected:  # nobody reads them any more

@@ -120,7 +120,7 @@ class DraftTraining(TrainingLoop):
         self._training, self._validation = training, validation
 
     @classmethod
-    def of(
+    def from_model(
         cls,
         model: LanguageModel,
         weights: dict[str, Tensor],

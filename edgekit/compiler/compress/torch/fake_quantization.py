@@ -204,10 +204,10 @@ class LearnedZeroPoint(torch.nn.Module):  # type: ignore[misc]  # torch's types 
         super().__init__()
         self._ends, self._dtype = stored_range(affine.dtype), affine.zero_point.dtype
         self.register_buffer("first", torch.tensor(float(affine.zero_point)))
-        self.moved = torch.nn.Parameter(torch.zeros(()))
+        self.zero_point_shift = torch.nn.Parameter(torch.zeros(()))
 
     def forward(self, constant: Tensor) -> Tensor:
-        place = torch.clamp(self.first + ZERO_POINT_STEPS * self.moved, *map(float, self._ends))
+        place = torch.clamp(self.first + ZERO_POINT_STEPS * self.zero_point_shift, *map(float, self._ends))
         return place.round().detach() + (place - place.detach())
 
     def array(self) -> Array:

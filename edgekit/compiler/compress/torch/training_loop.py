@@ -305,7 +305,7 @@ class Training(TrainingLoop):
         super().__init__([each for each in module.parameters() if each.requires_grad], len(training), options)
         self._module, self._names, self._teacher = module, names, teacher
         self._training, self._validation, self._augmentation = training, validation, augmentation
-        self._wanted = tuple(term.student for term in terms)
+        self._student_values = tuple(term.student for term in terms)
         some = range(min(NORMALIZED_BY, len(training)))
         self._loss = DistillationLoss(terms, _tensors(teacher.answers(training.batch(list(some)), some)))
         self._judged: list[tuple[dict[str, Array], Mapping[str, Tensor]]] = []
@@ -324,7 +324,7 @@ class Training(TrainingLoop):
 
     def _run(self, batch: Mapping[str, Array]) -> Mapping[str, Tensor]:
         feeds = {self._names[name]: torch.from_numpy(array) for name, array in batch.items()}
-        found: Mapping[str, Tensor] = self._module(feeds, self._wanted)
+        found: Mapping[str, Tensor] = self._module(feeds, self._student_values)
         return found
 
     def _validation_loss(self) -> float:

@@ -20,14 +20,14 @@ class FunctionNames:
     def __init__(self, path: Path) -> None:
         found = sorted(_functions(path.read_bytes()))
         self._starts = [start for start, _, _ in found]
-        self._found = found
+        self._symbols = found
 
     def name_at(self, address: int) -> str:
         """The function at an address of the file's own address space; "" if none is known there."""
         index = bisect_right(self._starts, address) - 1
         if index < 0:
             return ""
-        start, size, name = self._found[index]
+        start, size, name = self._symbols[index]
         return name if not size or address < start + size else ""
 
 

@@ -234,24 +234,24 @@ class _Head:
 
     def __init__(self, path: Path, file: PlainFile) -> None:
         self.path, self._file, self.position = path, file, 0
-        self._buffer, self._at, self._items = b"", 0, 0
+        self._buffer, self._offset, self._items = b"", 0, 0
 
     def take(self, size: int) -> bytes:
         """Read the next ``size`` bytes."""
         if size > min(self._file.size, HEAD_LIMIT_BYTES) - self.position:
             self._refuse(size)
-        while len(self._buffer) - self._at < size:
+        while len(self._buffer) - self._offset < size:
             wanted = max(BUFFER_BYTES, size)
-            at = self.position + len(self._buffer) - self._at
+            at = self.position + len(self._buffer) - self._offset
             try:
                 more = self._file.read(at, wanted)
             except OSError as problem:
                 raise ModelError(f"{self.path}: cannot be read ({problem.strerror})") from None
             if not more:
                 self._refuse(size)
-            self._buffer, self._at = self._buffer[self._at :] + more, 0
-        found = self._buffer[self._at : self._at + size]
-        self._at += size
+            self._buffer, self._offset = self._buffer[self._offset :] + more, 0
+        found = self._buffer[self._offset : self._offset + size]
+        self._offset += size
         self.position += size
         return found
 

@@ -109,21 +109,21 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
 
 class _Cursor:
     def __init__(self, content: bytes) -> None:
-        self.content, self.at = content, 0
+        self.content, self.offset = content, 0
 
     def number(self, kind: str) -> int:
-        found: int = struct.unpack_from(f"<{kind}", self.content, self.at)[0]
-        self.at += struct.calcsize(f"<{kind}")
+        found: int = struct.unpack_from(f"<{kind}", self.content, self.offset)[0]
+        self.offset += struct.calcsize(f"<{kind}")
         return found
 
     def text(self) -> str:
         return self.bytes(self.number("H"), NAME_LIMIT_BYTES).rstrip(b"\0").decode("ascii")
 
     def bytes(self, size: int, limit: int) -> bytes:
-        if size > limit or self.at + size > len(self.content):
-            raise ValueError(f"{size} bytes at {self.at} are beyond the file's end or a limit")
-        self.at += size
-        return self.content[self.at - size : self.at]
+        if size > limit or self.offset + size > len(self.content):
+            raise ValueError(f"{size} bytes at {self.offset} are beyond the file's end or a limit")
+        self.offset += size
+        return self.content[self.offset - size : self.offset]
 
 
 def _parsed(path: Path, content: bytes) -> CTranslate2File:
@@ -146,13 +146,13 @@ def _parsed(path: Path, content: bytes) -> CTranslate2File:
         if kind >= len(TYPES):
             raise ValueError(f"{name[:80]} has type {kind}")
         dtype = np.dtype(TYPES[kind])
-        if math.prod(shape) * dtype.itemsize != size or cursor.at + size > len(content):
+        if math.prod(shape) * dtype.itemsize != size or cursor.offset + size > len(content):
             raise ValueError(f"{name[:80]} has {size} bytes for the shape {shape}")
-        variables[name] = np.frombuffer(content, dtype, math.prod(shape), cursor.at).reshape(shape)
+        variables[name] = np.frombuffer(content, dtype, math.prod(shape), cursor.offset).reshape(shape)
         if kind == BFLOAT16:
             narrow.add(name)
-        cursor.at += size
-    aliases = cursor.number("I") if cursor.at < len(content) else 0
+        cursor.offset += size
+    aliases = cursor.number("I") if cursor.offset < len(content) else 0
     if aliases > VARIABLES_LIMIT:
         raise ValueError(f"{aliases} aliases")
     for _ in range(aliases):

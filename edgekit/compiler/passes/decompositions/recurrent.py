@@ -46,7 +46,7 @@ class _Direction:
     swapped: bool
     activations: Sequence[Activation]
 
-    def own(self, index: int) -> str:
+    def slice_of(self, index: int) -> str:
         """Return this direction's slice of an input, without the direction axis."""
         dims = dims_of(self.node.inputs[index])
         assert dims is not None
@@ -60,7 +60,7 @@ class _Direction:
         """Return the biases of x W' and of h R', [gates * hidden] each."""
         if input_of(self.node, B) is None:
             return None
-        both, size = self.own(B), self.gates * self.hidden
+        both, size = self.slice_of(B), self.gates * self.hidden
         return self.tape.part(both, 0, 0, size), self.tape.part(both, 0, size, 2 * size)
 
     def bias(self) -> str | None:
@@ -70,7 +70,7 @@ class _Direction:
 
     def recurrent(self, begin: int, end: int) -> Callable[[str, str | None], str]:
         """Compute ``x R'`` of the gates from ``begin`` to ``end``, plus a bias."""
-        rows = self.own(R)
+        rows = self.slice_of(R)
         if (begin, end) != (0, self.gates):
             rows = self.tape.part(rows, 0, begin * self.hidden, end * self.hidden)
         columns = self.tape("Transpose", rows, perm=[1, 0])
@@ -102,7 +102,7 @@ def rnn(node: ir.Node) -> onnx.GraphProto | None:
 def _lstm_step(layer: _Direction) -> tuple[str | None, Step]:
     tape, (f, g, bend) = layer.tape, layer.activations
     product = layer.recurrent(0, 4)
-    peepholes = layer.own(P) if input_of(layer.node, P) is not None else None
+    peepholes = layer.slice_of(P) if input_of(layer.node, P) is not None else None
     coupled = bool(int_of(layer.node, "input_forget", 0))
 
     def gate(gates: str, number: int, cell: str) -> str:
@@ -180,11 +180,11 @@ def _unrolled(
     for number in range(r[0]):
         layer = _Direction(tape, node, number, gates, hidden, swapped, functions[number])
         bias, step = cell(layer)
-        weights = tape("Transpose", layer.own(W), perm=[1, 0])
+        weights = tape("Transpose", layer.slice_of(W), perm=[1, 0])
         rows = tape("Gemm", flat, weights, *([] if bias is None else [bias]))
         zeros = np.zeros((batch, hidden), kind.numpy())
         states = tuple(
-            layer.own(at) if input_of(node, at) is not None else tape.constant(zeros)
+            layer.slice_of(at) if input_of(node, at) is not None else tape.constant(zeros)
             for at in ((H, C) if node.op_type == "LSTM" else (H,))
         )
         hidden_at: dict[int, str] = {}

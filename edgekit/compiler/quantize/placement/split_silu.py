@@ -88,7 +88,7 @@ class _Scales:
 def _best(x: Observation, y: Observation, rules: Rules) -> _Scales:
     """The per-channel scales and the limits with the least noise in y / s."""
 
-    def of(low: float, high: float) -> Affine:
+    def affine_of(low: float, high: float) -> Affine:
         return affine(low, high, rules.activations, rules.symmetric)
 
     # The observed minimum and maximum count as one value each.
@@ -96,7 +96,9 @@ def _best(x: Observation, y: Observation, rules: Rules) -> _Scales:
     weight = np.ones((len(values), 1), np.float32)
     weight[len(x.sample) :] = len(x.sample) / max(x.count, len(x.sample))
     exact = values * _sigmoid(values)
-    gates = fake_quantize(_sigmoid(fake_quantize(np.clip(values, -8, 8), of(-8, 8))), of(0, 255 / 256))
+    gates = fake_quantize(
+        _sigmoid(fake_quantize(np.clip(values, -8, 8), affine_of(-8, 8))), affine_of(0, 255 / 256)
+    )
     widest = np.maximum(y.high, -y.low)
     widest = np.maximum(widest, 1e-6 * widest.max())
     # A nearly constant channel is absorbed by the bias of the next layer.
@@ -104,10 +106,10 @@ def _best(x: Observation, y: Observation, rules: Rules) -> _Scales:
     candidates = []
     for z_limit in Z_LIMITS:
         products = [
-            fake_quantize(values / (widest * part), of(-z_limit, 1)) * gates for part in SCALE_FACTORS
+            fake_quantize(values / (widest * part), affine_of(-z_limit, 1)) * gates for part in SCALE_FACTORS
         ]
         for y_limit in Y_LIMITS:
-            stored = of(-y_limit, 1)
+            stored = affine_of(-y_limit, 1)
             errors = [
                 fake_quantize(product, stored) * (widest * part) - exact
                 for product, part in zip(products, SCALE_FACTORS, strict=True)

@@ -119,14 +119,14 @@ class Candidates:
         self.estimator = estimator
         self.report: Notify = unheard
         self.deaths: dict[CandidateConfig, str] = {}
-        self._known = {measurement.config: measurement for measurement in measurements}
+        self._measurements = {measurement.config: measurement for measurement in measurements}
         self._context, self._target, self._rules, self._version = context, target, rules, version
         self._prepared: dict[frozenset[str], PreparedGraph] = {}
         self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
         self._estimates = {
             (each.config.placement, each.config.floats, each.float_share): each.estimated
-            for each in self._known.values()
+            for each in self._measurements.values()
             if each.estimated is not None
         }
         self._sensitivity: dict[str, dict[str, float]] = {}
@@ -235,8 +235,8 @@ class Candidates:
             except EngineError as problem:  # not cached: a limit may be wider next time
                 measurement = Measurement(config, None, None, reason_of(problem, for_bundles=True))
                 self.deaths[config] = measurement.failure
-            self._known[config] = measurement
-        measurement = self._known[config]
+            self._measurements[config] = measurement
+        measurement = self._measurements[config]
         if measurement.ratio is not None and config.recipe != QUICK:
             self._ratios.setdefault(
                 (config.placement, config.floats, measurement.float_share), measurement.ratio
@@ -248,12 +248,12 @@ class Candidates:
 
     def is_known(self, config: CandidateConfig) -> bool:
         """Return whether a measurement is cached, from this or an earlier build: it is not repeated."""
-        if config not in self._known:
+        if config not in self._measurements:
             recalled = measurement_cache.recall(self._key(config))
             measurement = parse_measurement(config, recalled) if recalled is not None else None
             if measurement is None:
                 return False
-            self._known[config] = measurement
+            self._measurements[config] = measurement
         return True
 
     def _key(self, config: CandidateConfig) -> str:
@@ -311,7 +311,7 @@ class Candidates:
     def _confirmed(self, ratio: float, config: CandidateConfig, runner: Runner) -> float:
         """Return the ratio, or the median of three if a rough timing was clearly faster and this one is not
         faster: one of the two was disturbed."""
-        quick = self._known.get(replace(config, recipe=QUICK))
+        quick = self._measurements.get(replace(config, recipe=QUICK))
         rough = quick.ratio if quick is not None else None
         if self._timer is None or rough is None or rough > CLEARLY_FASTER or ratio <= FASTER:
             return ratio

@@ -56,7 +56,7 @@ class Network:
             if str(value.name) in readers
         }
         self._replaced: dict[tuple[str, int], Array] = {}
-        self._kept = self._inputs(model, samples)
+        self._arrays = self._inputs(model, samples)
 
     def use(self, product: WeightMatrix, weights: QuantizedWeights) -> None:
         """Use these weights for the node from now on."""
@@ -75,7 +75,7 @@ class Network:
         """
         self._advance(self._index[product.node])
         value = product.input
-        kept = self._kept[str(value.name)]
+        kept = self._arrays[str(value.name)]
         by = (
             self._plan.activations[str(value.name)]
             if reads_integers(value, product.node, self._plan)
@@ -91,7 +91,13 @@ class Network:
         """
         name = str(product.node.outputs[0].name)
         made = run_segment(
-            [product.node], self._plan, self._replaced, self._kept, {name: False}, self._count, self._threads
+            [product.node],
+            self._plan,
+            self._replaced,
+            self._arrays,
+            {name: False},
+            self._count,
+            self._threads,
         )
         at = [product.outputs(y)[:, p] for y, p in zip(made[name].arrays, positions, strict=True)]
         return np.stack([one.mean(axis=1, dtype=np.float64) for one in at])
@@ -114,13 +120,13 @@ class Network:
             self._pending = self._pending[len(nodes) :]
             made = (str(value.name) for node in nodes for value in node.outputs)
             needed_later = {name: self._integers[name] for name in made if self._last.get(name, -1) >= end}
-            self._kept.update(
+            self._arrays.update(
                 run_segment(
-                    nodes, self._plan, self._replaced, self._kept, needed_later, self._count, self._threads
+                    nodes, self._plan, self._replaced, self._arrays, needed_later, self._count, self._threads
                 )
             )
-        for name in [name for name in self._kept if self._last[name] < end]:
-            del self._kept[name]
+        for name in [name for name in self._arrays if self._last[name] < end]:
+            del self._arrays[name]
 
 
 def _values(model: ir.Model) -> list[ir.Value]:

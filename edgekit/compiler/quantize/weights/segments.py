@@ -148,9 +148,9 @@ class _Segment:
         replaced: Mapping[tuple[str, int], Array],
         inputs: Mapping[str, SampleValues],
     ) -> None:
-        self._plan, self._replaced, self._kept = plan, replaced, inputs
+        self._plan, self._replaced, self._arrays = plan, replaced, inputs
         self._graph = onnx.GraphProto(name="stretch")
-        self._known: set[str] = set()
+        self._written: set[str] = set()
         self._used: dict[str, str] = {}  # input of the session -> value
         self._domains: set[tuple[str, int]] = {("", OPSET)}
 
@@ -175,13 +175,13 @@ class _Segment:
             )
         _rename(proto, {old: new for old, new in renamed.items() if old != new})
         self._graph.node.append(proto)
-        self._known.update(proto.output)
+        self._written.update(proto.output)
         if node.domain:
             self._domains.add((node.domain, node.version or 1))
 
     def quantize(self, name: str) -> None:
         """Add the QuantizeLinear of a value."""
-        if name + _INTEGERS in self._known:
+        if name + _INTEGERS in self._written:
             return
         by = self._plan.activations[name]
         inputs = [name, *self._scale(name, by)]
@@ -197,7 +197,7 @@ class _Segment:
         return data
 
     def feed(self, name: str, sample: int) -> Array:
-        array = self._kept[self._used[name]].arrays[sample]
+        array = self._arrays[self._used[name]].arrays[sample]
         return array.astype(np.float32) if array.dtype == np.float16 else array
 
     def _read(self, value: ir.Value, node: ir.Node) -> str:
@@ -206,11 +206,11 @@ class _Segment:
         constant = array_of(value)
         if constant is not None:
             self._constant(name, constant)
-        elif name not in self._known and name in self._kept:
-            self._feed(name, self._kept[name])
+        elif name not in self._written and name in self._arrays:
+            self._feed(name, self._arrays[name])
         if not reads_integers(value, node, self._plan):
             return name
-        if name + _REAL not in self._known:
+        if name + _REAL not in self._written:
             self.quantize(name)
             by = self._plan.activations[name]
             self._append("DequantizeLinear", [name + _INTEGERS, *self._scale(name, by)], name + _REAL, by)
@@ -218,13 +218,13 @@ class _Segment:
 
     def _feed(self, name: str, inputs: SampleValues) -> None:
         fed = name if inputs.stored_as is None else name + _INTEGERS
-        if fed not in self._known:
+        if fed not in self._written:
             dtype = inputs.arrays[0].dtype
             dtype = np.dtype(np.float32) if dtype == np.float16 else dtype
             kind = int(ir.DataType.from_numpy(dtype))
             shape = inputs.arrays[0].shape
             self._graph.input.append(onnx.helper.make_tensor_value_info(fed, kind, shape))
-            self._known.add(fed)
+            self._written.add(fed)
             self._used[fed] = name
 
     def _scale(self, name: str, affine: Affine) -> list[str]:
@@ -236,12 +236,12 @@ class _Segment:
         if affine.axis is not None:
             proto.attribute.append(onnx.helper.make_attribute("axis", affine.axis))
         self._graph.node.append(proto)
-        self._known.add(output)
+        self._written.add(output)
 
     def _constant(self, name: str, array: Array) -> str:
-        if name not in self._known:
+        if name not in self._written:
             self._graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
-            self._known.add(name)
+            self._written.add(name)
         return name
 
 

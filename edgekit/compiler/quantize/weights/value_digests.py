@@ -30,24 +30,24 @@ class LruCache(Generic[T]):
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit, self._total = limit_bytes, 0
-        self._kept: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[T, int]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def get(self, name: str) -> T | None:
-        if name not in self._kept:
+        if name not in self._entries:
             return None
-        self._kept.move_to_end(name)
-        return self._kept[name][0]
+        self._entries.move_to_end(name)
+        return self._entries[name][0]
 
     def put(self, name: str, value: T, size_bytes: int) -> None:
-        if name in self._kept:
-            self._total -= self._kept.pop(name)[1]
-        self._kept[name] = value, size_bytes
+        if name in self._entries:
+            self._total -= self._entries.pop(name)[1]
+        self._entries[name] = value, size_bytes
         self._total += size_bytes
         while self._total > self._limit:
-            _, (_, freed) = self._kept.popitem(last=False)
+            _, (_, freed) = self._entries.popitem(last=False)
             self._total -= freed
 
 
