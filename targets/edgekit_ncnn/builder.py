@@ -106,8 +106,8 @@ class Builder(LoweredNode):
     def begin(self, node: ir.Node) -> None:
         self.node = node
         for value in (*node.inputs, *node.outputs):
-            if value is not None and value.name and value.const_value is None:
-                self._problem = _unheld(value, node.op_type)
+            if value is not None and value.name and (value.const_value is None or value.is_graph_output()):
+                self._problem = unheld(value, node.op_type in MOVES)
                 if self._problem is not None:
                     return
         self._problem = None
@@ -243,7 +243,7 @@ class Builder(LoweredNode):
         return replace(value, shape=shape, pair=None)
 
 
-def _unheld(value: ir.Value, op: str) -> Inexpressible | None:
+def unheld(value: ir.Value, bytes_too: bool = True) -> Inexpressible | None:
     """Return why a value can't be in a blob, or None."""
     shape = static_dims(value)
     if shape is None:
@@ -251,7 +251,7 @@ def _unheld(value: ir.Value, op: str) -> Inexpressible | None:
     if 0 in shape:
         return Inexpressible(f"{value.name} has no element, and ncnn has no empty blobs")
     kind = "of unknown type" if value.dtype is None else value.dtype.numpy().name
-    if value.dtype not in HELD or (value.dtype != ir.DataType.FLOAT and op not in MOVES):
+    if value.dtype not in HELD or (value.dtype != ir.DataType.FLOAT and not bytes_too):
         return Inexpressible(f"{value.name} is {kind}; ncnn computes float32", code="EK1004")
     return None
 

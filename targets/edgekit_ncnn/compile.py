@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.compiler.lowering.op_table import open_shapes
 from edgekit.compiler.passes.expand_functions import with_expansions
-from edgekit.diagnostics import Finding, cannot_run, errors
-from edgekit.errors import UsageError
+from edgekit.diagnostics import Finding, as_lines, errors
+from edgekit.errors import UnsupportedError, UsageError
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensor_spec import Json
 from edgekit_ncnn import (  # noqa: F401  (importing the ops fills the table)
@@ -28,7 +28,7 @@ from edgekit_ncnn import (  # noqa: F401  (importing the ops fills the table)
     ops_resize,
     ops_shape,
 )
-from edgekit_ncnn.builder import HELD, Builder, lower
+from edgekit_ncnn.builder import Builder, lower, unheld
 from edgekit_ncnn.integer import INT8_TERM, with_requantization
 from edgekit_ncnn.network import Layer, live_layers, network_files
 from edgekit_ncnn.quant_rules import rules
@@ -84,7 +84,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         raise UsageError(f"ncnn supports {', '.join(PRECISIONS)}, not {precision}")
     lowered, found = _lowered(model, profile)
     if errors(found):
-        raise cannot_run(profile.name, found)
+        lines = [line for finding in found for line in as_lines([finding])]  # not grouped: all are named
+        raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *lines]), found)
     integers = any(INT8_TERM in layer.params for layer in lowered.layers)
     with_requantization(lowered.layers, lowered.wanted)
     param, weights = network_files(lowered.layers, lowered.wanted, precision == "fp16")
@@ -121,19 +122,16 @@ def _lowered(model: ir.Model, profile: Profile) -> tuple[Lowered, list[Finding]]
 
 
 def _ends(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Return a finding for each input that is read, and each output, of a type that blobs can't hold."""
+    """Return a finding for each input that is read, and each output, that blobs can't hold."""
     found = []
     for value in (*model.graph.inputs, *model.graph.outputs):
-        is_output = value.is_graph_output()
-        if value.dtype in HELD or (not is_output and not value.uses()):
-            continue
-        producer = value.producer()
-        if producer is not None:
-            continue  # its node has a finding
-        kind = "of unknown type" if value.dtype is None else value.dtype.numpy().name
-        why = f"{value.name} is {kind}; ncnn computes float32"
-        found.append(Finding("EK1004", "error", profile.name, str(value.name), "", why))
-    return found
+        is_read = value.is_graph_output() or bool(value.uses())
+        if value.producer() is not None or not is_read:
+            continue  # its node has the finding
+        problem = unheld(value)
+        if problem is not None:
+            found.append(Finding(problem.code, "error", profile.name, str(value.name), "", problem.why, problem.fix))
+    return list(dict.fromkeys(found))
 
 
 def _for_profile(finding: Finding, profile: Profile) -> Finding:

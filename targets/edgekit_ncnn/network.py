@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -60,33 +60,24 @@ def live_layers(layers: Sequence[Layer], wanted: Sequence[str]) -> list[Layer]:
     return kept[::-1]
 
 
-def with_splits(layers: Sequence[Layer], wanted: Sequence[str]) -> list[Layer]:
-    """Return the layers with a Split behind each blob that is read more than once.
-
-    Args:
-        layers: In order.
-        wanted: Blobs that are outputs of the network; they keep their names.
-    """
+def with_splits(layers: Sequence[Layer]) -> list[Layer]:
+    """Return the layers with a Split behind each blob that is read more than once."""
     readers = Counter(name for layer in layers for name in layer.inputs)
-    readers.update(dict.fromkeys(wanted, 1))
     taken: Counter[str] = Counter()
     split: list[Layer] = []
+
+    def reader(name: str) -> str:
+        if readers[name] < 2:
+            return name
+        taken[name] += 1
+        return f"{name}/{taken[name] - 1}"
+
     for layer in layers:
-        renamed = [_reader(name, readers, taken) for name in layer.inputs]
-        outputs = [f"{name}/all" if readers[name] > 1 else name for name in layer.outputs]
-        split.append(Layer(layer.kind, renamed, outputs, layer.params, layer.weights, layer.typed))
-        for name, whole in zip(layer.outputs, outputs, strict=True):
+        split.append(replace(layer, inputs=[reader(name) for name in layer.inputs]))
+        for name in layer.outputs:
             if readers[name] > 1:
-                parts = [f"{name}/{index}" for index in range(readers[name] - (name in wanted))]
-                split.append(Layer("Split", [whole], [*parts, *([name] if name in wanted else [])]))
+                split.append(Layer("Split", [name], [f"{name}/{index}" for index in range(readers[name])]))
     return split
-
-
-def _reader(name: str, readers: Counter[str], taken: Counter[str]) -> str:
-    if readers[name] < 2:
-        return name
-    taken[name] += 1
-    return f"{name}/{taken[name] - 1}"
 
 
 def network_files(layers: Sequence[Layer], wanted: Sequence[str], half: bool) -> tuple[bytes, bytes]:
@@ -94,10 +85,10 @@ def network_files(layers: Sequence[Layer], wanted: Sequence[str], half: bool) ->
 
     Args:
         layers: In order; each blob is written once.
-        wanted: Blobs that are outputs of the network.
+        wanted: Blobs that are outputs of the network, which no layer reads.
         half: Store large weights in float16 (``compiler.lowering.fp16_weights``).
     """
-    complete = with_splits(live_layers(layers, wanted), wanted)
+    complete = with_splits(live_layers(layers, wanted))
     lines, weights = [], bytearray()
     for index, layer in enumerate(complete):
         blobs = " ".join([*layer.inputs, *layer.outputs])

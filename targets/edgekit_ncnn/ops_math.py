@@ -14,13 +14,17 @@ from edgekit_ncnn.builder import AXES_LIMIT, Builder, Shape, Value, lower, natur
 from edgekit_ncnn.network import Param
 
 UNARY = {
-    "Abs": 0, "Neg": 1, "Floor": 2, "Ceil": 3, "Sqrt": 5, "Exp": 7, "Log": 8, "Sin": 9, "Cos": 10, "Tan": 11,
+    "Abs": 0, "Neg": 1, "Floor": 2, "Ceil": 3, "Sqrt": 5, "Log": 8, "Sin": 9, "Cos": 10, "Tan": 11,
     "Asin": 12, "Acos": 13, "Atan": 14, "Reciprocal": 15, "Tanh": 16, "Round": 18, "Sign": 20, "Sinh": 22,
     "Asinh": 23, "Cosh": 24, "Acosh": 25, "Atanh": 26,
 }  # fmt: skip
 """ONNX op -> operation of UnaryOp: src/layer/unaryop.h."""
 ADD, SUB, MUL, DIV, MAX, MIN, POW, RSUB, RDIV, RPOW, FMOD = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
 """Operations of BinaryOp: src/layer/binaryop.h."""
+SQUARE, SQRT, EXP, NEG, ABS, LOG1P = 4, 5, 7, 1, 0, 27
+"""Operations of UnaryOp."""
+MOST_FACTORS = 8
+"""Largest exponent that is written as products."""
 REVERSED = {ADD: ADD, SUB: RSUB, MUL: MUL, DIV: RDIV, MAX: MAX, MIN: MIN, POW: RPOW}
 FUSES_ACTIVATION = frozenset(
     ("Convolution", "Convolution1D", "ConvolutionDepthWise", "Deconvolution", "InnerProduct")
@@ -114,8 +118,31 @@ def _binary_op(operation: int) -> Callable[[Builder, Value, Value], Value]:
 
 for _op, _operation in UNARY.items():
     lower(_op, since=6)(_unary_op(_operation))
-for _op, _operation in (("Add", ADD), ("Sub", SUB), ("Div", DIV), ("Pow", POW)):
+for _op, _operation in (("Add", ADD), ("Sub", SUB), ("Div", DIV)):
     lower(_op, since=13)(_binary_op(_operation))
+
+
+@lower("Exp", since=13)
+def exp(b: Builder, input: Value) -> Value:
+    """The square of exp(x / 2): ncnn's own ends at 2.4e38, where it should be infinite."""
+    half = binary(b, input, b.constant(np.array(0.5)), MUL)
+    return unary(b, unary(b, half, EXP), SQUARE)
+
+
+@lower("Pow", since=15)
+def pow_(b: Builder, X: Value, Y: Value) -> Value:
+    """Products for small integers, Sqrt for a half, BinaryOp for a constant base above zero."""
+    if X.const is not None and (np.asarray(X.const) > 0).all():
+        return binary(b, X, Y, POW)
+    exponent = float(np.asarray(Y.const).ravel()[0]) if Y.const is not None and Y.size == 1 else np.nan
+    if exponent == 0.5:
+        return b.reshape(unary(b, X, SQRT), b.out_shape())
+    if not 1 <= exponent <= MOST_FACTORS or exponent != int(exponent):
+        raise Inexpressible("ncnn's Pow is right for bases above zero only; it needs an exponent of 0.5, 1, 2 ... 8")
+    result = X
+    for _ in range(int(exponent) - 1):
+        result = unary(b, X, SQUARE) if result is X else binary(b, result, X, MUL)
+    return b.reshape(result, b.out_shape())
 
 
 @lower("Mul", since=14)
@@ -262,8 +289,9 @@ def erf(b: Builder, input: Value) -> Value:
 
 @lower("Softplus", since=1)
 def softplus(b: Builder, X: Value) -> Value:
-    """Softplus."""
-    return elementwise(b, "Softplus", X)
+    """max(x, 0) + log(1 + exp(-|x|)): ncnn's own overflows."""
+    small = unary(b, unary(b, unary(b, unary(b, X, ABS), NEG), EXP), LOG1P)
+    return binary(b, elementwise(b, "ReLU", X), small, ADD)
 
 
 @lower("Mish", since=18)

@@ -65,8 +65,7 @@ def dequantize_linear(
     scale, zero = found.broadcast(x.shape, axis, block_size)
     if x.const is not None:
         real = b.constant(found.dequantized(np.asarray(x.const), axis, block_size))
-        channels = found.scale.size in (1, x.shape[axis]) and not block_size
-        plain = x.dtype == "int8" and not zero.any() and channels
+        plain = x.dtype == "int8" and not zero.any() and not block_size
         return replace(real, pair=Pair(found.scale, x)) if plain else real
     shifted = binary(b, x, b.constant(zero), SUB) if zero.any() else x
     real = binary(b, shifted, b.constant(scale), MUL)

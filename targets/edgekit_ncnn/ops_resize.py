@@ -86,7 +86,8 @@ def by_matrix(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
     return b.reshape(made, (*outer, matrix.shape[0], *inner))
 
 
-SAMPLE_TYPES = {"nearest": 1, "linear": 2, "cubic": 3}
+SAMPLE_TYPES = {"linear": 1, "nearest": 2, "cubic": 3}
+"""src/layer/gridsample.h; the documentation has other numbers."""
 PADDING_MODES = {"zeros": 1, "border": 2, "reflection": 3}
 
 

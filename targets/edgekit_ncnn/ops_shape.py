@@ -109,18 +109,21 @@ def transposed(b: Builder, x: Value, perm: Sequence[int]) -> Value:
     if len(groups) < 2:
         return b.reshape(x, shape)
     source = sorted(groups)
-    sizes = tuple(prod(x.shape[axis] for axis in group) for group in source)
+    sizes = [prod(x.shape[axis] for axis in group) for group in source]
     places = [source.index(group) for group in groups]
     if len(groups) <= AXES_LIMIT:
-        return b.reshape(_permuted(b, x, sizes, places), shape)
-    # Bring the axis that comes first to the front, then permute the others behind it.
-    first = places[0]
-    before, after = prod(sizes[:first]), prod(sizes[first + 1 :])
-    front = _permuted(b, x, (before, sizes[first], after), [1, 0, 2])
-    rest = [size for index, size in enumerate(sizes) if index != first]
-    moved = b.reshape(front, (sizes[first], *rest))
-    then = [0, *(place + (place < first) for place in places[1:])]
-    return b.reshape(transposed(b, moved, then), shape)
+        return b.reshape(_permuted(b, x, tuple(sizes), places), shape)
+    # Bring one group after the other to its place; a step has four axes: before, those passed, it, after.
+    order = list(range(len(groups)))
+    for place, wanted in enumerate(places):
+        at = order.index(wanted)
+        if at == place:
+            continue
+        order.insert(place, order.pop(at))
+        step = (prod(sizes[:place]), prod(sizes[place:at]), sizes[at], prod(sizes[at + 1 :]))
+        x = _permuted(b, x, step, [0, 2, 1, 3])
+        sizes.insert(place, sizes.pop(at))
+    return b.reshape(x, shape)
 
 
 def _next(axis: int, shape: Shape) -> int:
