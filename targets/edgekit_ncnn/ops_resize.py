@@ -98,6 +98,8 @@ def grid_sample(
     """GridSample."""
     if X.shape[0] != 1 or X.rank not in (4, 5) or mode == "nearest":
         raise Inexpressible("ncnn's GridSample has one image; EdgeKit uses it for linear and cubic")
+    if padding_mode == "reflection":
+        raise Inexpressible("ncnn's GridSample reflects at other points than ONNX's")
     stored = b.out_shape()[1:]
     params = {0: SAMPLE_TYPES[mode], 1: PADDING_MODES[padding_mode], 2: align_corners}
     names = [b.blob(X, X.shape[1:]), b.blob(grid, grid.shape[1:])]

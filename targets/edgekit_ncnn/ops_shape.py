@@ -77,6 +77,7 @@ def flipped(b: Builder, x: Value, axis: int) -> Value:
 
 def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
     """Concatenate along an axis."""
+    parts = [part for part in parts if part.size]
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
