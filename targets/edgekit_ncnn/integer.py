@@ -79,7 +79,7 @@ def with_requantization(layers: Sequence[Layer], wanted: Sequence[str]) -> None:
         after = readers[layer.outputs[0]]
         if not after or layer.outputs[0] in wanted or not all(_reads_integers(reader) for reader in after):
             continue
-        scales = {float(_input_scale(reader)) for reader in after}
+        scales = {_input_scale(reader).item() for reader in after}
         if len(scales) == 1:
             term = layer.params[INT8_TERM]
             assert isinstance(term, int)

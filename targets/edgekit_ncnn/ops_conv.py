@@ -16,7 +16,7 @@ from edgekit.compiler.lowering.sliding_windows import conv_window, divisors, tra
 from edgekit.diagnostics import Inexpressible
 from edgekit.tensor_spec import Array
 from edgekit_ncnn.builder import Builder, Value, lower
-from edgekit_ncnn.integer import integer_form
+from edgekit_ncnn.integer import INT8_TERM, integer_form
 from edgekit_ncnn.network import Param
 from edgekit_ncnn.ops_math import MUL, binary
 from edgekit_ncnn.ops_shape import transposed
@@ -107,7 +107,7 @@ def conv(
     form = integer_form(X, W, group, axes)
     content = [weights.ravel() if form is None else form.weights, *([] if bias is None else [bias])]
     if form is not None:
-        params[8] = form.term
+        params[INT8_TERM] = form.term
         content += form.scales
     kind = f"Convolution{'DepthWise' if group != 1 else ''}{SUFFIX[axes]}"
     spatial = (*(X.shape[:1] * extra), *out[2:])

@@ -24,17 +24,13 @@ def dense(b: Builder, x: Value, weights: Array, bias: Array | None, of: Value | 
     out, into = weights.shape
     rows = x.size // into
     params: dict[int, Param] = {0: out, 1: int(bias is not None), 2: weights.size}
-    form = integer_form(b.reshape(x, (1, into)) if of is None else x, of, 1, 0) if of is not None else None
+    form = integer_form(x, of, 1, 0) if of is not None and rows == 1 else None
     content = [weights.ravel() if form is None else form.weights, *([] if bias is None else [bias])]
-    source = x
-    if form is not None and rows == 1:
+    if form is not None:
         params[INT8_TERM] = form.term
         content += form.scales
-        source = form.source
-    else:
-        content[0] = weights.ravel()
     shape = (out,) if rows == 1 else (rows, out)
-    name = b.blob(source, (into,) if rows == 1 else (rows, into))
+    name = b.blob(x if form is None else form.source, (into,) if rows == 1 else (rows, into))
     made = b.emit("InnerProduct", [name], shape, params, content, typed=True)
     return b.reshape(made, (*x.shape[:-1], out))
 

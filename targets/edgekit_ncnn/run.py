@@ -115,8 +115,10 @@ class NcnnRunner:
                         f"{spec.name} is {array.dtype}{list(array.shape)}; {self._version} loaded a network for"
                         f" {spec.dtype}{list(spec.shape)}"
                     )
-                # A copy: ncnn overwrites its inputs, and reads whole vectors beyond the end of the array.
-                mat = self._mat(np.ascontiguousarray(array, np.float32).reshape(stored)).clone()
+                floats = np.ascontiguousarray(array, np.float32).reshape(stored)
+                # A copy: ncnn overwrites its inputs, and reads whole vectors beyond the end of the array. A Mat
+                # does not keep the array alive that it was made of.
+                mat = self._mat(floats).clone()
                 if extractor.input(blob, mat) != 0:
                     raise EngineError(f"{self._version} refused the input {spec.name}")
             return {spec.name: self._output(extractor, spec, blob) for spec, blob in self._outputs}
