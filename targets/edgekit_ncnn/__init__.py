@@ -13,6 +13,6 @@ The compiler lowers the canonical ONNX graph to ncnn's two files itself: no pnnx
     compile.py      all of it in order
     run.py          the runner
 
-    https://github.com/Tencent/ncnn/blob/master/docs/developer-guide/operators.md     layers and their parameters
-    https://github.com/Tencent/ncnn/wiki/param-and-model-file-structure               the two files
+    https://github.com/Tencent/ncnn/blob/master/docs/developer-guide/operators.md     layers, parameters
+    https://github.com/Tencent/ncnn/wiki/param-and-model-file-structure               both files
 """

@@ -1,14 +1,15 @@
 """Builder for lowerings: values in the blobs that store them, and layers.
 
-A blob has one to four axes, stored in the order of the ONNX value's elements. A value is therefore in any
-shape with as many elements: ``[1,3,8,8]`` in a blob of ``[3,8,8]``, ``[2,3,4,5,6]`` in ``[6,4,30]``. A lowering
-asks for the shape that its layer needs (``blob``), and a Reshape is emitted where the value is in another one.
+A blob has one to four axes, and its elements are in the order of the ONNX value's. A blob of any shape with as
+many elements can therefore store a value: ``[3,8,8]`` stores ``[1,3,8,8]``, ``[6,4,30]`` stores
+``[2,3,4,5,6]``. A lowering asks for the shape that its layer needs (``blob``), and a Reshape is emitted where
+the value has another one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -30,8 +31,27 @@ NAME = re.compile(r"[\w./:-]{1,200}")
 HELD = {ir.DataType.FLOAT: "float32", ir.DataType.UINT8: "uint8", ir.DataType.INT8: "int8"}
 """Element types that blobs of float32 hold exactly."""
 MOVES = frozenset(
-    "Cast Concat DequantizeLinear DepthToSpace Expand Flatten Gather Identity MaxPool Pad QuantizeLinear Reshape"
-    " Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze".split()
+    [
+        "Cast",
+        "Concat",
+        "DequantizeLinear",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Pad",
+        "QuantizeLinear",
+        "Reshape",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    ]
 )
 """Ops whose lowerings are exact for integers that are held as floats."""
 
@@ -139,8 +159,7 @@ class Builder(LoweredNode):
         """Emit the network's input for a graph input."""
         shape = static_dims(value) or ()
         stored, name = natural(shape), self.fresh(str(value.name))
-        axes = dict(zip((0, 1, 2) if len(stored) < AXES_LIMIT else (0, 1, 11, 2), stored[::-1], strict=False))
-        self._add(Layer("Input", [], [name], dict(axes)))
+        self._add(Layer("Input", [], [name], _axes(stored)))
         assert value.dtype is not None
         self._values[value] = made = Value(shape, HELD.get(value.dtype, "float32"), name, stored)
         return made
@@ -169,9 +188,8 @@ class Builder(LoweredNode):
             return value.name
         key = (value.name, stored)
         if key not in self._reshaped:
-            params = dict(zip((0, 1, 2) if len(stored) < AXES_LIMIT else (0, 1, 11, 2), stored[::-1],
-                              strict=False))  # fmt: skip
-            made = self.emit("Reshape", [value.name], stored, dict(params))
+            params = _axes(stored)
+            made = self.emit("Reshape", [value.name], stored, params)
             self._reshaped[key] = made.name
         return self._reshaped[key]
 
@@ -179,10 +197,9 @@ class Builder(LoweredNode):
         key = (id(array), stored)
         if key not in self._constants:
             self._kept.append(array)
-            params = dict(zip((0, 1, 2) if len(stored) < AXES_LIMIT else (0, 1, 11, 2), stored[::-1],
-                              strict=False))  # fmt: skip
+            params = _axes(stored)
             data = np.asarray(array, np.float32)
-            self._constants[key] = self.emit("MemoryData", [], stored, dict(params), [data]).name
+            self._constants[key] = self.emit("MemoryData", [], stored, params, [data]).name
         return self._constants[key]
 
     def emit(
@@ -190,7 +207,7 @@ class Builder(LoweredNode):
         kind: str,
         inputs: Sequence[str],
         stored: Shape,
-        params: dict[int, Param] | None = None,
+        params: Mapping[int, Param] | None = None,
         weights: Sequence[Array] = (),
         typed: bool = False,
         name: str = "",
@@ -207,15 +224,15 @@ class Builder(LoweredNode):
             name: Name of the blob, if it is free.
         """
         made = self.fresh(name)
-        self._add(Layer(kind, list(inputs), [made], params or {}, list(weights), typed))
+        self._add(Layer(kind, list(inputs), [made], dict(params or {}), list(weights), typed))
         return Value(stored, "float32", made, stored)
 
     def emit_parts(
-        self, kind: str, inputs: Sequence[str], stored: Sequence[Shape], params: dict[int, Param]
+        self, kind: str, inputs: Sequence[str], stored: Sequence[Shape], params: Mapping[int, Param]
     ) -> list[Value]:
         """Add a layer with several outputs."""
         names = [self.fresh() for _ in stored]
-        self._add(Layer(kind, list(inputs), names, params))
+        self._add(Layer(kind, list(inputs), names, dict(params)))
         return [Value(shape, "float32", name, shape) for shape, name in zip(stored, names, strict=True)]
 
     def _add(self, layer: Layer) -> None:
@@ -241,6 +258,12 @@ class Builder(LoweredNode):
         if value.const is not None:
             return replace(value, shape=shape, const=value.const.reshape(shape), pair=None)
         return replace(value, shape=shape, pair=None)
+
+
+def _axes(stored: Shape) -> dict[int, Param]:
+    """Return the parameters of Input, Reshape and MemoryData for a shape."""
+    keys = (0, 1, 11, 2) if len(stored) == AXES_LIMIT else (0, 1, 2)
+    return dict(zip(keys, stored[::-1], strict=False))
 
 
 def unheld(value: ir.Value, bytes_too: bool = True) -> Inexpressible | None:

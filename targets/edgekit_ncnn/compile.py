@@ -73,8 +73,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     Args:
         model: Opset 23, static shapes on every value, constants as initializers.
         profile: Device profile.
-        precision: ``fp32``; ``fp16``: large weights are stored in float16 and widened at load; ``int8``: as fp32,
-            for a model with Q/DQ pairs.
+        precision: ``fp32``; ``fp16``: large weights are stored in float16 and widened at load; ``int8``: as
+            fp32, for a model with Q/DQ pairs.
 
     Raises:
         UsageError: an unknown precision.
@@ -130,7 +130,9 @@ def _ends(model: ir.Model, profile: Profile) -> list[Finding]:
             continue  # its node has the finding
         problem = unheld(value)
         if problem is not None:
-            found.append(Finding(problem.code, "error", profile.name, str(value.name), "", problem.why, problem.fix))
+            found.append(
+                Finding(problem.code, "error", profile.name, str(value.name), "", problem.why, problem.fix)
+            )
     return list(dict.fromkeys(found))
 
 

@@ -2,8 +2,8 @@
 
     x -> QuantizeLinear -> DequantizeLinear -> Conv(w: int8)  =>  Convolution<int8_scale_term>(x, w, scales)
 
-The layer rounds its float input itself. ``with_requantization`` lets a convolution write the integers that the
-next ones read:
+The layer rounds its float input itself. ``with_requantization`` lets a convolution write the integers that
+the next ones read:
 
     Convolution -> float -> Convolution  =>  Convolution -> int8 -> Convolution
 
@@ -64,7 +64,9 @@ def integer_form(x: Value, weights: Value, group: int, axes: int) -> IntegerForm
         return None
     kind = "InnerProduct" if not axes else "Convolution" if group == 1 else "ConvolutionDepthWise"
     by_channel = np.broadcast_to(1 / weights.pair.scale.ravel(), (integers.shape[0],))
-    return IntegerForm(x.pair.source, PER_CHANNEL[kind], integers.ravel(), [by_channel, 1 / x.pair.scale.ravel()])
+    return IntegerForm(
+        x.pair.source, PER_CHANNEL[kind], integers.ravel(), [by_channel, 1 / x.pair.scale.ravel()]
+    )
 
 
 def with_requantization(layers: Sequence[Layer], wanted: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ RELU, LEAKY_RELU, CLIP, SIGMOID, HARD_SWISH = 1, 2, 3, 4, 6
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def elementwise(b: Builder, kind: str, x: Value, params: dict[int, Param] | None = None) -> Value:
+def elementwise(b: Builder, kind: str, x: Value, params: Mapping[int, Param] | None = None) -> Value:
     """Emit a layer that keeps the shape of its blob."""
     stored = x.stored or natural(x.shape)
     return b.reshape(b.emit(kind, [b.blob(x, stored)], stored, params), x.shape)
@@ -76,7 +76,7 @@ def binary(b: Builder, x: Value, y: Value, operation: int) -> Value:
 
 
 def _common(x: Value, y: Value, shape: Shape) -> tuple[Shape, Shape, Shape]:
-    """Return the shapes of the blobs of a result and of both operands: equal, or 1 along axes that broadcast."""
+    """Return the blob shapes of the result and of both operands, which are 1 along axes that broadcast."""
     if x.shape == y.shape:
         stored = x.stored or y.stored or natural(shape)
         return stored, stored, stored
@@ -138,7 +138,9 @@ def pow_(b: Builder, X: Value, Y: Value) -> Value:
     if exponent == 0.5:
         return b.reshape(unary(b, X, SQRT), b.out_shape())
     if not 1 <= exponent <= MOST_FACTORS or exponent != int(exponent):
-        raise Inexpressible("ncnn's Pow is right for bases above zero only; it needs an exponent of 0.5, 1, 2 ... 8")
+        raise Inexpressible(
+            "ncnn's Pow is right for bases above zero only; it needs an exponent of 0.5, 1, 2 ... 8"
+        )
     result = X
     for _ in range(int(exponent) - 1):
         result = unary(b, X, SQUARE) if result is X else binary(b, result, X, MUL)
@@ -209,7 +211,9 @@ def leaky_relu(b: Builder, X: Value, *, alpha: float = 0.01) -> Value:
 def p_relu(b: Builder, X: Value, slope: Value) -> Value:
     """PReLU with a slope for each channel, else max(x, 0) + slope * min(x, 0)."""
     stored = natural(X.shape)
-    channels = slope.size == stored[0] and slope.rank >= len(stored) and slope.shape[-len(stored)] == slope.size
+    channels = (
+        slope.size == stored[0] and slope.rank >= len(stored) and slope.shape[-len(stored)] == slope.size
+    )
     if slope.const is not None and len(stored) == 3 and (slope.size == 1 or channels):
         weights = np.asarray(slope.const).ravel()
         made = b.emit("PReLU", [b.blob(X, stored)], stored, {0: slope.size}, [weights])
@@ -227,9 +231,10 @@ def clip(b: Builder, input: Value, min: Value | None = None, max: Value | None =
         if (low, high) == (0.0, LARGEST):
             return activated(b, input, RELU, [], "ReLU", {})
         return activated(b, input, CLIP, [low, high], "Clip", {0: low, 1: high})
+    clipped = input
     for bound, operation in ((min, MAX), (max, MIN)):
-        input = binary(b, input, bound, operation) if bound is not None else input
-    return input
+        clipped = binary(b, clipped, bound, operation) if bound is not None else clipped
+    return clipped
 
 
 def _bound(value: Value | None, default: float) -> float | None:

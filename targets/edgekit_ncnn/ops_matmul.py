@@ -100,7 +100,8 @@ def gemm(
         if alpha != 1:
             weights = weights * np.float32(alpha)
         made = dense(b, x, weights, bias, B if transB and alpha == 1 else None)
-        C = None if fused else C
+        if fused:
+            return made
     if C is None:
         return made
     offset = binary(b, C, b.constant(np.array(beta)), MUL) if beta != 1 else C

@@ -40,12 +40,17 @@ def reduced(b: Builder, x: Value, axes: tuple[int, ...], operation: int) -> Valu
         over, stored = [1], (*stored[:1], 1, prod(stored[1:]))
     after = tuple(1 if axis in over else size for axis, size in enumerate(stored))
     params = {0: operation, 1: 0, 3: over, 4: 1, 5: 1}
-    return b.reshape(b.emit("Reduction", [b.blob(x, stored)], after, dict(params)), shape)
+    return b.reshape(b.emit("Reduction", [b.blob(x, stored)], after, params), shape)
 
 
 def _reduction(operation: int) -> Callable[..., Value]:
     def lowering(
-        b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+        b: Builder,
+        data: Value,
+        axes: Value | None = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
     ) -> Value:
         """Reduction."""
         over = reduced_axes(data.rank, axes, noop_with_empty_axes)
@@ -82,7 +87,7 @@ def normalized(b: Builder, x: Value, rows: int, epsilon: float) -> Value:
     """Normalize each of ``rows`` equal parts of ``x`` to a mean of 0 and a variance of 1."""
     stored = (rows, x.size // rows)
     params = {0: stored[1], 1: float(epsilon), 2: 0}
-    return b.reshape(b.emit("LayerNorm", [b.blob(x, stored)], stored, dict(params)), x.shape)
+    return b.reshape(b.emit("LayerNorm", [b.blob(x, stored)], stored, params), x.shape)
 
 
 def _affine(b: Builder, x: Value, scale: Value | None, offset: Value | None) -> Value:
@@ -109,7 +114,7 @@ def layer_normalization(
     stored = (X.size // size, size)
     params = {0: size, 1: float(epsilon), 2: 1}
     weights = [np.asarray(Scale.const).ravel(), np.asarray(bias).ravel()]
-    return b.reshape(b.emit("LayerNorm", [b.blob(X, stored)], stored, dict(params), weights), X.shape)
+    return b.reshape(b.emit("LayerNorm", [b.blob(X, stored)], stored, params, weights), X.shape)
 
 
 @lower("RMSNormalization", since=23)
@@ -120,7 +125,7 @@ def rms_normalization(
     size = prod(X.shape[a] for a in axes_from(axis, X.rank))
     stored = (X.size // size, size)
     params = {0: size, 1: float(epsilon), 2: 0}
-    made = b.emit("RMSNorm", [b.blob(X, stored)], stored, dict(params))
+    made = b.emit("RMSNorm", [b.blob(X, stored)], stored, params)
     return binary(b, b.reshape(made, X.shape), scale, MUL)
 
 
@@ -162,7 +167,7 @@ def lrn(
     if X.shape[0] != 1 or len(stored) != 3 or size % 2 == 0:
         raise Inexpressible("ncnn's LRN has four axes, no batch and an odd size")
     params = {0: 0, 1: size, 2: float(alpha), 3: float(beta), 4: float(bias)}
-    return b.reshape(b.emit("LRN", [b.blob(X, stored)], stored, dict(params)), X.shape)
+    return b.reshape(b.emit("LRN", [b.blob(X, stored)], stored, params), X.shape)
 
 
 @lower("LpNormalization", since=22)
@@ -170,4 +175,4 @@ def lp_normalization(b: Builder, input: Value, *, axis: int = -1, p: int = 2) ->
     """Divide by the norm along an axis; 0 where that is 0."""
     norm = reduced(b, input, (axis % input.rank,), REDUCTIONS["ReduceL2" if p == 2 else "ReduceL1"])
     smallest = {0: float(np.finfo(np.float32).tiny), 1: float(np.finfo(np.float32).max)}
-    return binary(b, input, elementwise(b, "Clip", norm, dict(smallest)), 3)
+    return binary(b, input, elementwise(b, "Clip", norm, smallest), 3)

@@ -53,18 +53,19 @@ def resize(
             if all(_is_interp(lines[axis], mode, nearest_mode, corners) for axis in changed):
                 stored = out[1:]
                 params = {0: TYPES[mode], 3: out[2], 4: out[3], 6: corners}
-                return b.reshape(b.emit("Interp", [b.blob(X, X.shape[1:])], stored, dict(params)), out)
+                return b.reshape(b.emit("Interp", [b.blob(X, X.shape[1:])], stored, params), out)
+    moved = X
     for axis in changed:
-        if mode == "nearest" and not crops:
-            X = picked(b, X, axis, lines[axis].indices(nearest_mode))
-            continue
-        if mode == "nearest":
+        if mode == "nearest" and crops:
             raise Inexpressible("tf_crop_and_resize takes the nearest point, which ncnn can't")
+        if mode == "nearest":
+            moved = picked(b, moved, axis, lines[axis].indices(nearest_mode))
+            continue
         matrix = lines[axis].matrix(
             mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), extrapolation_value
         )
-        X = by_matrix(b, X, axis, matrix)
-    return X
+        moved = by_matrix(b, moved, axis, matrix)
+    return moved
 
 
 def _is_interp(line: ResizeAxis, mode: str, nearest_mode: str, corners: int) -> bool:
@@ -93,7 +94,13 @@ PADDING_MODES = {"zeros": 1, "border": 2, "reflection": 3}
 
 @lower("GridSample", since=20)
 def grid_sample(
-    b: Builder, X: Value, grid: Value, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+    b: Builder,
+    X: Value,
+    grid: Value,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
 ) -> Value:
     """GridSample."""
     if X.shape[0] != 1 or X.rank not in (4, 5) or mode == "nearest":
@@ -103,4 +110,4 @@ def grid_sample(
     stored = b.out_shape()[1:]
     params = {0: SAMPLE_TYPES[mode], 1: PADDING_MODES[padding_mode], 2: align_corners}
     names = [b.blob(X, X.shape[1:]), b.blob(grid, grid.shape[1:])]
-    return b.reshape(b.emit("GridSample", names, stored, dict(params)), b.out_shape())
+    return b.reshape(b.emit("GridSample", names, stored, params), b.out_shape())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -19,7 +20,7 @@ ORDERS = {
     4: ("WHDC", "HWDC", "WDHC", "DWHC", "HDWC", "DHWC", "WHCD", "HWCD", "WCHD", "CWHD", "HCWD", "CHWD", "WDCH",
         "DWCH", "WCDH", "CWDH", "DCWH", "CDWH", "HDCW", "DHCW", "HCDW", "CHDW", "DCHW", "CDHW"),
 }  # fmt: skip
-"""Permute's order types, by the number of axes; each names the axes of the output, the innermost first."""
+"""Permute's order types, by the number of axes; each names the output's axes, the innermost first."""
 AXIS_NAMES = {2: "HW", 3: "CHW", 4: "CDHW"}
 RUNS_LIMIT = 256
 """Most runs of consecutive indices that a Gather is cut into."""
@@ -51,7 +52,9 @@ def cut(b: Builder, x: Value, axis: int, begin: int, count: int) -> Value:
         return x
     name, stored, at = along(b, x, axis)
     params = {9: [begin], 10: [begin + count], 11: [at]}
-    return b.reshape(b.emit("Crop", [name], resized(stored, at, count), params), resized(x.shape, axis, count))
+    return b.reshape(
+        b.emit("Crop", [name], resized(stored, at, count), params), resized(x.shape, axis, count)
+    )
 
 
 def every(b: Builder, x: Value, axis: int, begin: int, step: int, count: int) -> Value:
@@ -230,7 +233,9 @@ def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     if indices.const is None:
         raise Inexpressible("the model computes its indices; they must be constant")
     axis %= data.rank
-    return b.reshape(picked(b, data, axis, non_negative(indices.const, data.shape[axis]).ravel()), b.out_shape())
+    return b.reshape(
+        picked(b, data, axis, non_negative(indices.const, data.shape[axis]).ravel()), b.out_shape()
+    )
 
 
 def picked(b: Builder, x: Value, axis: int, indices: Array) -> Value:
@@ -245,7 +250,7 @@ def picked(b: Builder, x: Value, axis: int, indices: Array) -> Value:
     bounds = [0, *(np.flatnonzero(steps != 1) + 1).tolist(), len(indices)]
     if len(bounds) > RUNS_LIMIT:
         raise Inexpressible(f"its indices have {len(bounds) - 1} runs, more than the limit of {RUNS_LIMIT}")
-    runs = [(int(indices[low]), high - low) for low, high in zip(bounds, bounds[1:], strict=False)]
+    runs = [(int(indices[low]), high - low) for low, high in pairwise(bounds)]
     parts = {run: cut(b, x, axis, *run) for run in dict.fromkeys(runs)}
     return joined(b, [parts[run] for run in runs], axis)
 
@@ -260,9 +265,10 @@ def tiled(b: Builder, x: Value, axis: int, times: int) -> Value:
 @lower("Tile", since=13)
 def tile(b: Builder, input: Value, repeats: Value) -> Value:
     """Tile, axis by axis."""
+    result = input
     for axis, times in enumerate(constant_ints(repeats, "repeats")):
-        input = tiled(b, input, axis, times) if times != 1 else input
-    return input
+        result = tiled(b, result, axis, times) if times != 1 else result
+    return result
 
 
 @lower("Expand", since=13)

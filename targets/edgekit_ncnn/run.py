@@ -25,8 +25,8 @@ SETTINGS = {
     "use_bf16_storage": False,
     "use_vulkan_compute": False,
 }
-"""Options of a network. By default ncnn rounds values to float16, and multiplies in it where the processor can:
-what was verified on one processor would be something else on the next."""
+"""Options of a network. By default ncnn rounds values to float16, and multiplies in it where the processor
+can: what was verified on one processor would be something else on the next."""
 HELD = ("float32", "uint8", "int8")
 """Element types of inputs and outputs; blobs hold all of them as float32."""
 
@@ -112,12 +112,12 @@ class NcnnRunner:
                 # ncnn computes with any shape, beyond the end of its buffers: the process would end.
                 if array.shape != tuple(spec.shape) or array.dtype != spec.dtype:
                     raise EngineError(
-                        f"{spec.name} is {array.dtype}{list(array.shape)}; {self._version} loaded a network for"
-                        f" {spec.dtype}{list(spec.shape)}"
+                        f"{spec.name} is {array.dtype}{list(array.shape)}; {self._version} loaded a network"
+                        f" for {spec.dtype}{list(spec.shape)}"
                     )
                 floats = np.ascontiguousarray(array, np.float32).reshape(stored)
-                # A copy: ncnn overwrites its inputs, and reads whole vectors beyond the end of the array. A Mat
-                # does not keep the array alive that it was made of.
+                # A copy: ncnn overwrites its inputs, and reads whole vectors beyond the end of the array.
+                # A Mat does not keep the array alive that it was made of.
                 mat = self._mat(floats).clone()
                 if extractor.input(blob, mat) != 0:
                     raise EngineError(f"{self._version} refused the input {spec.name}")

@@ -109,7 +109,7 @@ def test_bytes_are_read_before_their_floats_are_freed(tmp_path: Path) -> None:
 
 def test_a_wrong_shape_never_reaches_ncnn(tmp_path: Path) -> None:
     runner = opened(tmp_path)[1]
-    with pytest.raises(EngineError, match=r"^image is float32\[1, 3, 9, 8\]; ncnn \S+ loaded a network for"):
+    with pytest.raises(EngineError, match=r"^image is float32\[1, 3, 9, 8\]; ncnn \S+ loaded"):
         runner.run({**feeds_of(), "image": np.zeros((1, 3, 9, 8), np.float32)})
     with pytest.raises(EngineError, match=r"^image is float64\[1, 3, 8, 8\]; "):
         runner.run({**feeds_of(), "image": np.zeros((1, 3, 8, 8))})
@@ -133,7 +133,7 @@ def test_files_of_another_model_are_refused(tmp_path: Path) -> None:
     model, artifact = compiled()
     inputs, outputs = signature(model)
     files = write_files(artifact, tmp_path)
-    with pytest.raises(EngineError, match="is not of this model: its outputs are features, again"):
+    with pytest.raises(EngineError, match=r"is not of this model: its outputs are features, again"):
         run.open_runner(files, inputs, outputs[:2], artifact.options, 1)
 
 
@@ -161,7 +161,8 @@ def test_other_processes_write_the_same_bytes() -> None:
     )
     command = [sys.executable, "-c", program, str(Path(__file__).parent), *sys.path]
     printed = {
-        subprocess.check_output(command, text=True, env={**os.environ, "PYTHONHASHSEED": seed}) for seed in "12"
+        subprocess.check_output(command, text=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        for seed in "12"
     }
     here = [
         hashlib.sha256(compiled(p)[1].files[f]).hexdigest()
@@ -173,7 +174,7 @@ def test_other_processes_write_the_same_bytes() -> None:
 
 def test_a_missing_engine_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ncnn", None)
-    with pytest.raises(MissingDependency, match="^ncnn is not installed, and running an ncnn network needs it"):
+    with pytest.raises(MissingDependency, match=r"^ncnn is not installed, and running an ncnn"):
         run.engine_version()
 
 
@@ -187,7 +188,7 @@ def test_plain_ncnn_runs_the_files_as_the_readme_says(tmp_path: Path) -> None:
     text = plain_use(artifact.options, paths)
     names: dict[str, object] = {}
     code = [line[4:] for line in text.splitlines() if line.startswith(("    import", "    net"))]
-    exec("\n".join(code), names)  # noqa: S102
+    exec("\n".join(code), names)
     net = names["net"]
     assert isinstance(net, ncnn.Net)
     assert not net.opt.use_fp16_storage
