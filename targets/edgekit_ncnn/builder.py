@@ -1,7 +1,7 @@
 """Builder for lowerings: values in the blobs that store them, and layers.
 
-A blob has one to four axes, and its elements are in the order of the ONNX value's. A blob of any shape with as
-many elements can therefore store a value: ``[3,8,8]`` stores ``[1,3,8,8]``, ``[6,4,30]`` stores
+A blob has one to four axes, and its elements are in the order of the ONNX value's. A blob of any shape with
+as many elements can therefore store a value: ``[3,8,8]`` stores ``[1,3,8,8]``, ``[6,4,30]`` stores
 ``[2,3,4,5,6]``. A lowering asks for the shape that its layer needs (``blob``), and a Reshape is emitted where
 the value has another one.
 """
@@ -31,27 +31,10 @@ NAME = re.compile(r"[\w./:-]{1,200}")
 HELD = {ir.DataType.FLOAT: "float32", ir.DataType.UINT8: "uint8", ir.DataType.INT8: "int8"}
 """Element types that blobs of float32 hold exactly."""
 MOVES = frozenset(
-    [
-        "Cast",
-        "Concat",
-        "DequantizeLinear",
-        "DepthToSpace",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "MaxPool",
-        "Pad",
-        "QuantizeLinear",
-        "Reshape",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    ]
+    (
+        "Cast Concat DequantizeLinear DepthToSpace Expand Flatten Gather Identity MaxPool Pad QuantizeLinear"
+        " Reshape Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze"
+    ).split()
 )
 """Ops whose lowerings are exact for integers that are held as floats."""
 

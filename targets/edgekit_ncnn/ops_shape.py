@@ -20,7 +20,7 @@ ORDERS = {
     4: ("WHDC", "HWDC", "WDHC", "DWHC", "HDWC", "DHWC", "WHCD", "HWCD", "WCHD", "CWHD", "HCWD", "CHWD", "WDCH",
         "DWCH", "WCDH", "CWDH", "DCWH", "CDWH", "HDCW", "DHCW", "HCDW", "CHDW", "DCHW", "CDHW"),
 }  # fmt: skip
-"""Permute's order types, by the number of axes; each names the output's axes, the innermost first."""
+"""Order types of Permute, by the number of axes; each names the output's axes, the innermost first."""
 AXIS_NAMES = {2: "HW", 3: "CHW", 4: "CDHW"}
 RUNS_LIMIT = 256
 """Most runs of consecutive indices that a Gather is cut into."""

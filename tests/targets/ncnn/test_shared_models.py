@@ -39,9 +39,9 @@ is compared."""
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_fp32_is_the_reference_s(name: str, shared_models: Path, tmp_path: Path) -> None:
+def test_fp32_is_the_reference_s(name: str, shared: Path, tmp_path: Path) -> None:
     shapes, most = NETWORKS[name]
-    model = open_model(shared_models / f"{name}.onnx", shapes)
+    model = open_model(shared / "models" / f"{name}.onnx", shapes)
     ends: set[str] = set()
     if name in LOGIT_ENDS:
         last = [node for node in model.graph if node.op_type == "Sigmoid"][-1]
