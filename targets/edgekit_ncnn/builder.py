@@ -31,11 +31,10 @@ NAME = re.compile(r"[\w./:-]{1,200}")
 HELD = {ir.DataType.FLOAT: "float32", ir.DataType.UINT8: "uint8", ir.DataType.INT8: "int8"}
 """Element types that blobs of float32 hold exactly."""
 MOVES = frozenset(
-    (
-        "Cast Concat DequantizeLinear DepthToSpace Expand Flatten Gather Identity MaxPool Pad QuantizeLinear"
-        " Reshape Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze"
-    ).split()
-)
+    ("Cast", "Concat", "DequantizeLinear", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity",
+     "MaxPool", "Pad", "QuantizeLinear", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
+     "Unsqueeze")
+)  # fmt: skip
 """Ops whose lowerings are exact for integers that are held as floats."""
 
 

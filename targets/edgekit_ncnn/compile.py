@@ -44,7 +44,7 @@ CANONICAL_OPSET = 23
 
 
 @dataclass
-class Lowered:
+class LoweredNetwork:
     """Layers of a model.
 
     Attributes:
@@ -58,7 +58,7 @@ class Lowered:
     outputs: dict[str, Json]
 
     @property
-    def wanted(self) -> list[str]:
+    def output_blobs(self) -> list[str]:
         return [str(blob) for blob in self.outputs.values()]
 
 
@@ -87,8 +87,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         lines = [line for finding in found for line in as_lines([finding])]  # not grouped: all are named
         raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *lines]), found)
     integers = any(INT8_TERM in layer.params for layer in lowered.layers)
-    with_requantization(lowered.layers, lowered.wanted)
-    param, weights = network_files(lowered.layers, lowered.wanted, precision == "fp16")
+    with_requantization(lowered.layers, lowered.output_blobs)
+    param, weights = network_files(lowered.layers, lowered.output_blobs, precision == "fp16")
     options: dict[str, Json] = {
         "precision": "int8" if integers else "fp32",
         "inputs": lowered.inputs,
@@ -98,17 +98,17 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     return Artifact({PARAM_FILE: param, BIN_FILE: weights}, options, facts)
 
 
-def _lowered(model: ir.Model, profile: Profile) -> tuple[Lowered, list[Finding]]:
+def _lowered(model: ir.Model, profile: Profile) -> tuple[LoweredNetwork, list[Finding]]:
     """Lower a model, and find its nodes that have no layers."""
 
-    def attempt(model: ir.Model) -> tuple[Lowered, list[Finding]]:
+    def attempt(model: ir.Model) -> tuple[LoweredNetwork, list[Finding]]:
         build = Builder()
         inputs = {str(value.name): build.input(value) for value in model.graph.inputs}
         dynamic = open_shapes(model, profile.name)
         findings = lower.lower(build, model.graph, CANONICAL_OPSET, dynamic)
         found = [_for_profile(finding, profile) for finding in [*_ends(model, profile), *findings]]
         if found:
-            return Lowered([], {}, {}), found
+            return LoweredNetwork([], {}, {}), found
         outputs = {str(value.name): build.output(value).name for value in model.graph.outputs}
         layers = live_layers(build.layers, list(outputs.values()))
         used = {name for layer in layers for name in layer.inputs}
@@ -116,7 +116,7 @@ def _lowered(model: ir.Model, profile: Profile) -> tuple[Lowered, list[Finding]]
             name: [value.name, list(value.stored)] for name, value in inputs.items() if value.name in used
         }
         kept = [layer for layer in layers if layer.kind != "Input" or layer.outputs[0] in used]
-        return Lowered(kept, ports, dict(outputs)), []
+        return LoweredNetwork(kept, ports, dict(outputs)), []
 
     return with_expansions(model, attempt)
 

@@ -37,7 +37,7 @@ class IntegerForm(NamedTuple):
         source: The layer's input, before it is rounded.
         term: int8_scale_term.
         weights: int8.
-        scales: Of the weights and of the input: integers in one.
+        scales: Scales of the weights and of the input, in integers for 1.0.
     """
 
     source: Value
@@ -69,7 +69,7 @@ def integer_form(x: Value, weights: Value, group: int, axes: int) -> IntegerForm
     )
 
 
-def with_requantization(layers: Sequence[Layer], wanted: Sequence[str]) -> None:
+def with_requantization(layers: Sequence[Layer], output_blobs: Sequence[str]) -> None:
     """Let convolutions write int8 where only convolutions on integers of one scale read them, in place."""
     readers: dict[str, list[Layer]] = defaultdict(list)
     for layer in layers:
@@ -79,7 +79,11 @@ def with_requantization(layers: Sequence[Layer], wanted: Sequence[str]) -> None:
         if layer.kind not in ("Convolution", "ConvolutionDepthWise") or INT8_TERM not in layer.params:
             continue
         after = readers[layer.outputs[0]]
-        if not after or layer.outputs[0] in wanted or not all(_reads_integers(reader) for reader in after):
+        if (
+            not after
+            or layer.outputs[0] in output_blobs
+            or not all(_reads_integers(reader) for reader in after)
+        ):
             continue
         scales = {_input_scale(reader).item() for reader in after}
         if len(scales) == 1:

@@ -50,9 +50,9 @@ class Layer:
     typed: bool = False
 
 
-def live_layers(layers: Sequence[Layer], wanted: Sequence[str]) -> list[Layer]:
-    """Return the layers that the wanted blobs need, in order, and all inputs."""
-    needed, kept = set(wanted), []
+def live_layers(layers: Sequence[Layer], output_blobs: Sequence[str]) -> list[Layer]:
+    """Return the layers that the output blobs need, in order, and all inputs."""
+    needed, kept = set(output_blobs), []
     for layer in reversed(layers):
         if layer.kind == "Input" or needed.intersection(layer.outputs):
             needed.update(layer.inputs)
@@ -80,15 +80,15 @@ def with_splits(layers: Sequence[Layer]) -> list[Layer]:
     return split
 
 
-def network_files(layers: Sequence[Layer], wanted: Sequence[str], half: bool) -> tuple[bytes, bytes]:
+def network_files(layers: Sequence[Layer], output_blobs: Sequence[str], half: bool) -> tuple[bytes, bytes]:
     """Return the contents of ``model.param`` and ``model.bin``.
 
     Args:
         layers: In order; each blob is written once.
-        wanted: Blobs that are outputs of the network, which no layer reads.
+        output_blobs: Blobs that are outputs of the network, which no layer reads.
         half: Store large weights in float16 (``compiler.lowering.fp16_weights``).
     """
-    complete = with_splits(live_layers(layers, wanted))
+    complete = with_splits(live_layers(layers, output_blobs))
     lines, weights = [], bytearray()
     for index, layer in enumerate(complete):
         blobs = " ".join([*layer.inputs, *layer.outputs])

@@ -15,16 +15,16 @@ from edgekit_ncnn.ops_math import ADD, MUL, binary
 from edgekit_ncnn.ops_shape import transposed
 
 
-def dense(b: Builder, x: Value, weights: Array, bias: Array | None, of: Value | None = None) -> Value:
+def dense(b: Builder, x: Value, weights: Array, bias: Array | None, source: Value | None = None) -> Value:
     """Multiply the last axis by constant weights of shape (out, in).
 
     Args:
-        of: The value that the weights are, in that shape, for its integers.
+        source: ONNX value of the weights, in that shape; None if they were changed.
     """
     out, into = weights.shape
     rows = x.size // into
     params: dict[int, Param] = {0: out, 1: int(bias is not None), 2: weights.size}
-    form = integer_form(x, of, 1, 0) if of is not None and rows == 1 else None
+    form = integer_form(x, source, 1, 0) if source is not None and rows == 1 else None
     content = [weights.ravel() if form is None else form.weights, *([] if bias is None else [bias])]
     if form is not None:
         params[INT8_TERM] = form.term

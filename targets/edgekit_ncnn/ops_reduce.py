@@ -10,6 +10,7 @@ import numpy as np
 from edgekit.compiler.lowering.index_arguments import axes_from, constant_scalar, reduced_axes
 from edgekit.diagnostics import Inexpressible
 from edgekit_ncnn.builder import AXES_LIMIT, Builder, Value, lower, natural
+from edgekit_ncnn.network import Param
 from edgekit_ncnn.ops_math import ADD, MUL, binary, elementwise
 from edgekit_ncnn.ops_shape import along, cut, flipped, padded
 
@@ -39,7 +40,7 @@ def reduced(b: Builder, x: Value, axes: tuple[int, ...], operation: int) -> Valu
     if not over:
         over, stored = [1], (*stored[:1], 1, prod(stored[1:]))
     after = tuple(1 if axis in over else size for axis, size in enumerate(stored))
-    params = {0: operation, 1: 0, 3: over, 4: 1, 5: 1}
+    params: dict[int, Param] = {0: operation, 1: 0, 3: over, 4: 1, 5: 1}
     return b.reshape(b.emit("Reduction", [b.blob(x, stored)], after, params), shape)
 
 

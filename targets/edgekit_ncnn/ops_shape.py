@@ -17,8 +17,8 @@ from edgekit_ncnn.builder import AXES_LIMIT, Builder, Shape, Value, lower, natur
 ORDERS = {
     2: ("WH", "HW"),
     3: ("WHC", "HWC", "WCH", "CWH", "HCW", "CHW"),
-    4: ("WHDC", "HWDC", "WDHC", "DWHC", "HDWC", "DHWC", "WHCD", "HWCD", "WCHD", "CWHD", "HCWD", "CHWD", "WDCH",
-        "DWCH", "WCDH", "CWDH", "DCWH", "CDWH", "HDCW", "DHCW", "HCDW", "CHDW", "DCHW", "CDHW"),
+    4: ("WHDC", "HWDC", "WDHC", "DWHC", "HDWC", "DHWC", "WHCD", "HWCD", "WCHD", "CWHD", "HCWD", "CHWD",
+        "WDCH", "DWCH", "WCDH", "CWDH", "DCWH", "CDWH", "HDCW", "DHCW", "HCDW", "CHDW", "DCHW", "CDHW"),
 }  # fmt: skip
 """Order types of Permute, by the number of axes; each names the output's axes, the innermost first."""
 AXIS_NAMES = {2: "HW", 3: "CHW", 4: "CDHW"}
