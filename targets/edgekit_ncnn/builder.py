@@ -32,8 +32,8 @@ HELD = {ir.DataType.FLOAT: "float32", ir.DataType.UINT8: "uint8", ir.DataType.IN
 """Element types that blobs of float32 hold exactly."""
 MOVES = frozenset(
     ("Cast", "Concat", "DequantizeLinear", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity",
-     "MaxPool", "Pad", "QuantizeLinear", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
-     "Unsqueeze")
+     "MaxPool", "Pad", "QuantizeLinear", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
+     "Transpose", "Unsqueeze")
 )  # fmt: skip
 """Ops whose lowerings are exact for integers that are held as floats."""
 
