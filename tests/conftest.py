@@ -84,6 +84,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     ),
     "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),
     "needs_coreml": (lambda: find_spec("coremltools") is not None, "coremltools is not installed"),
+    "needs_ncnn": (lambda: find_spec("ncnn") is not None, "ncnn is not installed (pip install '.[ncnn]')"),
     "needs_coreai": (
         lambda: find_spec("coreai") is not None and find_spec("coreai_onnx") is not None,
         "Apple's Core AI is not installed (pip install '.[coreai]')",

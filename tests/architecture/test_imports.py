@@ -111,6 +111,7 @@ BESIDE_RUN = ("device", "interpreter")
 VENDOR = {
     "edgekit_coreai": {"coreai"},
     "edgekit_coreml": {"coremltools"},
+    "edgekit_ncnn": {"ncnn"},
     "edgekit_openvino": {"openvino"},
     "edgekit_rknn": {"rknnlite"},
     "edgekit_qnn": {"onnxruntime_qnn"},

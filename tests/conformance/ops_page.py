@@ -45,7 +45,7 @@ other cases are refused:
 `edgekit check MODEL -t TARGET` reports this for your model, by node, with what to do. The cases of coreml and
 tensorrt ran on the reference executor and on ONNX Runtime, not on a Mac or a GPU; those of tflm on TFLite
 Micro's interpreter, not on a microcontroller; those of coreai on Apple's Core AI runtime on Linux, not on
-Apple hardware; ncnn is `samples/third_party_target`; those of
+Apple hardware; those of ncnn on x86-64, not on ARM; those of
 qnn ran on the emulator of Qualcomm's NPU and those of rknn on Rockchip's simulator, where floats are float16
 and pass at 40 dB. A dash: not run.
 

@@ -10,8 +10,8 @@ from edgekit import build
 from tests.conformance import chips
 from tests.conformance.grid import CASES, FAMILIES, prepare, run_case
 
-HERE = ("coreai", "tflm")
-"""Those that a test run has; the others are run where their engine is (samples/third_party_target/tests)."""
+HERE = ("coreai", "ncnn", "tflm")
+"""Those that a test run has; the others are run where their compiler is."""
 ONE_OF = 14
 
 

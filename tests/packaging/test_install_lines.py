@@ -29,8 +29,6 @@ def test_code_names_extras_and_lets_errors_py_write_the_line() -> None:
     for path in SOURCES:
         if path == ROOT / "edgekit" / "errors.py":
             continue
-        if "third_party_target" in path.parts:
-            continue  # a distribution of its own, which is installed from its folder
         text = path.read_text("utf-8")
         assert "edgekit-sdk[" not in text, path
         for line in re.findall(r"""["'](pip install [^"\n]*)["']""", text):

@@ -1,0 +1,113 @@
+"""Resize, and GridSample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.compiler.lowering.resize_arguments import repetition, resized_axes
+from edgekit.compiler.model.resize_matrix import ResizeAxis
+from edgekit.diagnostics import Inexpressible
+from edgekit.tensor_spec import Array
+from edgekit_ncnn.builder import Builder, Value, lower
+from edgekit_ncnn.ops_matmul import multiplied
+from edgekit_ncnn.ops_shape import picked
+
+TYPES = {"nearest": 1, "linear": 2, "cubic": 3}
+"""Resize types of Interp."""
+CUBIC_A = -0.75
+
+
+@lower("Resize", since=19)
+def resize(
+    b: Builder,
+    X: Value,
+    roi: Value | None = None,
+    scales: Value | None = None,
+    sizes: Value | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = CUBIC_A,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Value:
+    """Interp where its points are the node's; else Crops, or products with constant matrices."""
+    out = b.out_shape()
+    lines = resized_axes(
+        X.shape, out, roi, scales, sizes, axes=axes, mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
+    )  # fmt: skip
+    changed = [axis for axis in range(X.rank) if not lines[axis].is_identity]
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    shrinks = antialias and min(line.factor for line in lines) < 1
+    odd = crops or shrinks or exclude_outside or (mode == "cubic" and abs(cubic_coeff_a - CUBIC_A) > 1e-6)
+    if changed and X.rank == 4 and X.shape[0] == 1 and set(changed) <= {2, 3} and not odd:
+        for corners in (0, 1):
+            if all(_is_interp(lines[axis], mode, nearest_mode, corners) for axis in changed):
+                stored = out[1:]
+                params = {0: TYPES[mode], 3: out[2], 4: out[3], 6: corners}
+                return b.reshape(b.emit("Interp", [b.blob(X, X.shape[1:])], stored, params), out)
+    moved = X
+    for axis in changed:
+        if mode == "nearest" and crops:
+            raise Inexpressible("tf_crop_and_resize takes the nearest point, which ncnn can't")
+        if mode == "nearest":
+            moved = picked(b, moved, axis, lines[axis].indices(nearest_mode))
+            continue
+        matrix = lines[axis].matrix(
+            mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), extrapolation_value
+        )
+        moved = by_matrix(b, moved, axis, matrix)
+    return moved
+
+
+def _is_interp(line: ResizeAxis, mode: str, nearest_mode: str, corners: int) -> bool:
+    """Compare the points of one axis with those of Interp: src/layer/interp.cpp."""
+    if mode == "nearest":
+        return not corners and repetition(line.indices(nearest_mode), line.size) == line.out / line.size
+    if line.size < 2 or line.out < 2 or (mode == "cubic" and line.size < 4):
+        return False
+    i = np.arange(line.out)
+    at = i * ((line.size - 1) / (line.out - 1)) if corners else (i + 0.5) * (line.size / line.out) - 0.5
+    return bool(np.allclose(at, line.at, rtol=0, atol=1e-6))
+
+
+def by_matrix(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
+    """Multiply an axis by a constant matrix of shape (out, in)."""
+    outer, inner = x.shape[:axis], x.shape[axis + 1 :]
+    rows = b.reshape(x, (int(np.prod(outer)), x.shape[axis], int(np.prod(inner))))
+    made = multiplied(b, b.constant(matrix), rows)
+    return b.reshape(made, (*outer, matrix.shape[0], *inner))
+
+
+SAMPLE_TYPES = {"linear": 1, "nearest": 2, "cubic": 3}
+"""src/layer/gridsample.h; the documentation has other numbers."""
+PADDING_MODES = {"zeros": 1, "border": 2, "reflection": 3}
+
+
+@lower("GridSample", since=20)
+def grid_sample(
+    b: Builder,
+    X: Value,
+    grid: Value,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+) -> Value:
+    """GridSample."""
+    if X.shape[0] != 1 or X.rank not in (4, 5) or mode == "nearest":
+        raise Inexpressible("ncnn's GridSample has one image; EdgeKit uses it for linear and cubic")
+    if padding_mode == "reflection":
+        raise Inexpressible("ncnn's GridSample reflects at other points than ONNX's")
+    stored = b.out_shape()[1:]
+    params = {0: SAMPLE_TYPES[mode], 1: PADDING_MODES[padding_mode], 2: align_corners}
+    names = [b.blob(X, X.shape[1:]), b.blob(grid, grid.shape[1:])]
+    return b.reshape(b.emit("GridSample", names, stored, params), b.out_shape())
